@@ -1,0 +1,1 @@
+"""From a machine with accelerators to a finished, checked MLPerf Inference submission for LLMs."""

@@ -1,0 +1,1 @@
+"""Data sets: the token store, and one module per source."""

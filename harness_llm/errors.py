@@ -1,0 +1,67 @@
+"""The errors a user meets, and the exit code each of them ends with.
+
+HarnessError
+├── ConfigError        2  wrong use or configuration
+├── EnvironmentMissing 3  something this machine lacks
+├── GateFailed         1  a check or gate says no
+└── RunFailed          4  a run ended without a result
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class HarnessError(Exception):
+    """An error that is explained to the user instead of shown as a traceback.
+
+    Attributes:
+        what: one sentence without a full stop that names the fault.
+        where: the file, key or process concerned.
+        expected: what would have been right.
+        found: what was there instead.
+        hint: what to type or edit next.
+    """
+
+    what: str
+    where: str = ""
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+
+    exit_code = 1
+
+    def __str__(self) -> str:
+        """The message as the terminal shows it, one fact a line."""
+        lines = [self.what]
+        lines += [
+            f"  {label}: {text}"
+            for label, text in (("where", self.where), ("expected", self.expected), ("found", self.found))
+            if text
+        ]
+        if self.hint:
+            lines += ["", f"hint: {self.hint}"]
+        return "\n".join(lines)
+
+
+class GateFailed(HarnessError):
+    """A check, gate or probe said no; nothing is broken."""
+
+    exit_code = 1
+
+
+class ConfigError(HarnessError):
+    """The command line, a configuration file or an input file is wrong."""
+
+    exit_code = 2
+
+
+class EnvironmentMissing(HarnessError):
+    """A package, program, device or file that the work needs is not on this machine."""
+
+    exit_code = 3
+
+
+class RunFailed(HarnessError):
+    """A run started and ended without a result."""
+
+    exit_code = 4

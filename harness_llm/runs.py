@@ -1,0 +1,161 @@
+"""Runs: one immutable directory per execution of a cell, described by the run.json written last.
+
+A directory without run.json is RUNNING while its lock is held and INTERRUPTED once it is not.
+"""
+
+import datetime
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+RECORD = "run.json"
+LOCK = "run.lock"
+
+
+class State(StrEnum):
+    """How a run stands. Only VALID runs are packaged."""
+
+    VALID = "VALID"
+    INVALID = "INVALID"
+    DEGRADED = "DEGRADED"
+    FAILED = "FAILED"
+    RUNNING = "RUNNING"
+    INTERRUPTED = "INTERRUPTED"
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One LoadGen run to be made: `test` is performance, accuracy or a compliance test such as TEST06."""
+
+    benchmark: str
+    scenario: str
+    test: str
+
+    def __str__(self) -> str:
+        return f"{self.benchmark}/{self.scenario}/{self.test}"
+
+
+def digest(facts: dict[str, Any]) -> str:
+    """sha256 over the canonical JSON of `facts`."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+class RunRecord(BaseModel):
+    """What run.json holds.
+
+    Attributes:
+        reasons: why the state is not VALID, one sentence each.
+        subject: what performance, accuracy and compliance of one result must share.
+        cell_facts: data set, sampling, user.conf and audit settings; judged each by its own rule.
+        metrics: figures by name, units in the name.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    state: State
+    reasons: list[str]
+    benchmark: str
+    scenario: str
+    test: str
+    system: str
+    round: str
+    division: str
+    profile: str
+    engine: str
+    command: str
+    started: datetime.datetime
+    ended: datetime.datetime
+    subject: dict[str, Any]
+    cell_facts: dict[str, Any]
+    metrics: dict[str, float]
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that was run."""
+        return Cell(self.benchmark, self.scenario, self.test)
+
+    @property
+    def subject_digest(self) -> str:
+        """Equal for runs that may stand in one result."""
+        return digest(self.subject)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory; `record` is None while it has no run.json."""
+
+    path: Path
+    cell: Cell
+    system: str
+    record: RunRecord | None
+    state: State
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the run is no result."""
+        return self.record.reasons if self.record else []
+
+
+def run_path(logs: Path, started: datetime.datetime, system: str, cell: Cell) -> Path:
+    """The directory for a run of `cell` by the submission that started at `started`."""
+    return logs / f"{started:%Y%m%dT%H%M%SZ}" / system / cell.benchmark / cell.scenario / cell.test
+
+
+@contextmanager
+def open_run(path: Path) -> Iterator[None]:
+    """Create the run directory and hold its lock; an existing directory is never entered again."""
+    path.mkdir(parents=True)
+    with (path / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def finish(path: Path, record: RunRecord) -> None:
+    """Write run.json, which ends the run."""
+    document = record.model_dump(mode="json") | {
+        "subject_digest": record.subject_digest,
+        "cell_digest": digest(record.cell_facts),
+    }
+    temporary = path / f"{RECORD}.tmp"
+    with temporary.open("w") as file:
+        file.write(json.dumps(document, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path / RECORD)
+
+
+def load_run(path: Path) -> Run:
+    """Read one run directory."""
+    system, benchmark, scenario, test = path.parts[-4:]
+    cell = Cell(benchmark, scenario, test)
+    if not (path / RECORD).is_file():
+        return Run(path, cell, system, None, State.RUNNING if _is_locked(path / LOCK) else State.INTERRUPTED)
+    document = json.loads((path / RECORD).read_text())
+    fields = {name: document[name] for name in RunRecord.model_fields}
+    record = RunRecord.model_validate(fields)
+    return Run(path, cell, system, record, record.state)
+
+
+def find_runs(logs: Path, system: str) -> list[Run]:
+    """All runs of `system`, oldest first."""
+    return [load_run(lock.parent) for lock in sorted(logs.glob(f"*/{system}/*/*/*/{LOCK}"))]
+
+
+def _is_locked(lock: Path) -> bool:
+    if not lock.exists():
+        return False
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -1,0 +1,48 @@
+"""Where things stand in a checkout."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folders of one checkout; everything the program writes lies under `build/` and `submission/`."""
+
+    root: Path = CHECKOUT
+
+    @property
+    def benchmarks(self) -> Path:
+        """One folder per benchmark: what it is and how to run it."""
+        return self.root / "models"
+
+    @property
+    def user_confs(self) -> Path:
+        """The LoadGen targets that a submitter edits, `user_<gpu>.conf`."""
+        return self.root / "code"
+
+    @property
+    def logs(self) -> Path:
+        """All runs, `<UTC time>/<system>/<benchmark>/<scenario>/<test>/`."""
+        return self.root / "build" / "logs"
+
+    @property
+    def models(self) -> Path:
+        """Checkpoints, one folder each."""
+        return self.root / "build" / "models"
+
+    @property
+    def data(self) -> Path:
+        """Data sets and reference answers, one folder per benchmark."""
+        return self.root / "build" / "data"
+
+    @property
+    def submission(self) -> Path:
+        """Where finished trees land."""
+        return self.root / "submission"
+
+    @property
+    def systems(self) -> Path:
+        """`<SYSTEM_NAME>.yaml`: what cannot be detected of a system."""
+        return self.submission / "systems"
