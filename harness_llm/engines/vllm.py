@@ -1,0 +1,87 @@
+"""vLLM, driven by add_request and step in the replica's own process."""
+
+from typing import Any
+
+import torch
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from harness_llm.benchmarks import Sampling
+from harness_llm.engines import Step
+
+# Not the submitter's to choose. "Every input query must be computed in its entirety" (inference_rules.adoc, LLM
+# rules): no prefix caching. Token ids only: no tokenizer. Sampling comes from benchmark.yaml: no generation_config.
+FIXED_ARGUMENTS: dict[str, Any] = {
+    "enable_prefix_caching": False,
+    "skip_tokenizer_init": True,
+    "generation_config": "vllm",
+    "disable_log_stats": True,
+    "seed": 0,
+}
+
+
+def prepare_torch() -> None:
+    """Keep torch's FP8 product off oneDNN on CPUs.
+
+    Where oneDNN takes FP8 (AVX512 with AMX, torch 2.13) it runs its reference kernel: 250 ms for a product of
+    128 x 128 x 384 against 0.4 ms of torch's own.
+    """
+    if current_platform.is_cpu():
+        torch.backends.mkldnn.enabled = False
+
+
+class VllmEngine:
+    """One vLLM engine; answers final-only unless first tokens are asked for."""
+
+    def __init__(self, checkpoint: str, llm_config: dict[str, Any]) -> None:
+        prepare_torch()
+        arguments = EngineArgs(model=checkpoint, **(llm_config | FIXED_ARGUMENTS))
+        self._engine = LLMEngine.from_engine_args(arguments)
+        self._params = SamplingParams()
+        self._stream = False
+        self._answers: dict[str, list[int]] = {}
+
+    def configure(self, sampling: Sampling, *, stream: bool) -> None:
+        """Set how the next queries are sampled, and whether first tokens are reported."""
+        self._stream = stream
+        self._params = SamplingParams(
+            temperature=sampling.temperature,
+            min_tokens=sampling.min_tokens,
+            max_tokens=sampling.max_tokens,
+            stop_token_ids=list(sampling.stop_token_ids),
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
+        )
+
+    def add(self, query: int, prompt: list[int]) -> None:
+        """Take in one query; raises ValueError when the prompt cannot be served."""
+        key = str(query)
+        self._engine.add_request(key, {"prompt_token_ids": prompt}, self._params.clone())
+        self._answers[key] = []
+
+    def step(self) -> Step:
+        """Advance all queries by one scheduling step."""
+        step = Step()
+        for output in self._engine.step():
+            key = output.request_id
+            answer = self._answers[key]
+            new = output.outputs[0].token_ids
+            if self._stream and new and not answer:
+                step.first.append((int(key), new[0]))
+            answer += new
+            if output.finished:
+                step.finished.append((int(key), self._answers.pop(key)))
+        return step
+
+    @property
+    def busy(self) -> bool:
+        """Whether any query is unfinished."""
+        return bool(self._answers)
+
+    def abort(self) -> None:
+        """Drop all queries."""
+        self._engine.abort_request(list(self._answers))
+        self._answers.clear()

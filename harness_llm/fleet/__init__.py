@@ -1,0 +1,1 @@
+"""The fleet: replicas, the messages they speak, and who gets which query."""

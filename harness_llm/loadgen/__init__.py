@@ -1,0 +1,1 @@
+"""LoadGen: its settings, its process and its logs."""

@@ -1,0 +1,160 @@
+"""The LoadGen process of one cell.
+
+LoadGen reads its configuration once per process, and cannot be aborted: so each cell has a process of its own, which on
+failure says why and leaves. Run as `python -m harness_llm.loadgen.client SPEC.json` by the pipeline.
+"""
+
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import mlperf_loadgen as lg
+import msgspec
+import psutil
+
+from harness_llm.benchmarks import Sampling
+from harness_llm.datasets.store import TokenStore, open_store
+from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.loadgen.probe import judge_probe
+from harness_llm.loadgen.settings import compare
+from harness_llm.loadgen.sut import Sut
+from harness_llm.monitor.meter import Meter
+from harness_llm.plan import Load
+from harness_llm.processes import Parent
+
+MODES = {"performance": lg.TestMode.PerformanceOnly, "accuracy": lg.TestMode.AccuracyOnly}
+
+
+class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a LoadGen process is told.
+
+    Attributes:
+        scenario: LoadGen's; `model` is LoadGen's name too.
+        audit_config: the file of a compliance test, else empty.
+        credit: queries that a replica holds in Offline.
+        load: what the probe is judged by; `target_key` is the user.conf key that chose it.
+        probe_s: seconds of load from `probe_store` before the clock starts; 0 is none.
+        expected: TestSettings' attributes as they must be once user.conf was read.
+    """
+
+    cell: str
+    generation: int
+    scenario: str
+    model: str
+    mode: str
+    output: str
+    user_conf: str
+    audit_config: str
+    endpoints: list[str]
+    credit: int
+    sampling: dict[str, float | list[int]]
+    store: str
+    samples: int
+    load: Load
+    target_key: str
+    probe_store: str
+    probe_s: float
+    expected: dict[str, int | float]
+    cpus: list[int]
+
+
+def main() -> None:
+    """Run the cell; every end but success is told to the parent."""
+    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=CellSpec)
+    parent = Parent()
+    os.sched_setaffinity(0, spec.cpus)
+    try:
+        _run(spec, parent)
+    except HarnessError as error:
+        _fail(parent, error)
+
+
+def _fail(parent: Parent, error: Exception) -> None:
+    """Say why and leave at once: LoadGen would wait for answers that never come."""
+    traceback.print_exception(error)
+    if not isinstance(error, HarnessError):
+        error = RunFailed("the LoadGen process failed", found=repr(error))
+    parent.say(
+        event="failed",
+        exit_code=error.exit_code,
+        what=error.what,
+        where=error.where,
+        expected=error.expected,
+        found=error.found,
+        hint=error.hint,
+    )
+    os._exit(error.exit_code)
+
+
+def _run(spec: CellSpec, parent: Parent) -> None:
+    settings = _settings(spec)
+    stream = spec.scenario != "Offline"
+    dispatcher = Dispatcher(spec.endpoints, generation=spec.generation, credit=spec.credit, stream=stream)
+    dispatcher.attach(spec.cell, Sampling.model_validate(spec.sampling))
+    if spec.probe_s:
+        rate = _probe(spec, dispatcher)
+        parent.say(event="probed", rate=rate)
+        judge_probe(spec.load, rate, spec.target_key)
+    store = open_store(Path(spec.store))
+
+    def report(meter: Meter) -> None:
+        parent.say(event="progress", in_flight=dispatcher.in_flight, **meter.snapshot())
+
+    sut = Sut(dispatcher, store, stream=stream, report=report, fail=lambda error: _fail(parent, error))
+    sut.start()
+    parent.say(event="started")
+    _load(spec, settings, sut)
+    sut.stop()
+    dispatcher.close()
+    used = psutil.Process().memory_info().rss
+    parent.say(event="finished", done=sut.meter.done, tokens=sut.meter.tokens, rss_bytes=used)
+
+
+def _settings(spec: CellSpec) -> lg.TestSettings:
+    settings = lg.TestSettings()
+    status = settings.FromConfig(spec.user_conf, spec.model, spec.scenario, 1)
+    if status:
+        raise RunFailed("LoadGen refuses user.conf", where=spec.user_conf, found=f"status {status}")
+    settings.scenario = getattr(lg.TestScenario, spec.scenario)
+    settings.mode = MODES[spec.mode]
+    compare(settings, spec.expected)
+    return settings
+
+
+def _load(spec: CellSpec, settings: lg.TestSettings, sut: Sut) -> None:
+    log = lg.LogSettings()
+    log.log_output.outdir = spec.output
+    log.log_output.copy_summary_to_stdout = True
+    log.enable_trace = False
+    handle = lg.ConstructFastSUT(sut.issue, sut.flush)
+    library = lg.ConstructQSL(spec.samples, spec.samples, lambda _: None, lambda _: None)
+    lg.StartTestWithLogSettings(handle, library, settings, log, spec.audit_config)
+    lg.DestroyQSL(library)
+    lg.DestroyFastSUT(handle)
+
+
+def _probe(spec: CellSpec, dispatcher: Dispatcher) -> float:
+    """Samples a second over the second half of the probe, at the concurrency of the scenario."""
+    store = open_store(Path(spec.probe_store))
+    concurrency = 1 if spec.scenario == "SingleStream" else spec.credit * len(spec.endpoints)
+    begin = time.perf_counter()
+    counted_from, counted, asked = begin + spec.probe_s / 2, 0, 0
+    while (now := time.perf_counter()) < begin + spec.probe_s:
+        more = concurrency - dispatcher.in_flight
+        dispatcher.offer((asked + i, (asked + i) % len(store)) for i in range(more))
+        asked += more
+        dispatcher.feed(store)
+        finished = len(dispatcher.harvest(timeout_ms=10).finished)
+        counted += finished if now >= counted_from else 0
+    while dispatcher.in_flight:
+        dispatcher.harvest(timeout_ms=10)
+    return counted / (spec.probe_s / 2)
+
+
+if __name__ == "__main__":
+    threading.current_thread().name = "loadgen"
+    main()

@@ -1,0 +1,125 @@
+"""The system under test as LoadGen sees it: one thread that feeds the fleet and reports what comes back.
+
+LoadGen's issue callback only appends and wakes the thread. The thread alone makes both LoadGen calls: from two threads
+a completion can overtake its first token (loadgen/logging.cc).
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import mlperf_loadgen as lg
+import numpy as np
+import zmq
+
+from harness_llm.datasets.store import TokenStore
+from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.fleet.wire import Answer
+from harness_llm.monitor.meter import Meter
+
+IDLE_MS = 100
+REPORT_EVERY_S = 0.5
+# LoadGen counts no tokens for an answer of fewer (logging.cc:442-454).
+FEWEST_TOKENS = 2
+
+
+def responses(answers: Sequence[Answer]) -> "list[lg.QuerySampleResponse]":
+    """What LoadGen is handed; valid as long as `answers` live."""
+    return [
+        lg.QuerySampleResponse(answer.query, answer.ids.ctypes.data, answer.ids.nbytes, len(answer.ids))
+        for answer in answers
+    ]
+
+
+class Sut:
+    """Stands between LoadGen and the fleet while one cell runs."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        store: TokenStore,
+        *,
+        stream: bool,
+        report: Callable[[Meter], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        """`report` is called with the totals now and then; `fail` ends the process."""
+        self.meter = Meter()
+        self._dispatcher = dispatcher
+        self._store = store
+        self._stream = stream
+        self._report = report
+        self._fail = fail
+        self._issued: deque[tuple[list[int], list[int]]] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
+        self._over = False
+        dispatcher.poller.register(self._wake, zmq.POLLIN)
+        self._thread = threading.Thread(target=self._work, name="sut", daemon=True)
+
+    def issue(self, queries: list[int], indices: list[int]) -> None:
+        """LoadGen's callback."""
+        self._issued.append((queries, indices))
+        os.eventfd_write(self._wake, 1)
+
+    def flush(self) -> None:
+        """LoadGen's callback; nothing is held back, so there is nothing to flush."""
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """LoadGen is done; returns when the thread is."""
+        self._over = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            self._serve()
+        except (HarnessError, Exception) as error:  # noqa: BLE001 - LoadGen would wait for ever
+            self._fail(error)
+
+    def _serve(self) -> None:
+        reported = 0.0
+        while not self._over:
+            harvest = self._dispatcher.harvest(IDLE_MS)
+            now = time.perf_counter()
+            self._take_issued(now)
+            self._dispatcher.feed(self._store)
+            if harvest.first:
+                self._first_tokens(harvest.first, now)
+            if harvest.finished:
+                self._completions(harvest.finished, now)
+            if now - reported >= REPORT_EVERY_S:
+                self._report(self.meter)
+                reported = now
+        self._report(self.meter)
+
+    def _take_issued(self, now: float) -> None:
+        if not self._issued:
+            return
+        os.eventfd_read(self._wake)
+        while self._issued:
+            queries, indices = self._issued.popleft()
+            self.meter.issue(queries, now, stream=self._stream)
+            self._dispatcher.offer(zip(queries, indices, strict=True))
+
+    def _first_tokens(self, answers: list[Answer], now: float) -> None:
+        lg.FirstTokenComplete(responses(answers))
+        self.meter.first(answers, now)
+
+    def _completions(self, answers: list[Answer], now: float) -> None:
+        short = next((a for a in answers if len(a.ids) < FEWEST_TOKENS), None)
+        if short:
+            raise RunFailed(
+                "an answer has fewer than two tokens, which LoadGen does not count",
+                expected=f"at least {FEWEST_TOKENS} token ids",
+                found=str(np.asarray(short.ids).tolist()),
+                hint="the model must not end an answer at once; look at its quantization",
+            )
+        lg.QuerySamplesComplete(responses(answers))
+        self.meter.finish(answers, now)

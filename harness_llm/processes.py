@@ -1,0 +1,147 @@
+"""Child processes: each has a session, a log, a status channel and a lifeline of its own.
+
+The status channel is a pipe of JSON lines from the child. The lifeline is the child's standard input: when it ends,
+the parent is gone and the child leaves at once, whatever it was doing.
+"""
+
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Message:
+    """One line from a child's status channel."""
+
+    child: "Child"
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A child has ended; `code` is negative for a signal."""
+
+    child: "Child"
+    code: int
+
+
+@dataclass(eq=False)
+class Child:
+    """A running child process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    status: IO[bytes]
+    log: Path
+    _unread: bytes = field(default=b"", repr=False)
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """The status lines that have arrived; None once the channel is closed."""
+        chunk = os.read(self.status.fileno(), 1 << 16)
+        if not chunk:
+            return None
+        *lines, self._unread = (self._unread + chunk).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def last_lines(self, count: int = 12) -> str:
+        """The end of the child's log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+
+    def stop(self, patience_s: float = 5.0) -> int:
+        """Cut the lifeline, then kill the whole session if that was not enough; returns the exit code."""
+        if self.process.stdin:
+            self.process.stdin.close()
+        try:
+            self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            pass
+        kill_session(self.process.pid)
+        self.status.close()
+        return self.process.wait()
+
+
+def kill_session(leader: int) -> None:
+    """Kill whatever is left of the session that `leader` opened."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def start(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    name: str,
+    log: Path,
+    environment: Mapping[str, str],
+) -> Child:
+    """Run `python -m module` as a child; its output goes to `log`."""
+    reader, writer = os.pipe()
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[writer],
+            env={**os.environ, **environment, STATUS_VARIABLE: str(writer)},
+            start_new_session=True,
+        )
+    os.close(writer)
+    return Child(name, process, os.fdopen(reader, "rb", buffering=0), log)
+
+
+def watch(children: Sequence[Child], timeout_s: float) -> Iterator[Message | Exit]:
+    """What the children said, and which of them ended, within `timeout_s`."""
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            selector.register(child.status, selectors.EVENT_READ, child)
+        for key, _ in selector.select(timeout_s):
+            child: Child = key.data
+            lines = child.read()
+            if lines is None:
+                yield Exit(child, child.process.wait())
+            else:
+                yield from (Message(child, body) for body in lines)
+
+
+class Parent:
+    """The child's side: the status channel, and the watch over the lifeline."""
+
+    def __init__(self, clean_up: Path | None = None) -> None:
+        """Start watching; `clean_up` is a folder to remove when the parent is gone."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        signal.signal(signal.SIGTERM, lambda *_: _leave(clean_up))
+        self._status = os.fdopen(int(os.environ[STATUS_VARIABLE]), "wb", buffering=0)
+        threading.Thread(target=_hold_lifeline, args=(clean_up,), daemon=True).start()
+
+    def say(self, **body: Any) -> None:
+        """Send one status line."""
+        self._status.write(json.dumps(body).encode() + b"\n")
+
+
+def _hold_lifeline(clean_up: Path | None) -> None:
+    while os.read(0, 1024):
+        pass
+    _leave(clean_up)
+
+
+def _leave(clean_up: Path | None) -> None:
+    """End now: threads inside C++ code cannot be asked to."""
+    if clean_up:
+        shutil.rmtree(clean_up, ignore_errors=True)
+    os._exit(0)
