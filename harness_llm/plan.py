@@ -7,7 +7,7 @@ covers the data set a whole number of times.
 import math
 from dataclasses import dataclass
 
-# LoadGen's own slack: enough Offline samples for 110 % of the duration, twice the queries that SingleStream's hint asks.
+# LoadGen's own slack: Offline samples for 110 % of the duration, twice the queries that SingleStream's hint asks.
 OFFLINE_SLACK = 1.1
 SINGLE_STREAM_SLACK = 2
 

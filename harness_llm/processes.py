@@ -4,6 +4,7 @@ The status channel is a pipe of JSON lines from the child. The lifeline is the c
 the parent is gone and the child leaves at once, whatever it was doing.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -64,10 +65,8 @@ class Child:
         """Cut the lifeline, then kill the whole session if that was not enough; returns the exit code."""
         if self.process.stdin:
             self.process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            pass
         kill_session(self.process.pid)
         self.status.close()
         return self.process.wait()
@@ -111,12 +110,12 @@ def watch(children: Sequence[Child], timeout_s: float) -> Iterator[Message | Exi
         for child in children:
             selector.register(child.status, selectors.EVENT_READ, child)
         for key, _ in selector.select(timeout_s):
-            child: Child = key.data
-            lines = child.read()
+            speaker: Child = key.data
+            lines = speaker.read()
             if lines is None:
-                yield Exit(child, child.process.wait())
+                yield Exit(speaker, speaker.process.wait())
             else:
-                yield from (Message(child, body) for body in lines)
+                yield from (Message(speaker, body) for body in lines)
 
 
 class Parent:

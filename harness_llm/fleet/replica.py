@@ -124,7 +124,7 @@ def main() -> None:
     engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config)
     parent.say(event="loaded")
     warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_samples, spec.warm_up_max_tokens)
-    socket = zmq.Context.instance().socket(zmq.ROUTER)
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     socket.set_hwm(0)
     socket.bind(spec.endpoint)
     parent.say(event="ready")

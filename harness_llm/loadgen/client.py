@@ -16,7 +16,7 @@ import msgspec
 import psutil
 
 from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import TokenStore, open_store
+from harness_llm.datasets.store import open_store
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
 from harness_llm.loadgen.probe import judge_probe

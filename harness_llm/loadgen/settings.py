@@ -8,37 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.loadgen.user_conf import KEYS
 from harness_llm.rules import BenchmarkRules, Round
 
 NS_PER_MS = 1_000_000
-
-# user.conf key -> attribute of mlperf_loadgen.TestSettings and the factor between their units.
-_ATTRIBUTES: dict[str, tuple[str, float]] = {
-    "min_duration": ("min_duration_ms", 1),
-    "max_duration": ("max_duration_ms", 1),
-    "min_query_count": ("min_query_count", 1),
-    "max_query_count": ("max_query_count", 1),
-    "performance_sample_count_override": ("performance_sample_count_override", 1),
-    "accuracy_sample_count_override": ("accuracy_sample_count_override", 1),
-    "sample_concatenate_permutation": ("sample_concatenate_permutation", 1),
-    "use_token_latencies": ("use_token_latencies", 1),
-    "ttft_latency": ("ttft_latency", NS_PER_MS),
-    "tpot_latency": ("tpot_latency", NS_PER_MS),
-    "coalesce_queries": ("server_coalesce_queries", 1),
-    "max_async_queries": ("server_max_async_queries", 1),
-}
-_BY_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
-    "Offline": {"target_qps": ("offline_expected_qps", 1)},
-    "Server": {"target_qps": ("server_target_qps", 1)},
-    "SingleStream": {"target_latency": ("single_stream_expected_latency_ns", NS_PER_MS)},
-}
 
 
 def expected_settings(
     values: Mapping[str, float], *, scenario: str, loadgen_scenario: str, rules: BenchmarkRules, round_: Round
 ) -> dict[str, int | float]:
     """TestSettings' attributes as they must be once LoadGen has read a user.conf holding `values`."""
-    names = _ATTRIBUTES | _BY_SCENARIO[loadgen_scenario]
     expected: dict[str, int | float] = {
         "use_token_latencies": 1,
         "sample_concatenate_permutation": 1,
@@ -48,11 +27,8 @@ def expected_settings(
     if limit := rules.latency_ms.get(scenario):
         expected["ttft_latency"] = limit.ttft * NS_PER_MS
         expected["tpot_latency"] = limit.tpot * NS_PER_MS
-    for key, value in values.items():
-        if key in names:
-            attribute, factor = names[key]
-            expected[attribute] = value * factor
-    return expected
+    keys = KEYS[loadgen_scenario]
+    return expected | {keys[name].attribute: value * keys[name].factor for name, value in values.items()}
 
 
 def compare(settings: Any, expected: Mapping[str, int | float]) -> None:

@@ -60,9 +60,7 @@ KEYS: dict[str, dict[str, Key]] = {
     | {
         "target_qps": Key(Kind.NUMBER, "server_target_qps"),
         "target_latency": Key(Kind.INTEGER, "server_target_latency_ns", _NS_PER_MS, open_only=True),
-        "target_latency_percentile": Key(
-            Kind.NUMBER, "server_target_latency_percentile", _SHARE, open_only=True
-        ),
+        "target_latency_percentile": Key(Kind.NUMBER, "server_target_latency_percentile", _SHARE, open_only=True),
         "ttft_latency": Key(Kind.INTEGER, "ttft_latency", _NS_PER_MS, open_only=True),
         "tpot_latency": Key(Kind.INTEGER, "tpot_latency", _NS_PER_MS, open_only=True),
         "coalesce_queries": Key(Kind.FLAG, "server_coalesce_queries"),
@@ -78,17 +76,14 @@ KEYS: dict[str, dict[str, Key]] = {
     "MultiStream": _EVERYWHERE
     | {
         "target_latency": Key(Kind.NUMBER, "multi_stream_expected_latency_ns", _NS_PER_MS),
-        "target_latency_percentile": Key(
-            Kind.NUMBER, "multi_stream_target_latency_percentile", _SHARE, open_only=True
-        ),
+        "target_latency_percentile": Key(Kind.NUMBER, "multi_stream_target_latency_percentile", _SHARE, open_only=True),
         "samples_per_query": Key(Kind.INTEGER, "multi_stream_samples_per_query", open_only=True),
     },
 }
 """What each scenario reads. Times are in milliseconds."""
 
 OPEN_ONLY_KEYS: dict[str, frozenset[str]] = {
-    scenario: frozenset(name for name, key in keys.items() if key.open_only)
-    for scenario, keys in KEYS.items()
+    scenario: frozenset(name for name, key in keys.items() if key.open_only) for scenario, keys in KEYS.items()
 }
 """Per scenario, the keys that make a result eligible for the open division alone."""
 

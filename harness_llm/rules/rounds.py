@@ -1,6 +1,6 @@
 """The rules of a round as frozen models; each value's source is cited in the round's YAML file."""
 
-import datetime
+import datetime as dt
 import functools
 from importlib import resources
 
@@ -23,9 +23,12 @@ class LoadGenRules(_Facts):
 
 
 class Layout(_Facts):
-    """Names of folders that differ between rounds."""
+    """Where things stand in a submitter's folder; `{system}`, `{benchmark}`, `{scenario}` are filled in."""
 
     source: str
+    measurements: str
+    compliance: str
+    calibration: tuple[str, ...]
 
 
 class SystemRules(_Facts):
@@ -35,12 +38,19 @@ class SystemRules(_Facts):
     types: tuple[str, ...]
     filled: tuple[str, ...]
     present: tuple[str, ...]
+    integers: tuple[str, ...]
+    network: tuple[str, ...]
+    network_sut: str
 
 
 class ComplianceTest(_Facts):
-    """One compliance test; `audit` are the keys of its audit.config."""
+    """One compliance test; `audit` are the keys of its audit.config.
+
+    Its verdict must hold one line of each group of `passes`.
+    """
 
     audit: dict[str, int]
+    passes: tuple[tuple[str, ...], ...]
 
 
 class ScenarioRules(_Facts):
@@ -78,16 +88,19 @@ class BenchmarkRules(_Facts):
 
 
 class Round(_Facts):
-    """Everything that changes from round to round."""
+    """Everything that changes from round to round; `scenarios` maps a tree's names to LoadGen's."""
 
     round: str
-    deadline: datetime.date
+    deadline: dt.date
     loadgen: LoadGenRules
     layout: Layout
+    scenarios: dict[str, str]
     min_duration_ms: int
     max_accuracy_log_bytes: int
     max_file_mb: int
     measurements_fields: tuple[str, ...]
+    measurements_files: tuple[str, ...]
+    power_files: tuple[str, ...]
     system: SystemRules
     compliance: dict[str, ComplianceTest]
     benchmarks: dict[str, BenchmarkRules]

@@ -1,0 +1,105 @@
+# The front door. Anything with a decision in it is Python: harness_llm/ and setup/environments.py.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.SILENT:
+MAKEFLAGS += --no-print-directory
+
+# Settings of `make submission`, and the option of `harness-llm submit` that each one becomes.
+OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu ROUND:round DIVISION:division \
+           CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine
+SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) TREE PYTHON
+
+# A misspelt setting would otherwise change nothing in silence.
+given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+unknown := $(filter-out $(SETTINGS) MAKEFLAGS,$(given))
+$(if $(unknown),$(error there is no setting $(unknown); there are $(SETTINGS)))
+
+# Settings reach the shell through the environment, letter for letter, so that no character in them is special.
+$(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(eval override $(name) := $$(value $(name)))))
+export $(SETTINGS)
+option = $${$(firstword $1):+"--$(lastword $1)=$$$(firstword $1)"}
+
+# What libraries would keep in the home folder stays in the checkout; only a Hugging Face login is read from there.
+export HF_TOKEN_PATH ?= $(HOME)/.cache/huggingface/token
+export HF_HOME ?= $(CURDIR)/build/cache/huggingface
+export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/build/cache/torchinductor
+export TRITON_HOME ?= $(CURDIR)/build/cache/triton
+export VLLM_CACHE_ROOT ?= $(CURDIR)/build/cache/vllm
+export VLLM_CONFIG_ROOT ?= $(CURDIR)/build/cache/vllm-config
+export XDG_CACHE_HOME ?= $(CURDIR)/build/cache
+export DO_NOT_TRACK := 1
+export VLLM_NO_USAGE_STATS := 1
+unexport PYTHONHOME PYTHONPATH
+
+BIN := .venv/bin
+
+.PHONY: help
+help: ## list the targets
+	echo 'usage: make TARGET [SETTING=value ...]'
+	echo
+	sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
+	    printf '  %-20s %s\n' "$$target" "$$text"; done
+	echo
+	echo 'settings of `make submission`, all optional: $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair))))'
+	echo 'example: make submission COMPANY="Acme" SYSTEM_NAME="my-box"'
+	echo 'make itself ends with 2 on any failure; the exit code of harness-llm is the number in "Error 1" (a gate says'
+	echo 'no), 2 (wrong use or configuration), 3 (something is missing here), 4 (a run failed) or 130 (interrupted).'
+
+.PHONY: submission
+submission: setup ## everything from models to the checked and packed tree; again to resume
+	$(BIN)/harness-llm submit $(foreach pair,$(OPTIONS),$(call option,$(subst :, ,$(pair))))
+
+.PHONY: status
+status: setup ## which runs are done, and which are missing
+	$(BIN)/harness-llm status
+
+.PHONY: check
+check: setup ## check a finished tree: TREE=path/to/inference_results_v6.1
+	$(BIN)/harness-llm check $${TREE:+"$$TREE"}
+
+.PHONY: bench
+bench: setup ## measure the harness itself
+	$(BIN)/python -m benchmarks
+
+.PHONY: setup
+setup: ## make or update .venv and .venv-quantize; PYTHON=python3.11 chooses the interpreter
+	setup/environments.sh cpu quantize
+
+.PHONY: tools
+tools:
+	setup/environments.sh cpu quantize dev
+
+.PHONY: test
+test: tools ## run the tests
+	$(BIN)/python -m pytest
+
+.PHONY: lint
+lint: tools ## ruff check, ruff format --check, mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: lock
+lock: ## pin the packages that pyproject.toml leads to, keeping the pins that still fit
+	setup/environments.sh lock
+
+.PHONY: clean
+clean: ## remove what test tools leave; never runs, models, data or environments
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find harness_llm tests setup benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+.PHONY: clean-environments
+clean-environments: ## remove both virtual environments and the package cache
+	rm -rf .venv .venv-quantize build/pip build/uv build/cache/uv
+
+.PHONY: clean-models
+clean-models: ## remove all checkpoints
+	rm -rf build/models
+
+.PHONY: clean-data
+clean-data: ## remove all data sets and reference answers
+	rm -rf build/data
+
+.PHONY: clean-runs
+clean-runs: ## remove all runs
+	rm -rf build/logs

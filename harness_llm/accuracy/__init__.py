@@ -1,0 +1,1 @@
+"""Accuracy: scores of answers, and the bounds they are held to."""

@@ -1,0 +1,105 @@
+"""accuracy.txt: the scores of a run, as the official checker finds them (its constants.py:1804-1831)."""
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from harness_llm.errors import ConfigError
+
+ACCURACY = "accuracy.txt"
+
+_KEYS = {
+    "ROUGE1": "rouge1",
+    "ROUGE2": "rouge2",
+    "ROUGEL": "rougeL",
+    "ROUGELSUM": "rougeLsum",
+    "TOKENS_PER_SAMPLE": "tokens_per_sample",
+    "GEN_LEN": "gen_len",
+    "GEN_NUM": "gen_num",
+}
+# The checker's patterns stop at the first character that is no digit or point: 1e-05 would be 1.
+_PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?")
+_ROUGE_VALUE = r"\s+'?([\d.]+)'?"
+_VALUE = r"\s([\d.]+)"
+
+
+def _pattern(key: str) -> re.Pattern[str]:
+    return re.compile(rf".*'{key}':{_ROUGE_VALUE if key.startswith('rouge') else _VALUE}")
+
+
+_PATTERNS = {metric: _pattern(key) for metric, key in _KEYS.items()}
+
+
+def render(scores: Mapping[str, float]) -> str:
+    """The one line of accuracy.txt.
+
+    Raises:
+        ConfigError: a score is no plain number, which the checker would not find or read as another one.
+    """
+    items = []
+    for metric, score in scores.items():
+        text = repr(score)
+        if not _PLAIN.fullmatch(text):
+            raise ConfigError(
+                f"the official checker cannot read {metric}",
+                expected="a plain float or int, 0 or more",
+                found=text,
+            )
+        items.append(f"'{_KEYS[metric]}': {text}")
+    return "{" + ", ".join(items) + "}\n"
+
+
+def parse(text: str, metrics: Collection[str] = (), where: str = ACCURACY) -> dict[str, float]:
+    """What the official checker reads in an accuracy.txt.
+
+    Args:
+        text: the file's content.
+        metrics: those that must be there, in full.
+        where: the file's name, for messages.
+
+    Raises:
+        ConfigError: one of `metrics` is missing, or what the checker reads is not what stands there.
+    """
+    scores = {}
+    for line in text.splitlines():
+        for metric, pattern in _PATTERNS.items():
+            if match := pattern.match(line):
+                scores[metric] = _float(match[1], metric, where)
+    for metric in metrics:
+        _require(metric, scores.get(metric), text, where)
+    return scores
+
+
+def write(path: Path, scores: Mapping[str, float]) -> None:
+    """Write accuracy.txt and read it back.
+
+    Raises:
+        ConfigError: a score cannot be written so that the checker reads it.
+    """
+    path.write_text(render(scores))
+    parsed = parse(path.read_text(), scores, str(path))
+    if parsed != dict(scores):
+        raise ConfigError(
+            "accuracy.txt does not hold the scores", where=str(path), expected=str(scores), found=str(parsed)
+        )
+
+
+def _require(metric: str, score: float | None, text: str, where: str) -> None:
+    written = re.findall(rf"'{_KEYS[metric]}':\s*([^,}}\n]*)", text)
+    if not written:
+        raise ConfigError(f"{metric} is missing", where=where, expected=f"'{_KEYS[metric]}': a plain number")
+    if score is None or not _PLAIN.fullmatch(written[-1].strip().strip("'")):
+        raise ConfigError(
+            f"the official checker cannot read {metric}",
+            where=where,
+            expected=f"'{_KEYS[metric]}': a plain number",
+            found=written[-1],
+            hint="convert numpy's numbers with float() before printing",
+        )
+
+
+def _float(text: str, metric: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"{metric} is no number", where=where, found=text) from error

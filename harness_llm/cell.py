@@ -1,0 +1,204 @@
+"""One run of one cell: LoadGen's process against a warm fleet, then the verdict, then run.json."""
+
+import datetime as dt
+import itertools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import yaml
+
+from harness_llm.compliance.test06 import audit_config
+from harness_llm.datasets.store import open_store
+from harness_llm.demo.assets import Assets
+from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, HarnessError, RunFailed
+from harness_llm.fleet.local import Fleet, replica_lost
+from harness_llm.loadgen.client import CellSpec
+from harness_llm.loadgen.settings import expected_settings
+from harness_llm.outcome import Outcome, Scorer, judge_performance, judge_test06
+from harness_llm.processes import Child, Exit, start, watch
+from harness_llm.request import Request, ScenarioPlan
+from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run, run_path
+
+USER_CONF = "user.conf"
+AUDIT_CONFIG = "audit.config"
+CONFIG = "config.yaml"
+
+_generations = itertools.count(1)
+_ERRORS: dict[int, type[HarnessError]] = {
+    error.exit_code: error for error in (GateFailed, ConfigError, EnvironmentMissing, RunFailed)
+}
+
+
+class Watcher(Protocol):
+    """Is told how a cell goes."""
+
+    def progress(self, body: Mapping[str, Any]) -> None:
+        """A status line of LoadGen's process."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all cells of a scenario share."""
+
+    request: Request
+    plan: ScenarioPlan
+    assets: Assets
+    scorer: Scorer
+    subject: dict[str, Any]
+    fleet: Fleet
+
+
+def run_cell(bench: Bench, test: str, watcher: Watcher) -> Run:
+    """Run `test` and record it; an error is recorded too, then raised."""
+    request, plan = bench.request, bench.plan
+    cell = Cell(request.benchmark.name, plan.scenario, test)
+    path = run_path(request.workspace.logs, request.started, request.choices.system, cell)
+    with open_run(path):
+        started = dt.datetime.now(dt.UTC)
+        _write_inputs(bench, test, path)
+
+        def record(outcome: Outcome) -> None:
+            finish(path, _record(bench, cell, outcome, started))
+
+        try:
+            _load(bench, cell, path, watcher)
+            outcome = _judge(bench, test, path)
+        except GateFailed as error:
+            record(Outcome(State.INVALID, [_line(error)]))
+            raise
+        except HarnessError as error:
+            record(Outcome(State.FAILED, [_line(error)]))
+            raise
+        record(outcome)
+    return load_run(path)
+
+
+def _line(error: HarnessError) -> str:
+    return " ".join(str(error).split())
+
+
+def _write_inputs(bench: Bench, test: str, path: Path) -> None:
+    (path / USER_CONF).write_text(bench.plan.conf.render())
+    config = bench.plan.config.model_dump(mode="json")
+    (path / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False))
+    if test in bench.request.round.compliance:
+        (path / AUDIT_CONFIG).write_text(audit_config(bench.request.round.compliance[test]))
+
+
+def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
+    request, plan = bench.request, bench.plan
+    measured = cell.test == "performance"
+    values = {name.key: value for name, value in plan.conf.values.items()}
+    return CellSpec(
+        cell=str(cell),
+        generation=next(_generations),
+        scenario=plan.load.scenario,
+        model=plan.loadgen_model,
+        mode="accuracy" if cell.test == "accuracy" else "performance",
+        output=str(path),
+        user_conf=str(path / USER_CONF),
+        # LoadGen reads an audit.config that happens to lie in its folder: it is always told where to look.
+        audit_config=str(path / AUDIT_CONFIG),
+        endpoints=bench.fleet.endpoints,
+        credit=plan.config.credit,
+        sampling=plan.config.sampling.model_dump(),
+        store=str(bench.assets.evaluation),
+        samples=request.samples,
+        load=plan.load,
+        target_key=plan.target_key,
+        probe_store=str(bench.assets.calibration),
+        probe_s=request.profile.probe_s if measured else 0,
+        expected=expected_settings(
+            values,
+            scenario=plan.scenario,
+            loadgen_scenario=plan.load.scenario,
+            rules=request.rules,
+            round_=request.round,
+        ),
+        cpus=bench.fleet.loadgen_cpus,
+    )
+
+
+def _load(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> None:
+    spec = path / "loadgen.json"
+    spec.write_bytes(msgspec.json.encode(_spec(bench, cell, path)))
+    child = start("harness_llm.loadgen.client", [str(spec)], name="LoadGen", log=path / "loadgen.log", environment={})
+    try:
+        _follow(child, bench.fleet, watcher)
+    finally:
+        child.stop(patience_s=1)
+
+
+def _follow(child: Child, fleet: Fleet, watcher: Watcher) -> None:
+    """Return when LoadGen's process has finished well; raise whatever else happens."""
+    failure: HarnessError | None = None
+    while True:
+        for event in watch([child, *fleet.replicas], 0.5):
+            if isinstance(event, Exit):
+                if event.child is not child:
+                    raise replica_lost(event)
+                if event.code == 0:
+                    return
+                raise failure or _died(event)
+            if event.body["event"] == "failed":
+                failure = _rebuild(event.body)
+            else:
+                watcher.progress(event.body)
+
+
+def _rebuild(body: dict[str, Any]) -> HarnessError:
+    facts = {key: body[key] for key in ("what", "where", "expected", "found", "hint")}
+    return _ERRORS[body["exit_code"]](**facts)
+
+
+def _died(event: Exit) -> RunFailed:
+    return RunFailed(
+        "LoadGen's process ended without a word",
+        where=str(event.child.log),
+        found=f"exit code {event.code}, and the last lines of its log:\n{event.child.last_lines()}",
+    )
+
+
+def _judge(bench: Bench, test: str, path: Path) -> Outcome:
+    if test == "performance":
+        return judge_performance(path)
+    if test == "accuracy":
+        return bench.scorer.judge(path, enforce=bench.request.profile.enforce_accuracy)
+    return judge_test06(path, bench.plan.scenario, bench.request.rules)
+
+
+def cell_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -> dict[str, Any]:
+    """Data set, sampling, user.conf and audit settings of a run of `test`."""
+    audit = request.round.compliance.get(test)
+    return {
+        "dataset": open_store(assets.evaluation).digest,
+        "samples": request.samples,
+        "sampling": plan.config.sampling.model_dump(mode="json"),
+        "departures": plan.departures,
+        "user_conf": plan.conf.render(),
+        "audit": audit.audit if audit else {},
+    }
+
+
+def _record(bench: Bench, cell: Cell, outcome: Outcome, started: dt.datetime) -> RunRecord:
+    request = bench.request
+    choices = request.choices
+    return RunRecord(
+        state=outcome.state,
+        reasons=outcome.reasons + outcome.notes,
+        **asdict(cell),
+        system=choices.system,
+        round=request.round.round,
+        division=choices.division,
+        profile=request.profile.name,
+        engine=choices.engine,
+        command=choices.command,
+        started=started,
+        ended=dt.datetime.now(dt.UTC),
+        subject=bench.subject,
+        cell_facts=cell_facts(request, bench.plan, bench.assets, cell.test),
+        metrics=outcome.metrics,
+    )

@@ -1,0 +1,77 @@
+"""Check a submission tree against the rules of a round."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from harness_llm.check import accuracy, compliance, files, logs, measurements, performance, structure, system
+from harness_llm.check.findings import Finding, Rule, Severity, exit_code
+from harness_llm.check.tree import Benchmark, Log, Result, System, Tree
+from harness_llm.errors import ConfigError
+from harness_llm.rules.rounds import Round
+
+__all__ = ["Finding", "Severity", "check", "exit_code"]
+
+S = TypeVar("S")
+
+
+def check(tree: Path, rules: Round) -> list[Finding]:
+    """Everything in which `tree` departs from the rules of a round.
+
+    In a tree that calls itself smoke, what it cannot meet for its size is no error.
+
+    Args:
+        tree: the folder that holds closed/ or open/.
+        rules: the round.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if not tree.is_dir():
+        raise ConfigError("there is no such tree", where=str(tree), expected="a folder with closed/ or open/")
+    root = Tree(tree, rules)
+    found = list(_tree(root))
+    if root.smoke:
+        found = [replace(f, severity=Severity.SCALE) if f.scale else f for f in found]
+    return found
+
+
+def _tree(tree: Tree) -> Iterator[Finding]:
+    yield from _apply((*structure.TREE, *files.TREE), tree, tree)
+    for submitter in tree.submitters:
+        yield from _apply(structure.SUBMITTER, submitter, tree)
+        for subject in submitter.systems:
+            yield from _system(subject, tree)
+
+
+def _system(subject: System, tree: Tree) -> Iterator[Finding]:
+    yield from _apply((*system.SYSTEM, *files.SYSTEM), subject, tree)
+    for benchmark in subject.benchmarks:
+        yield from _benchmark(benchmark, tree)
+
+
+def _benchmark(benchmark: Benchmark, tree: Tree) -> Iterator[Finding]:
+    known = benchmark.rules is not None
+    yield from _apply(structure.BENCHMARK, benchmark, tree)
+    for result in benchmark.results:
+        yield from _result(result, tree, known=known)
+
+
+def _result(result: Result, tree: Tree, *, known: bool) -> Iterator[Finding]:
+    rules = (*structure.RESULT, *measurements.RESULT, *accuracy.RESULT, *files.RESULT)
+    judged = (*accuracy.JUDGED, *compliance.JUDGED) if known else ()
+    yield from _apply((*rules, *judged), result, tree)
+    yield from _log(result.performance, (*performance.LOG, *(performance.JUDGED if known else ())), tree)
+    yield from _log(result.accuracy, accuracy.LOG if known else (), tree)
+
+
+def _log(log: Log, rules: Iterable[Rule[Log]], tree: Tree) -> Iterator[Finding]:
+    yield from _apply(logs.FILE, log, tree)
+    if log.readable:
+        yield from _apply((*logs.READABLE, *rules), log, tree)
+
+
+def _apply(rules: Iterable[Rule[S]], subject: S, tree: Tree) -> Iterator[Finding]:
+    for rule in rules:
+        yield from rule.findings(subject, tree.path)

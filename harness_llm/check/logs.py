@@ -1,0 +1,63 @@
+"""Rules on the two LoadGen logs of a result alike: present, whole, of the right test, and clean."""
+
+from collections.abc import Iterator
+
+from harness_llm.check.findings import Fault, Rule, Severity, rule
+from harness_llm.check.tree import Log
+
+
+@rule("log", "submission_checker/loader.py:469-473", hint="take the log from the run's directory")
+def log_file(log: Log) -> Iterator[Fault]:
+    """A LoadGen log is missing or cannot be read."""
+    if not log.path.is_file():
+        yield Fault(log.path, "a LoadGen log", "none")
+    elif not log.readable:
+        yield from _unreadable(log)
+
+
+def _unreadable(log: Log) -> Iterator[Fault]:
+    _ = log.detail  # raises, and says why
+    yield from ()
+
+
+@rule("log-mode", "inference_policies/inference_rules.adoc:474", hint="the two logs may be exchanged")
+def log_mode(log: Log) -> Iterator[Fault]:
+    """A log is of another test than its folder."""
+    if log.detail.mode != log.mode:
+        yield Fault(log.path, log.mode, log.detail.mode)
+
+
+@rule("log-scenario", "performance_check.py, inferred_check")
+def log_scenario(log: Log) -> Iterator[Fault]:
+    """A log is of another scenario than its folder."""
+    expected = log.result.round.scenarios.get(log.result.scenario)
+    if expected and log.detail.scenario != expected:
+        yield Fault(log.path, expected, log.detail.scenario)
+
+
+@rule(
+    "loadgen-errors",
+    "performance_check.py and accuracy_check.py, loadgen_errors_check",
+    hint="mend the cause and run again; the official checker may let it pass in a performance log",
+)
+def loadgen_errors(log: Log) -> Iterator[Fault]:
+    """LoadGen logged errors."""
+    if log.detail.errors:
+        yield Fault(log.path, "no error", "; ".join(log.detail.errors))
+
+
+@rule(
+    "loadgen-version",
+    "inference_policies/inference_rules.adoc:462",
+    severity=Severity.WARNING,
+    hint="the seeds are compiled into LoadGen; each round has versions of its own",
+)
+def loadgen_version(log: Log) -> Iterator[Fault]:
+    """The LoadGen is none that is known to belong to the round."""
+    known = log.result.round.loadgen.versions
+    if log.detail.loadgen_version not in known:
+        yield Fault(log.path, " or ".join(known), log.detail.loadgen_version)
+
+
+FILE: tuple[Rule[Log], ...] = (log_file,)
+READABLE: tuple[Rule[Log], ...] = (log_mode, log_scenario, loadgen_errors, loadgen_version)

@@ -1,0 +1,120 @@
+"""Rules on the log of a performance run; each is asked only where the log can be read."""
+
+from collections.abc import Iterator
+
+from harness_llm.check.findings import Fault, Rule, rule
+from harness_llm.check.tree import Log
+
+CONF = "a setting of user.conf"
+
+
+@rule(
+    "loadgen-valid",
+    "loadgen/results.cc; inference_policies/inference_rules.adoc:147-150",
+    hint="run it again",
+)
+def loadgen_valid(log: Log) -> Iterator[Fault]:
+    """LoadGen does not call the result VALID."""
+    if not log.detail.valid:
+        reasons = "; ".join(log.detail.invalid_reasons)
+        yield Fault(log.path, "result_validity VALID", f"{log.detail['result_validity']} {reasons}".strip())
+
+
+@rule("early-stopping", "performance_check.py, latency_check", hint="lower target_qps, or run longer")
+def early_stopping(log: Log) -> Iterator[Fault]:
+    """The latencies of too many queries lie above the limit to be sure of the percentile."""
+    if log.detail.scenario != "Offline" and not log.detail.early_stopping_met:
+        reasons = (log.detail.get(f"early_stopping_{kind}_result", "") for kind in ("ttft", "tpot"))
+        yield Fault(log.path, "early_stopping_met true", " ".join(["false", *"".join(reasons).split()]))
+
+
+@rule("seeds", "performance_check.py, seeds_check", hint="run again with the LoadGen of the round")
+def seeds(log: Log) -> Iterator[Fault]:
+    """A random seed is not the round's."""
+    found = log.detail.seeds
+    for name, seed in log.result.round.loadgen.seeds.items():
+        if found[name] != seed:
+            yield Fault(log.path, f"{name} {seed}", str(found[name]))
+
+
+@rule("min-duration", "performance_check.py, min_duration_check", hint=CONF, scale=True)
+def min_duration(log: Log) -> Iterator[Fault]:
+    """The run was allowed to be shorter than the rules say."""
+    least = log.result.round.min_duration_ms
+    if log.detail.min_duration_ms < least:
+        yield Fault(log.path, f"min_duration of at least {least} ms", f"{log.detail.min_duration_ms} ms")
+
+
+@rule("token-latencies", "performance_check.py, llm_check", hint="LoadGen was given an unknown model name")
+def token_latencies(log: Log) -> Iterator[Fault]:
+    """LoadGen did not measure tokens."""
+    if not log.detail.use_token_latencies:
+        yield Fault(log.path, "use_token_latencies true", "false")
+
+
+@rule("equal-issue", "loadgen/mlperf.conf:61-81", hint="LoadGen was given an unknown model name")
+def equal_issue(log: Log) -> Iterator[Fault]:
+    """The samples were not issued equally often."""
+    if not log.detail.sample_concatenate_permutation:
+        yield Fault(log.path, "sample_concatenate_permutation true", "false")
+
+
+@rule("network-sut", "performance_check.py, network_check")
+def network_sut(log: Log) -> Iterator[Fault]:
+    """The SUT's name does not say that it was reached over a network."""
+    system, name = log.result.system, str(log.detail["sut_name"])
+    part = log.result.round.system.network_sut
+    if str(system.field("is_network")).lower() == "true" and part not in name:
+        yield Fault(log.path, f"a sut_name with {part}", name)
+
+
+@rule("performance-samples", "performance_check.py, performance_sample_count_check", hint=CONF, scale=True)
+def performance_samples(log: Log) -> Iterator[Fault]:
+    """The performance run drew from too few samples."""
+    least, found = log.result.rules.samples, log.detail.performance_sample_count
+    if found < least:
+        yield Fault(log.path, f"a performance_sample_count of at least {least}", str(found))
+
+
+@rule("samples-per-query", "performance_check.py, min_query_count_check", hint="raise target_qps", scale=True)
+def samples_per_query(log: Log) -> Iterator[Fault]:
+    """The Offline query holds too few samples."""
+    least, found = log.result.rules.samples, log.detail.samples_per_query
+    if log.result.submitter.enforced and log.detail.scenario == "Offline" and found < least:
+        yield Fault(log.path, f"at least {least} samples", str(found))
+
+
+@rule("latency-settings", "loadgen/mlperf.conf:116-164", hint="Interactive is a LoadGen model of its own")
+def latency_settings(log: Log) -> Iterator[Fault]:
+    """LoadGen judged by other latency limits than the scenario's."""
+    limit = log.result.rules.latency_ms.get(log.result.scenario)
+    if limit:
+        asked = {"ttft": log.detail.requested_ttft_ms, "tpot": log.detail.requested_tpot_ms}
+        for name, expected in limit:
+            if asked[name] != expected:
+                yield Fault(log.path, f"a {name} limit of {expected:g} ms", f"{asked[name]} ms")
+
+
+@rule("latency", "performance_check.py, llm_check", hint="lower target_qps and run again")
+def latency(log: Log) -> Iterator[Fault]:
+    """The 99th percentile of a latency is not below the scenario's limit."""
+    limit = log.result.rules.latency_ms.get(log.result.scenario)
+    if limit and log.detail.scenario != "Offline":
+        p99 = {"ttft": log.detail.p99_ttft_ms, "tpot": log.detail.p99_tpot_ms}
+        for name, bound in limit:
+            value = p99[name]
+            if value is None or value >= bound:
+                yield Fault(log.path, f"p99 {name} below {bound:g} ms", f"{value} ms")
+
+
+LOG: tuple[Rule[Log], ...] = (
+    loadgen_valid,
+    early_stopping,
+    seeds,
+    min_duration,
+    token_latencies,
+    equal_issue,
+    network_sut,
+)
+JUDGED: tuple[Rule[Log], ...] = (performance_samples, samples_per_query, latency_settings, latency)
+"""For benchmarks that the round has."""

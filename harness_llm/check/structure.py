@@ -1,0 +1,126 @@
+"""Rules on what stands where: divisions, submitters, benchmarks and scenarios."""
+
+from collections.abc import Iterator
+
+from harness_llm.check.findings import Fault, Rule, Severity, rule
+from harness_llm.check.tree import DIVISIONS, PROFILE, Benchmark, Result, Submitter, Tree, load_json
+from harness_llm.rules.rounds import ScenarioRules
+
+
+@rule("tree", "submission_checker/loader.py", hint="give the folder that holds the divisions")
+def divisions(tree: Tree) -> Iterator[Fault]:
+    """The tree has no submitter."""
+    if not tree.submitters:
+        yield Fault(tree.path, f"{' or '.join(DIVISIONS)}/<submitter>/", "none")
+
+
+@rule("results", "submission_checker/loader.py", hint="remove the submitter's folder, or package a result")
+def results(submitter: Submitter) -> Iterator[Fault]:
+    """A submitter has no result."""
+    if not any(benchmark.results for system in submitter.systems for benchmark in system.benchmarks):
+        yield Fault(submitter.path, "results/<system>/<benchmark>/<scenario>/", "none")
+
+
+@rule("profile", "harness-llm")
+def profile(tree: Tree) -> Iterator[Fault]:
+    """The tree's profile cannot be read."""
+    if (tree.path / PROFILE).exists():
+        load_json(tree.path / PROFILE)
+    yield from ()
+
+
+@rule(
+    "not-submittable",
+    "inference_policies/inference_rules.adoc:147-150",
+    severity=Severity.WARNING,
+    hint="run again with the profile valid",
+)
+def not_submittable(tree: Tree) -> Iterator[Fault]:
+    """The tree was made by smoke runs and is no submission."""
+    if tree.smoke:
+        yield Fault(tree.path / PROFILE, "profile valid", "profile smoke")
+
+
+@rule("source", "measurements_checks.py, directory_exist_check")
+def source(submitter: Submitter) -> Iterator[Fault]:
+    """The submitter's source is missing or empty."""
+    folder = submitter.path / submitter.tree.round.layout.source
+    if not folder.is_dir():
+        yield Fault(folder, "a folder with the code that ran", "no such folder")
+    elif not any(folder.iterdir()):
+        yield Fault(folder, "the code that ran", "an empty folder")
+
+
+@rule("calibration", "Submission_Guidelines.md; submission_checker_old.py:2840-2853")
+def calibration(submitter: Submitter) -> Iterator[Fault]:
+    """A description of the quantization is missing."""
+    places = submitter.tree.round.layout.calibration
+    if submitter.enforced and not any((submitter.path / place).is_file() for place in places):
+        yield Fault(submitter.path, " or ".join(places), "neither")
+
+
+@rule("model-mapping", "submission_checker/loader.py")
+def model_mapping(submitter: Submitter) -> Iterator[Fault]:
+    """The names of benchmarks cannot be read."""
+    if not submitter.enforced and submitter.mapping_path.exists():
+        load_json(submitter.mapping_path)
+    yield from ()
+
+
+@rule("benchmark", "submission_checker/configuration/configuration.py, get_mlperf_model")
+def benchmark(subject: Benchmark) -> Iterator[Fault]:
+    """The round has no such benchmark."""
+    submitter = subject.system.submitter
+    if subject.rules is None:
+        found = subject.name if subject.name == subject.variant else f"{subject.name}, for {subject.variant}"
+        hint = "" if submitter.enforced else f"map it in {submitter.mapping_path.name}"
+        yield Fault(subject.path, " or ".join(submitter.tree.round.benchmarks), found, hint)
+
+
+@rule("scenarios", "submission_checker/loader.py, check_scenarios")
+def scenarios(subject: Benchmark) -> Iterator[Fault]:
+    """The scenarios are not those that the division asks for."""
+    submitter, system_type = subject.system.submitter, str(subject.system.field("system_type"))
+    if not (submitter.enforced and subject.rules and system_type in submitter.tree.round.system.types):
+        return
+    asked = [rules for kind, rules in subject.rules.scenarios.items() if kind in system_type.split(",")]
+    if not asked:
+        yield Fault(subject.path, f"a {' or '.join(subject.rules.scenarios)} system", system_type)
+    for rules in asked:
+        yield from _missing(subject, rules)
+    allowed = {name for rules in asked for name in (*rules.required, *rules.optional)}
+    for result in subject.results:
+        if asked and result.scenario not in allowed:
+            yield Fault(result.path, " or ".join(sorted(allowed)), result.scenario)
+
+
+def _missing(subject: Benchmark, rules: ScenarioRules) -> Iterator[Fault]:
+    present = {result.scenario for result in subject.results}
+    for name in rules.required:
+        if name not in present:
+            yield Fault(subject.path, name, ", ".join(sorted(present)))
+    if rules.one_of and not present.intersection(rules.one_of):
+        yield Fault(subject.path, " or ".join(rules.one_of), ", ".join(sorted(present)))
+
+
+@rule("scenario-name", "submission_checker/constants.py, SCENARIO_MAPPING")
+def scenario_name(result: Result) -> Iterator[Fault]:
+    """A folder is not named like a scenario."""
+    if result.scenario not in result.round.scenarios:
+        yield Fault(result.path, " or ".join(result.round.scenarios), result.scenario)
+
+
+@rule("power", "power_check.py, required_files_check", hint="remove the folder if power was not measured")
+def power(result: Result) -> Iterator[Fault]:
+    """A power measurement is incomplete."""
+    performance = result.path / "performance"
+    if (performance / "power").exists():
+        for name in result.round.power_files:
+            if not (performance / name).is_file():
+                yield Fault(performance / name, "a file", "none")
+
+
+TREE: tuple[Rule[Tree], ...] = (divisions, profile, not_submittable)
+SUBMITTER: tuple[Rule[Submitter], ...] = (results, source, calibration, model_mapping)
+BENCHMARK: tuple[Rule[Benchmark], ...] = (benchmark, scenarios)
+RESULT: tuple[Rule[Result], ...] = (scenario_name, power)

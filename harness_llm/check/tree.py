@@ -1,0 +1,241 @@
+"""A submission tree as it lies on disk: submitters, systems, results; files are read when asked for."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness_llm.errors import ConfigError
+from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
+from harness_llm.package.submission import SMOKE
+from harness_llm.rules.rounds import BenchmarkRules, Round
+
+DIVISIONS = ("closed", "network", "open")
+PROFILE = "profile.json"
+
+
+def load_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError("a file is missing", where=str(path), expected="a JSON object") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError("a file is not JSON", where=str(path), found=str(error)) from error
+    if not isinstance(document, dict):
+        raise ConfigError("a file is not a JSON object", where=str(path), found=type(document).__name__)
+    return document
+
+
+def json_or_none(path: Path) -> dict[str, Any] | None:
+    """A JSON object, or None where `load_json` would complain."""
+    try:
+        return load_json(path)
+    except ConfigError:
+        return None
+
+
+def folders(path: Path) -> list[Path]:
+    """The folders in `path`, sorted; none if there is no such path."""
+    return sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Everything below one root, judged by one round."""
+
+    path: Path
+    round: Round
+
+    @cached_property
+    def smoke(self) -> bool:
+        """Whether the tree declares itself a smoke run in profile.json."""
+        return (json_or_none(self.path / PROFILE) or {}).get("profile") == SMOKE
+
+    @cached_property
+    def submitters(self) -> list["Submitter"]:
+        """All submitters of all divisions."""
+        return [
+            Submitter(self, division, folder.name) for division in DIVISIONS for folder in folders(self.path / division)
+        ]
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """`<division>/<submitter>/`."""
+
+    tree: Tree
+    division: str
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.tree.path / self.division / self.name
+
+    @property
+    def enforced(self) -> bool:
+        """Whether gates, scenarios and compliance bind here; open reports instead."""
+        return self.division != "open"
+
+    @property
+    def mapping_path(self) -> Path:
+        """What names of its own stand for."""
+        return self.path / "model_mapping.json"
+
+    @cached_property
+    def mapping(self) -> dict[str, Any]:
+        """Its own benchmark names to official ones; none outside open."""
+        return {} if self.enforced else json_or_none(self.mapping_path) or {}
+
+    @cached_property
+    def systems(self) -> list["System"]:
+        """The systems that have results."""
+        return [System(self, folder.name) for folder in folders(self.path / "results")]
+
+
+@dataclass(frozen=True)
+class System:
+    """`results/<system>/` and `systems/<system>.json`."""
+
+    submitter: Submitter
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The folder of its results."""
+        return self.submitter.path / "results" / self.name
+
+    @property
+    def description_path(self) -> Path:
+        """What it is made of."""
+        return self.submitter.path / "systems" / f"{self.name}.json"
+
+    @cached_property
+    def description(self) -> dict[str, Any] | None:
+        """The system's fields; None if they cannot be read."""
+        return json_or_none(self.description_path)
+
+    def field(self, name: str) -> Any:
+        """The value of one field of the description; None without."""
+        return (self.description or {}).get(name)
+
+    @cached_property
+    def benchmarks(self) -> list["Benchmark"]:
+        """The benchmarks that have a folder."""
+        return [Benchmark(self, folder.name) for folder in folders(self.path)]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """`results/<system>/<benchmark>/`."""
+
+    system: System
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.system.path / self.name
+
+    @property
+    def variant(self) -> str:
+        """The official benchmark that it is judged by."""
+        return str(self.system.submitter.mapping.get(self.name, self.name))
+
+    @property
+    def rules(self) -> BenchmarkRules | None:
+        """The rules of the official benchmark, if the round has it."""
+        return self.system.submitter.tree.round.benchmarks.get(self.variant)
+
+    @cached_property
+    def results(self) -> list["Result"]:
+        """One per scenario folder."""
+        return [Result(self, folder.name) for folder in folders(self.path)]
+
+
+@dataclass(frozen=True)
+class Result:
+    """`results/<system>/<benchmark>/<scenario>/` and what belongs to it."""
+
+    benchmark: Benchmark
+    scenario: str
+
+    @property
+    def system(self) -> System:
+        """The system that was measured."""
+        return self.benchmark.system
+
+    @property
+    def submitter(self) -> Submitter:
+        """Who submits it."""
+        return self.system.submitter
+
+    @property
+    def round(self) -> Round:
+        """The round that it is judged by."""
+        return self.submitter.tree.round
+
+    @property
+    def rules(self) -> BenchmarkRules:
+        """The rules of its benchmark; asked for only where the round has it."""
+        return self.round.benchmark(self.benchmark.variant)
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.benchmark.path / self.scenario
+
+    @cached_property
+    def performance(self) -> "Log":
+        """The performance run's log."""
+        return Log(self, self.path / "performance" / "run_1" / DETAIL, "PerformanceOnly")
+
+    @cached_property
+    def accuracy(self) -> "Log":
+        """The accuracy run's log."""
+        return Log(self, self.path / "accuracy" / DETAIL, "AccuracyOnly")
+
+    @property
+    def measurements(self) -> Path:
+        """measurements.json."""
+        return self._place(self.round.layout.measurements)
+
+    def compliance(self, test: str) -> Path:
+        """The folder of a compliance test."""
+        return self._place(self.round.layout.compliance) / test
+
+    def _place(self, template: str) -> Path:
+        names = {
+            "system": self.system.name,
+            "benchmark": self.benchmark.name,
+            "scenario": self.scenario,
+        }
+        return self.submitter.path / template.format_map(names)
+
+
+@dataclass(frozen=True)
+class Log:
+    """One mlperf_log_detail.txt of a result, and LoadGen's name for the test that it should be of."""
+
+    result: Result
+    path: Path
+    mode: str
+
+    @cached_property
+    def detail(self) -> DetailLog:
+        """The log itself; asked for only where it is `readable`."""
+        return parse_detail(self.path)
+
+    @cached_property
+    def readable(self) -> bool:
+        """Whether the log can be read."""
+        try:
+            return bool(self.detail.values)
+        except ConfigError:
+            return False

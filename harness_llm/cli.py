@@ -1,0 +1,206 @@
+"""The command line. Every command is imported where it is used, so that --help answers at once."""
+
+import os
+import shlex
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from harness_llm.errors import HarnessError
+from harness_llm.familiar import translate
+
+if TYPE_CHECKING:
+    from harness_llm.monitor.panel import Panel
+    from harness_llm.request import Choices
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="From a machine with accelerators to a finished, checked MLPerf Inference submission for LLMs.",
+    epilog="Exit codes: 0 good, 1 a check or gate says no, 2 wrong use, 3 something is missing here, 4 a run failed, "
+    "130 interrupted. -v before the command shows tracebacks.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Model = Annotated[str, typer.Option(help="benchmark, a folder of models/")]
+Gpu = Annotated[str, typer.Option(help="chooses code/user_<gpu>.conf; default: what is found in this machine")]
+RoundName = Annotated[str, typer.Option("--round", help="default: the newest that has the benchmark")]
+Division = Annotated[str, typer.Option(help="closed or open; default: the benchmark's first")]
+Category = Annotated[str, typer.Option(help="datacenter or edge")]
+Scenarios = Annotated[str, typer.Option(help="comma-separated: Offline, Server, Interactive, SingleStream")]
+ProfileName = Annotated[str, typer.Option("--profile", help="smoke or valid; default: smoke without accelerator")]
+EngineName = Annotated[str, typer.Option("--engine", help="what answers the queries")]
+Company = Annotated[str, typer.Option(help="the submitter")]
+SystemName = Annotated[str, typer.Option(help="for example 8xMI300X_2xEPYC_9554")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value on top of models/*.yaml")]
+SampleCount = Annotated[int | None, typer.Option("--total-sample-count", help="fewer samples; bars from closed")]
+UserConf = Annotated[Path | None, typer.Option(help="another file than code/user_<gpu>.conf")]
+
+
+@app.callback()
+def _options(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="show tracebacks")] = False,
+) -> None:
+    if verbose:
+        os.environ["HARNESS_LLM_VERBOSE"] = "1"
+
+
+def _choices(words: dict[str, Any]) -> "Choices":
+    from harness_llm.request import choose
+
+    return choose(words, command=f"harness-llm {shlex.join(sys.argv[1:])}")
+
+
+def _panel() -> "Panel":
+    from rich.console import Console
+
+    from harness_llm.monitor.panel import Panel
+
+    return Panel(Console(stderr=True))
+
+
+@app.command()
+def submit(
+    model: Model = "",
+    gpu: Gpu = "",
+    round_name: RoundName = "",
+    division: Division = "",
+    category: Category = "datacenter",
+    scenarios: Scenarios = "Offline,Server",
+    profile: ProfileName = "",
+    engine: EngineName = "vllm",
+    company: Company = "",
+    system_name: SystemName = "",
+    set_: Sets = None,
+    total_sample_count: SampleCount = None,
+    user_conf: UserConf = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and stop")] = False,
+) -> None:
+    """Run what is missing, package, check; the same command again continues."""
+    from harness_llm.commands import submit as command
+
+    command(_choices(locals()), _panel(), dry_run=dry_run)
+
+
+@app.command()
+def run(
+    model: Model = "",
+    gpu: Gpu = "",
+    round_name: RoundName = "",
+    division: Division = "",
+    category: Category = "datacenter",
+    scenarios: Scenarios = "Offline,Server",
+    profile: ProfileName = "",
+    engine: EngineName = "vllm",
+    company: Company = "",
+    system_name: SystemName = "",
+    set_: Sets = None,
+    total_sample_count: SampleCount = None,
+    user_conf: UserConf = None,
+    tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, TEST06")] = "performance",
+    accuracy: Annotated[bool, typer.Option("--accuracy", help="the same as --tests accuracy")] = False,
+) -> None:
+    """Run cells, whether they were run before or not."""
+    from harness_llm.commands import run as command
+
+    command(_choices(locals()), _panel(), tests=["accuracy"] if accuracy else tests.split(","))
+
+
+@app.command()
+def package(
+    model: Model = "",
+    gpu: Gpu = "",
+    round_name: RoundName = "",
+    division: Division = "",
+    category: Category = "datacenter",
+    scenarios: Scenarios = "Offline,Server",
+    profile: ProfileName = "",
+    company: Company = "",
+    system_name: SystemName = "",
+) -> None:
+    """Make the tree and its archive of runs that are there."""
+    from harness_llm.commands import package as command
+
+    command(_choices(locals()), _panel())
+
+
+@app.command()
+def status(
+    model: Model = "",
+    gpu: Gpu = "",
+    round_name: RoundName = "",
+    division: Division = "",
+    scenarios: Scenarios = "Offline,Server",
+    profile: ProfileName = "",
+    system_name: SystemName = "",
+) -> None:
+    """Show the matrix scenario x test, and why a cell is not done."""
+    from harness_llm.commands import status as command
+
+    command(_choices({"category": "datacenter", **locals()}))
+
+
+@app.command()
+def score(
+    log_dir: Annotated[Path, typer.Argument(help="a folder with mlperf_log_accuracy.json")],
+    model: Model = "",
+    round_name: RoundName = "",
+    profile: ProfileName = "",
+    output: Annotated[Path | None, typer.Option(help="write accuracy.txt here")] = None,
+) -> None:
+    """Score the answers of an accuracy run and hold them to the gates."""
+    from harness_llm.commands import score as command
+
+    command(log_dir, _choices({"category": "datacenter", "scenarios": "Offline", **locals()}), output)
+
+
+@app.command()
+def verify(
+    log_dir: Annotated[Path, typer.Argument(help="a folder with the logs of a TEST06 run")],
+    scenario: Annotated[str, typer.Option(help="the scenario that was run")],
+    model: Model = "",
+    round_name: RoundName = "",
+    output: Annotated[Path | None, typer.Option(help="write verify_accuracy.txt here")] = None,
+) -> None:
+    """Verify a TEST06 run."""
+    from harness_llm.commands import verify as command
+
+    command(log_dir, scenario, _choices({"category": "datacenter", "scenarios": scenario, **locals()}), output)
+
+
+@app.command()
+def check(
+    tree: Annotated[Path, typer.Argument(help="the folder that holds closed/ or open/")],
+    round_name: RoundName = "",
+    as_json: Annotated[bool, typer.Option("--json", help="findings as one JSON document")] = False,
+) -> None:
+    """Check a tree against the rules; with MLPERF_INFERENCE_DIR by the official checker too."""
+    from harness_llm.commands import check as command
+
+    raise typer.Exit(command(tree, round_name, as_json=as_json))
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """The console script: every end has its exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app(translate(sys.argv[1:]))
+    except HarnessError as error:
+        if os.environ.get("HARNESS_LLM_VERBOSE"):
+            traceback.print_exc()
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command continues\n")
+        sys.exit(INTERRUPTED)

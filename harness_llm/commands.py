@@ -1,0 +1,146 @@
+"""What each command of the command line does."""
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from harness_llm.accuracy.gates import judge
+from harness_llm.accuracy.report import render as render_accuracy
+from harness_llm.accuracy.report import write as write_accuracy
+from harness_llm.check import report
+from harness_llm.check.findings import exit_code
+from harness_llm.compliance import test06
+from harness_llm.demo.assets import Assets, locate, missing
+from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.loadgen.logs import ACCURACY
+from harness_llm.monitor.panel import Panel
+from harness_llm.outcome import Scorer, load_reference
+from harness_llm.package.package import Package
+from harness_llm.pipeline import Pipeline, check_tree, describe_run
+from harness_llm.request import Choices, Request, newest_round, require_names, resolve
+from harness_llm.runs import State
+from harness_llm.workspace import Workspace
+
+
+def submit(choices: Choices, panel: Panel, *, dry_run: bool) -> None:
+    """Plan, run what is missing, package, check."""
+    require_names(choices)
+    request = resolve(choices, Workspace())
+    if dry_run:
+        _plan(request, panel)
+        return
+    pipeline = Pipeline(request, panel)
+    _finish(request, panel, pipeline.submit())
+
+
+def _plan(request: Request, panel: Panel) -> None:
+    for stage in missing(request.benchmark, request.workspace, request.samples):
+        panel.say(f"  to prepare: {stage}")
+    pipeline = Pipeline(request, panel)
+    pipeline.announce(pipeline.select(_assets(request)))
+
+
+def _assets(request: Request) -> Assets:
+    return locate(request.benchmark, request.workspace, request.samples)
+
+
+def _finish(request: Request, panel: Panel, packed: Package) -> None:
+    """Check the tree and say where it lies; errors end with 1."""
+    findings, verdicts = check_tree(packed.tree, request.round.round)
+    panel.say(report.render(findings))
+    if verdicts:
+        panel.say(report.render_official(verdicts))
+    for notice in packed.notices:
+        panel.say(notice)
+    sys.stdout.write(f"{packed.tree}\n{packed.archive}\n")
+    code = exit_code(findings) or int(any(v.exit_code for v in verdicts))
+    if code:
+        raise GateFailed("the tree is complete, but the check found errors", where=str(packed.tree))
+
+
+def run(choices: Choices, panel: Panel, *, tests: list[str]) -> None:
+    """Run cells whatever was run before; a run that is not VALID ends with 1."""
+    require_names(choices, company=False)
+    request = resolve(choices, Workspace())
+    if unknown := [test for test in tests if test not in request.tests]:
+        raise ConfigError(f"there is no test {unknown[0]}", expected=", ".join(request.tests))
+    runs = Pipeline(request, panel).run(tests)
+    for done in runs:
+        sys.stdout.write(f"{done.path}\n")
+    bad = [r for r in runs if r.state is not State.VALID]
+    if bad:
+        raise GateFailed("not every run is VALID", found="\n".join(describe_run(r) for r in bad))
+
+
+def package(choices: Choices, panel: Panel) -> None:
+    """Make the tree of runs that are there."""
+    require_names(choices)
+    request = resolve(choices, Workspace())
+    pipeline = Pipeline(request, panel)
+    _finish(request, panel, pipeline.package(_assets(request)))
+
+
+def status(choices: Choices) -> None:
+    """Print the matrix, then a line for each cell that is not done."""
+    require_names(choices, company=False)
+    request = resolve(choices, Workspace())
+    pipeline = Pipeline(request, Panel(Console(stderr=True)))
+    selection = pipeline.select(_assets(request))
+    table = Table("scenario", *request.tests, title=f"{request.benchmark.name} on {choices.system}")
+    for plan in request.scenarios:
+        cells = [s for s in selection.cells if s.cell.scenario == plan.scenario]
+        table.add_row(plan.scenario, *(s.state_text for s in cells))
+    console = Console()
+    console.print(table)
+    for cell in selection.missing:
+        console.print(f"{cell.cell}: {cell.reason}", soft_wrap=True, highlight=False, markup=False)
+
+
+def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
+    """Score answers, print accuracy.txt; a missed gate ends with 1."""
+    request = resolve(choices, Workspace())
+    assets = _assets(request)
+    scorer = Scorer(
+        benchmark=request.benchmark,
+        rules=request.rules,
+        store=assets.evaluation,
+        tokenizer=assets.tokenizer,
+        samples=request.samples,
+        reference=load_reference(request.benchmark, request.workspace.data),
+    )
+    scores = scorer.score(log_dir / ACCURACY)
+    if output:
+        write_accuracy(output, scores)
+    sys.stdout.write(render_accuracy(scores))
+    failed = [str(verdict) for verdict in judge(scores, scorer.gates) if not verdict.passed]
+    if failed:
+        raise GateFailed("the answers miss the accuracy gate", where=str(log_dir), found="; ".join(failed))
+
+
+def verify(log_dir: Path, scenario: str, choices: Choices, output: Path | None) -> None:
+    """Verify TEST06, print verify_accuracy.txt; a failure ends with 1."""
+    request = resolve(choices, Workspace())
+    verdict = test06.verify_log(log_dir / ACCURACY, scenario, request.rules.eos_ids)
+    text = test06.render(verdict)
+    if output:
+        output.write_text(text)
+    sys.stdout.write(text)
+    if not verdict.passed:
+        raise GateFailed("TEST06 failed", where=str(log_dir), found="; ".join(verdict.failures[:4]))
+
+
+def check(tree: Path, round_name: str, *, as_json: bool) -> int:
+    """Print the findings; the exit code."""
+    if not tree.is_dir():
+        raise ConfigError("there is no such tree", where=str(tree), hint="name the folder that holds closed/ or open/")
+    findings, verdicts = check_tree(tree, round_name or newest_round())
+    if as_json:
+        sys.stdout.write(json.dumps(report.as_json(findings, verdicts), indent=2) + "\n")
+    else:
+        sys.stdout.write(report.render(findings) + "\n")
+        if verdicts:
+            sys.stdout.write(report.render_official(verdicts) + "\n")
+    return exit_code(findings) or int(any(v.exit_code for v in verdicts))

@@ -1,0 +1,1 @@
+"""Compliance tests: that a performance run gave true answers."""

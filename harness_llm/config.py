@@ -1,0 +1,209 @@
+"""How an engine is run: models/defaults.yaml, then models/<benchmark>/<scenario>_<gpu>.yaml, then --set."""
+
+import ast
+import difflib
+import importlib.util
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness_llm.benchmarks import Benchmark, Sampling
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.workspace import Workspace
+
+
+class HarnessConfig(BaseModel):
+    """The harness's own settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    replicas: int = Field(ge=1, description="engines, one per tensor-parallel group")
+    backlog: int = Field(ge=0, description="Offline: queries a replica holds beyond max_num_seqs")
+    warm_up_samples: int = Field(ge=1, description="calibration prompts served before a replica is ready")
+    loadgen_cpus: int = Field(ge=1, description="cores kept for LoadGen's process")
+    startup_timeout_s: float = Field(gt=0, description="seconds until a replica that is not ready has failed")
+
+
+class EngineConfig(BaseModel):
+    """The resolved configuration of one scenario; stored with each run.
+
+    Attributes:
+        llm_config: engine arguments as vLLM gets them, the fixed ones included.
+        env_config: environment variables of the replicas.
+        sampling: the benchmark's own, unless --set departed from it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    llm_config: dict[str, Any]
+    harness_config: HarnessConfig
+    env_config: dict[str, str]
+    sampling: Sampling
+
+    @property
+    def credit(self) -> int:
+        """Queries that a replica holds in Offline: its batch and a small backlog."""
+        return int(self.llm_config["max_num_seqs"]) + self.harness_config.backlog
+
+
+# "Every input query must be computed in its entirety" (inference_rules.adoc, LLM rules): no prefix caching. Token ids
+# only: no tokenizer. Sampling comes from benchmark.yaml: no generation_config.
+FIXED: dict[str, Any] = {
+    "enable_prefix_caching": False,
+    "skip_tokenizer_init": True,
+    "generation_config": "vllm",
+    "disable_log_stats": True,
+    "seed": 0,
+}
+# Arguments of vLLM that are not the submitter's to choose, and why.
+REFUSED = {
+    "model": "the benchmark names the checkpoint",
+    "tokenizer": "prompts are token ids",
+    "skip_tokenizer_init": "prompts are token ids",
+    "seed": "LoadGen's seeds are the only ones",
+    "generation_config": "sampling stands in benchmark.yaml",
+    "override_generation_config": "sampling stands in benchmark.yaml",
+    "speculative_config": "speculative decoding is not allowed here (inference_rules.adoc, LLM rules)",
+    "logits_processors": "sampling stands in benchmark.yaml",
+    "disable_log_stats": "nothing reads the engine's statistics",
+}
+REQUIRED = ("max_model_len", "max_num_seqs")
+
+
+def load_config(
+    benchmark: Benchmark, scenario: str, gpu: str, sets: Iterable[str], workspace: Workspace
+) -> EngineConfig:
+    """Resolve and check the configuration of `scenario` on `gpu`."""
+    file = workspace.benchmarks / benchmark.name / f"{scenario.lower()}_{gpu}.yaml"
+    if not file.is_file():
+        raise ConfigError(
+            f"there are no settings for {benchmark.name} {scenario} on {gpu}",
+            where=str(file),
+            expected=", ".join(sorted(f.name for f in file.parent.glob(f"{scenario.lower()}_*.yaml"))),
+            hint=f"copy one of those to {file.name} and adapt it",
+        )
+    defaults = _read(workspace.benchmarks / "defaults.yaml")
+    layers = [{"sampling": benchmark.sampling.model_dump()}, defaults, _read(file), *map(_parse_set, sets)]
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, layer)
+    merged["env_config"] = {key: str(value) for key, value in merged["env_config"].items()}
+    try:
+        config = EngineConfig.model_validate(merged)
+    except ValidationError as error:
+        raise _explained(error, str(file)) from error
+    check_engine_arguments(config.llm_config, str(file), vllm_arguments())
+    return config.model_copy(update={"llm_config": config.llm_config | FIXED})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    content = yaml.safe_load(file.read_text()) or {}
+    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+        raise ConfigError("settings must be sections of keys", where=str(file), found=str(content)[:80])
+    return content
+
+
+def _parse_set(text: str) -> dict[str, Any]:
+    path, equals, value = text.partition("=")
+    section, _, key = path.partition(".")
+    if not (equals and key):
+        raise ConfigError("a --set is not of the form section.key=value", found=text)
+    return {section: {key: yaml.safe_load(value)}}
+
+
+def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:
+    for section, values in layer.items():
+        into.setdefault(section, {}).update(values)
+
+
+def _explained(error: ValidationError, where: str) -> ConfigError:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    hint = ""
+    if first["type"] == "extra_forbidden":
+        known = [*EngineConfig.model_fields, *(f"harness_config.{n}" for n in HarnessConfig.model_fields)]
+        hint = _nearest(place, known)
+    return ConfigError(
+        "a setting is unknown" if hint else "a setting is wrong",
+        where=f"{where}: {place}",
+        expected=first["msg"],
+        found=str(first["input"]),
+        hint=hint,
+    )
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0)
+    return f"the nearest valid one is {close[0]}"
+
+
+def vllm_arguments() -> frozenset[str]:
+    """The engine arguments of the installed vLLM, read from its source: importing it takes seconds."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        raise EnvironmentMissing("vLLM is not installed", hint="make setup")
+    tree = ast.parse((Path(spec.origin).parent / "engine" / "arg_utils.py").read_text())
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "EngineArgs")
+    return frozenset(
+        field.target.id
+        for node in classes
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    )
+
+
+def check_engine_arguments(llm_config: dict[str, Any], where: str, known: Collection[str]) -> None:
+    """Raise where an engine argument is unknown, forbidden by a rule, not the submitter's, or missing."""
+    for name, value in llm_config.items():
+        place = f"{where}: llm_config.{name}"
+        if name not in known:
+            raise ConfigError(
+                "this vLLM has no such engine argument",
+                where=place,
+                found=name,
+                hint=_nearest(name, known),
+            )
+        if name == "enable_prefix_caching" and value is not False:
+            raise ConfigError(
+                "prefix caching is not allowed: every input query must be computed in its entirety",
+                where=place,
+                expected="false (inference_rules.adoc, LLM rules)",
+                found=str(value),
+                hint="delete the line; it is off",
+            )
+        if name in REFUSED:
+            raise ConfigError("an engine argument is not yours to set", where=place, expected=REFUSED[name])
+    for name in REQUIRED:
+        if name not in llm_config:
+            raise ConfigError("an engine argument is missing", where=f"{where}: llm_config.{name}")
+
+
+def departures(config: EngineConfig, benchmark: Benchmark, samples: int) -> list[str]:
+    """Where the run would not be what the benchmark's rules fix; any of them bars it from closed."""
+    found = [
+        f"sampling.{name} is {value}, the benchmark says {getattr(benchmark.sampling, name)}"
+        for name, value in config.sampling
+        if value != getattr(benchmark.sampling, name)
+    ]
+    if samples != benchmark.dataset.samples:
+        found.append(f"{samples} samples, the benchmark says {benchmark.dataset.samples}")
+    longest = benchmark.dataset.longest_prompt + config.sampling.max_tokens
+    if config.llm_config["max_model_len"] < longest:
+        found.append(
+            f"max_model_len {config.llm_config['max_model_len']} cuts answers: longest prompt and answer are {longest}"
+        )
+    return found
+
+
+def refuse_departures(found: list[str], division: str) -> None:
+    """Closed takes no departure."""
+    if found and division == "closed":
+        raise ConfigError(
+            "what a rule fixes was changed, which closed does not take",
+            expected="the benchmark's own sampling, sample count and lengths",
+            found="; ".join(found),
+            hint="take the change back, or use --division open",
+        )

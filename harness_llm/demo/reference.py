@@ -1,0 +1,100 @@
+"""Answers of the original checkpoint, and their scores.
+
+`python -m harness_llm.demo.reference --checkpoint DIR --store DIR --samples N --max-tokens N --metrics … --output DIR`.
+Standard output is the status channel to the parent process: one JSON object a line.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
+
+from harness_llm.accuracy.score import score_answers
+from harness_llm.checkpoint import checkpoint_digest
+from harness_llm.datasets.store import TokenStore, open_store
+
+BATCH = 256
+SCORES = "scores.json"
+
+
+def batches(store: TokenStore, samples: int) -> Iterator[list[int]]:
+    """Indices of the first `samples` prompts, equally long within a batch: nothing is padded, so that every answer is
+    the one that its prompt gets alone.
+    """
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for index, length in enumerate(store.lengths()[:samples].tolist()):
+        by_length[length].append(index)
+    for indices in by_length.values():
+        for start in range(0, len(indices), BATCH):
+            yield indices[start : start + BATCH]
+
+
+def answer(model: LlamaForCausalLM, prompts: torch.Tensor, max_tokens: int) -> list[list[int]]:
+    """Greedy answers to equally long prompts; each ends with EOS or has `max_tokens` ids."""
+    generated = model.generate(
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        do_sample=False,
+        min_new_tokens=1,
+        max_new_tokens=max_tokens,
+    )
+    end = model.generation_config.eos_token_id
+    return [_until(row, end) for row in generated[:, prompts.shape[1] :].tolist()]
+
+
+def _until(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end) + 1] if end in ids else ids
+
+
+def answers(model: LlamaForCausalLM, store: TokenStore, samples: int, max_tokens: int) -> list[list[int]]:
+    """Greedy answers to the first `samples` prompts, in their order."""
+    found: dict[int, list[int]] = {}
+    for indices in batches(store, samples):
+        prompts = torch.tensor([store.prompt(index).tolist() for index in indices])
+        found.update(zip(indices, answer(model, prompts, max_tokens), strict=True))
+        _status(len(found) / samples, f"{len(found)}/{samples} reference answers")
+    return [found[index] for index in range(samples)]
+
+
+def scores(
+    checkpoint: Path, store: TokenStore, answered: Sequence[Sequence[int]], metrics: Sequence[str]
+) -> dict[str, float]:
+    """The scores of `answered` against the data set's own answers."""
+    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    return score_answers(answered, store.targets()[: len(answered)], tokenizer.decode_batch, metrics)
+
+
+def _status(done: float, text: str) -> None:
+    print(json.dumps({"stage": "reference", "done": round(done, 3), "text": text}), flush=True)  # noqa: T201
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--samples", type=int, required=True)
+    parser.add_argument("--max-tokens", type=int, required=True)
+    parser.add_argument("--metrics", nargs="+", required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    store = open_store(arguments.store)
+    model = LlamaForCausalLM.from_pretrained(arguments.checkpoint)
+    answered = answers(model, store, arguments.samples, arguments.max_tokens)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "answers.json").write_text(json.dumps(answered))
+    record = {
+        "samples": arguments.samples,
+        "checkpoint": checkpoint_digest(arguments.checkpoint),
+        "scores": scores(arguments.checkpoint, store, answered, arguments.metrics),
+    }
+    (arguments.output / SCORES).write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From VALID runs to a tree in MLCommons' layout and its archive."""

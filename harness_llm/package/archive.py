@@ -1,0 +1,51 @@
+"""The tree as one file: the same tree always gives the same bytes."""
+
+import gzip
+import hashlib
+import os
+import tarfile
+from pathlib import Path
+
+_TIME = 315532800  # 1980-01-01, the oldest date that every archive format knows
+
+
+def archive(tree: Path) -> Path:
+    """Pack `tree` into `<tree>.tar.gz`, with `<tree>.tar.gz.sha256` beside it as sha256sum reads it."""
+    target = tree.with_name(f"{tree.name}.tar.gz")
+    checksum = tree.with_name(f"{target.name}.sha256")
+    packed = _aside(target)
+    try:
+        _pack(tree, packed)
+        with packed.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        _aside(checksum).write_text(f"{sha256}  {target.name}\n")
+        checksum.unlink(missing_ok=True)  # an archive without a checksum is better than one with another's
+        packed.replace(target)
+        _aside(checksum).replace(checksum)
+    finally:
+        packed.unlink(missing_ok=True)
+        _aside(checksum).unlink(missing_ok=True)
+    return target
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.tmp-{os.getpid()}")
+
+
+def _pack(tree: Path, target: Path) -> None:
+    with (
+        target.open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=_TIME) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in [tree, *sorted(tree.rglob("*"))]:
+            name = path.relative_to(tree.parent).as_posix()
+            tar.add(path, name, recursive=False, filter=_anonymous)
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = _TIME
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member

@@ -1,0 +1,161 @@
+"""The system description, `systems/<SYSTEM_NAME>.json`: what the machine tells, and what its owner adds."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from harness_llm.errors import ConfigError
+from harness_llm.package.accelerators import NOT_APPLICABLE
+from harness_llm.rules.rounds import Round
+from harness_llm.workspace import Workspace
+
+# An availability that claims nothing: research, development or internal.
+_OPEN_STATUS = "rdi"
+_PLACEHOLDER = re.compile(r"\b(todo|tbd|tba|fixme|x{3,})\b|<[^>]*>|^\W*$", re.IGNORECASE)
+_BLANK = ("n/a", "na", "unknown")
+
+# How a value looks, for fields that machines seldom tell.
+_EXAMPLES = {
+    "status": "available",
+    "cooling": "Air-cooled",
+    "host_memory_configuration": "24x 96 GB DDR5-4800",
+    "host_networking": "8x Ethernet 400 Gb/s",
+    "host_network_card_count": "8",
+    "host_networking_topology": "Single-rail leaf-spine Ethernet fabric",
+    "accelerator_memory_configuration": "HBM3",
+    "accelerator_interconnect": "XGMI",
+}
+
+
+def system_file(workspace: Workspace, system: str) -> Path:
+    """Where the owner of `system` writes what cannot be detected."""
+    return workspace.systems / f"{system}.yaml"
+
+
+def load_overrides(file: Path, rules: Round) -> dict[str, str]:
+    """Read a system file; without one, nothing is added.
+
+    Raises:
+        ConfigError: it is no mapping of known fields to single values.
+    """
+    if not file.is_file():
+        return {}
+    try:
+        document = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise ConfigError("a system file is no YAML", where=str(file), found=str(error)) from error
+    if not isinstance(document or {}, dict):
+        raise ConfigError("a system file is wrong", where=str(file), expected="lines of the form field: value")
+    return {str(key): _text(file, str(key), value, rules) for key, value in (document or {}).items()}
+
+
+def describe(
+    system_name: str,
+    *,
+    submitter: str,
+    division: str,
+    category: str,
+    rules: Round,
+    detected: Mapping[str, str],
+    overrides: Mapping[str, str],
+    file: Path,
+) -> dict[str, str]:
+    """All fields that the round asks for, every value a text ("0", never 0).
+
+    Args:
+        category: datacenter, edge or both, as `system_type` says it.
+        detected: from `detect()`.
+        overrides: from `load_overrides(file)`; they win.
+        file: named in messages.
+
+    Raises:
+        ConfigError: closed has a gap or a placeholder, or a value is none of those allowed. Open says N/A.
+    """
+    given = {"division": division, "submitter": submitter, "system_type": category}
+    _forbid_contradictions(given, overrides, file)
+    fallback = {"system_name": system_name} | ({"status": _OPEN_STATUS} if division == "open" else {})
+    known = fallback | dict(detected) | dict(overrides) | given
+    fields = {name: known.get(name, "").strip() for name in (*rules.system.filled, *rules.system.present)}
+    gaps = [name for name in fields if _is_gap(name, fields, rules)]
+    if division != "open":
+        _refuse_gaps(system_name, gaps, fields, file)
+    described = fields | dict.fromkeys(gaps, NOT_APPLICABLE)
+    _check_values(described, rules, file)
+    return described
+
+
+def _text(file: Path, key: str, value: object, rules: Round) -> str:
+    fields = (*rules.system.filled, *rules.system.present)
+    if key not in fields:
+        nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0)
+        raise ConfigError(
+            f"a system has no field {key}",
+            where=str(file),
+            found=key,
+            hint=f"the nearest field is {nearest[0]}",
+        )
+    if isinstance(value, dict | list):
+        raise ConfigError("a field of a system has one value", where=f"{file}, {key}", found=str(value))
+    return "" if value is None else str(value)
+
+
+def _forbid_contradictions(given: Mapping[str, str], overrides: Mapping[str, str], file: Path) -> None:
+    for name, value in given.items():
+        if overrides.get(name, value).lower() != value.lower():
+            raise ConfigError(
+                f"the system file contradicts the {name} asked for",
+                where=f"{file}, {name}",
+                expected=value,
+                found=overrides[name],
+                hint=f"remove the line {name} from {file}",
+            )
+
+
+def _is_gap(name: str, fields: Mapping[str, str], rules: Round) -> bool:
+    """Nothing or a placeholder, or N/A where there must be a value; what may be empty may be N/A too."""
+    value = fields[name]
+    if _PLACEHOLDER.search(value):
+        return bool(value) or name in rules.system.filled or fields["division"] == "open"
+    return value.lower() in _BLANK and name in rules.system.filled and not _may_lack(name, fields)
+
+
+def _may_lack(name: str, fields: Mapping[str, str]) -> bool:
+    """No accelerator has no memory; a single one is connected to no other."""
+    lacking = {"0": name.startswith("accelerator_"), "1": name == "accelerator_interconnect"}
+    return lacking.get(fields["accelerators_per_node"], False)
+
+
+def _refuse_gaps(system: str, gaps: list[str], fields: Mapping[str, str], file: Path) -> None:
+    if not gaps:
+        return
+    lines = [f"{name}: {fields[name] or '(nothing)'}" for name in gaps]
+    raise ConfigError(
+        f"the description of {system} has gaps, which closed does not allow",
+        where=str(file),
+        expected="what the machine really has, in every field",
+        found="\n         ".join(lines),
+        hint=f"write these fields into {file}, one a line, for example\n{_example(gaps)}",
+    )
+
+
+def _example(gaps: list[str]) -> str:
+    name = next((name for name in gaps if name in _EXAMPLES), gaps[0])
+    return f'{name}: "{_EXAMPLES.get(name, "...")}"'
+
+
+def _check_values(fields: Mapping[str, str], rules: Round, file: Path) -> None:
+    allowed = {"status": rules.system.statuses, "system_type": rules.system.types}
+    for name, values in allowed.items():
+        if fields[name] not in values:
+            raise ConfigError(
+                f"a system cannot have the {name} {fields[name]}",
+                where=f"{file}, {name}",
+                expected=", ".join(values),
+                found=fields[name],
+            )
+    for name in rules.system.integers:
+        if not fields[name].isdecimal():
+            raise ConfigError(f"{name} is no number", where=f"{file}, {name}", expected="digits", found=fields[name])

@@ -1,0 +1,202 @@
+"""From a request to a checked tree: plans the cells, runs the missing ones, packages, checks."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness_llm.cell import Bench, cell_facts, run_cell
+from harness_llm.check import check
+from harness_llm.check.findings import Finding
+from harness_llm.check.official import OfficialVerdict, run_official
+from harness_llm.checkpoint import checkpoint_digest
+from harness_llm.demo.assets import Assets, prepare
+from harness_llm.devices import hold
+from harness_llm.fleet.local import Fleet, start_fleet
+from harness_llm.loadgen.settings import loadgen_version
+from harness_llm.monitor.panel import CellView, Panel, clock
+from harness_llm.outcome import Scorer, load_reference
+from harness_llm.package.machine import detect
+from harness_llm.package.package import Package, package
+from harness_llm.package.selection import Selection, Wanted, select
+from harness_llm.plan import issued, seconds
+from harness_llm.request import Request, ScenarioPlan
+from harness_llm.rules import load_round
+from harness_llm.runs import Cell, Run, find_runs, run_path
+from harness_llm.subject import subject
+
+
+@dataclass
+class Pipeline:
+    """One submission under way.
+
+    Attributes:
+        rates: samples a second by scenario, as measured last; predicts the next cell.
+    """
+
+    request: Request
+    panel: Panel
+    machine: dict[str, str] = field(default_factory=detect)
+    rates: dict[str, float] = field(default_factory=dict)
+
+    def submit(self) -> Package:
+        """Run what is missing and package; the same call again continues."""
+        request = self.request
+        loadgen_version(request.round)
+        with hold(request.choices.gpu, request.choices.command):
+            assets = self._prepare()
+            selection = self.select(assets)
+            self.announce(selection)
+            for plan in request.scenarios:
+                missing = [s for s in selection.missing if s.cell.scenario == plan.scenario]
+                if missing:
+                    self._run_scenario(plan, [s.cell.test for s in missing], assets)
+            return self.package(assets)
+
+    def run(self, tests: Sequence[str]) -> list[Run]:
+        """Run `tests` of every scenario, whatever has been run before."""
+        loadgen_version(self.request.round)
+        with hold(self.request.choices.gpu, self.request.choices.command):
+            assets = self._prepare()
+            return [r for plan in self.request.scenarios for r in self._run_scenario(plan, tests, assets)]
+
+    def package(self, assets: Assets) -> Package:
+        """Package the runs that count."""
+        return package(self.request.submission, self.select(assets), self.machine, self.request.workspace)
+
+    def _prepare(self) -> Assets:
+        request = self.request
+        return prepare(request.benchmark, request.workspace, request.samples, self.panel.stage)
+
+    def subject(self, plan: ScenarioPlan, assets: Assets) -> dict[str, Any]:
+        """What a run of `plan` would be a measurement of, now."""
+        return subject(
+            plan.config,
+            engine=self.request.choices.engine,
+            checkpoint=checkpoint_digest(assets.checkpoint),
+            loadgen=loadgen_version(self.request.round),
+            machine=self.machine,
+        )
+
+    def select(self, assets: Assets) -> Selection:
+        """Which cells are done by runs that could have been made now."""
+        request = self.request
+        wanted = Wanted(
+            benchmark=request.benchmark.name,
+            profile=request.profile.name,
+            round=request.round.round,
+            division=request.choices.division,
+            subjects={plan.scenario: self.subject(plan, assets) for plan in request.scenarios},
+        )
+        plans = {plan.scenario: plan for plan in request.scenarios}
+        runs = [
+            run
+            for run in find_runs(request.workspace.logs, request.choices.system)
+            if run.cell.scenario in plans and self._same_work(run, plans[run.cell.scenario], assets)
+        ]
+        return select(runs, list(plans), request.tests, wanted)
+
+    def _same_work(self, run: Run, plan: ScenarioPlan, assets: Assets) -> bool:
+        """Whether a run had today's data set and sampling; its user.conf may be another."""
+        if run.record is None:
+            return True
+        now = cell_facts(self.request, plan, assets, run.cell.test)
+        return all(run.record.cell_facts.get(key) == now[key] for key in ("dataset", "samples", "sampling"))
+
+    def announce(self, selection: Selection) -> None:
+        """Print the plan: every cell, what is known of it, and how long it should last."""
+        total = 0.0
+        for status in selection.cells:
+            view = self._view(status.cell.scenario, status.cell.test)
+            total += 0 if status.done else view.predicted_s
+            words = "done" if status.done else f"{view.total} samples, about {clock(view.predicted_s)}"
+            reason = f" ({status.state_text}: {status.reason})" if status.run and not status.done else ""
+            self.panel.say(f"  {status.cell.scenario:13}{status.cell.test:13}{words}{reason}")
+        self.panel.say(f"about {clock(total)} of measuring; each scenario starts its engine once")
+
+    def _view(self, scenario: str, test: str) -> CellView:
+        plan = next(p for p in self.request.scenarios if p.scenario == scenario)
+        rate = self.rates.get(scenario) or self._known_rate(plan)
+        audit = self.request.audit_samples(test)
+        return CellView(
+            name=f"{scenario} {test}",
+            total=issued(plan.load, test, audit),
+            predicted_s=seconds(plan.load, test, rate, audit),
+            limit=self.request.rules.latency_ms.get(scenario),
+        )
+
+    def _known_rate(self, plan: ScenarioPlan) -> float:
+        """What this system reached before; what it is asked to reach while it never ran."""
+        runs = find_runs(self.request.workspace.logs, self.request.choices.system)
+        rates = [
+            run.record.metrics["samples_per_second"]
+            for run in runs
+            if run.record
+            and (run.cell.benchmark, run.cell.scenario) == (self.request.benchmark.name, plan.scenario)
+            and "samples_per_second" in run.record.metrics
+        ]
+        if rates:
+            return rates[-1]
+        return plan.load.target_qps or 1 / plan.load.target_latency_s
+
+    def _run_scenario(self, plan: ScenarioPlan, tests: Sequence[str], assets: Assets) -> list[Run]:
+        request = self.request
+        scorer = Scorer(
+            benchmark=request.benchmark,
+            rules=request.rules,
+            store=assets.evaluation,
+            tokenizer=assets.tokenizer,
+            samples=request.samples,
+            reference=load_reference(request.benchmark, request.workspace.data),
+        )
+        with self._fleet(plan, assets) as fleet:
+            bench = Bench(request, plan, assets, scorer, self.subject(plan, assets), fleet)
+            return [self._run_cell(bench, test) for test in tests]
+
+    @contextmanager
+    def _fleet(self, plan: ScenarioPlan, assets: Assets) -> Iterator[Fleet]:
+        request = self.request
+        self.panel.say(f"{plan.scenario}: starting {plan.config.harness_config.replicas} x {request.choices.engine}")
+        fleet = start_fleet(
+            plan.config,
+            engine=request.choices.engine,
+            checkpoint=assets.checkpoint,
+            calibration=assets.calibration,
+            logs=run_path(request.workspace.logs, request.started, request.choices.system, cell).parent,
+            cache=request.workspace.cache,
+            tell=self.panel.stage,
+        )
+        try:
+            yield fleet
+        finally:
+            fleet.stop()
+
+    def _run_cell(self, bench: Bench, test: str) -> Run:
+        scenario = bench.plan.scenario
+        self.panel.begin(self._view(scenario, test))
+        try:
+            run = run_cell(bench, test, self)
+        finally:
+            self.panel.end()
+        self.panel.say(describe_run(run))
+        return run
+
+    def progress(self, body: Mapping[str, Any]) -> None:
+        """A status line of LoadGen's process."""
+        self.panel.progress(body)
+
+
+def describe_run(run: Run) -> str:
+    """How a run ended, in one line and its figures."""
+    figures = ", ".join(f"{k} {v:,.2f}" for k, v in (run.record.metrics if run.record else {}).items())
+    lines = [f"{run.cell.scenario} {run.cell.test}: {run.state}" + (f", {figures}" if figures else "")]
+    return "\n".join([*lines, *(f"  {reason}" for reason in run.reasons)])
+
+
+def check_tree(tree: Path, round_name: str) -> tuple[list[Finding], list[OfficialVerdict]]:
+    """Our findings, and the official checker's verdicts where MLPERF_INFERENCE_DIR names a checkout."""
+    directory = os.environ.get("MLPERF_INFERENCE_DIR")
+    verdicts = run_official(tree, round_name, Path(directory)) if directory else []
+    return check(tree, load_round(round_name)), verdicts

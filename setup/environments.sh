@@ -1,0 +1,35 @@
+#!/bin/sh
+# Finds a Python that the pinned packages have wheels for, and has it do the work: see setup/environments.py.
+set -eu
+cd "$(dirname "$0")/.."
+unset PYTHONHOME PYTHONPATH
+
+supported='import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13); print(sys.executable)'
+if [ -n "${PYTHON:-}" ]; then
+    where="PYTHON=$PYTHON"
+    set -- "$PYTHON" -- "$@"
+else
+    where=PATH
+    set -- python3.11 python3.12 python3.13 python3 -- "$@"
+fi
+
+found=''
+while [ "$1" != -- ]; do
+    if python=$("$1" -c "$supported" 2>/dev/null); then
+        while [ "$1" != -- ]; do shift; done
+        shift
+        exec "$python" -m setup.environments "$@"
+    fi
+    version=$("$1" --version 2>/dev/null) && found="$found${found:+, }$1 is $version"
+    shift
+done
+
+cat >&2 <<END
+there is no Python that the pinned packages have wheels for
+  where: $where
+  expected: Python 3.11, 3.12 or 3.13
+  found: ${found:-none}
+
+hint: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv), or name one: make PYTHON=/path/to/python3.11 ...
+END
+exit 3

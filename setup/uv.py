@@ -1,0 +1,190 @@
+"""uv: fetched with pip, and told what pip's own configuration says.
+
+uv reads none of pip's settings, yet they are what says how this machine reaches packages.
+"""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness_llm.errors import EnvironmentMissing
+
+PIN = Path("setup/requirements/uv.txt")
+_FOLDER = Path("build/uv")
+_PIP = Path("build/pip")
+_CACHE = Path("build/cache/uv")
+_TEMPORARY = Path("build/cache/tmp")
+
+# pip's option -> uv's variable, and what stands between several values.
+_VARIABLES = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+    "timeout": ("UV_HTTP_TIMEOUT", " "),
+    "default-timeout": ("UV_HTTP_TIMEOUT", " "),
+    "cert": ("SSL_CERT_FILE", " "),
+    "client-cert": ("SSL_CLIENT_CERT", " "),
+    "proxy": ("ALL_PROXY", " "),
+}
+# Later sections win, as they do for `pip install`.
+_SECTIONS = ("global", "install", ":env:")
+
+_TAIL = 12
+_CAUSES = (
+    (
+        ("no space left", "os error 28", "errno 28"),
+        "the disk is full",
+        "free some space, or move the checkout to another disk, and run the same command again",
+    ),
+    (
+        ("permission denied", "os error 13", "errno 13"),
+        "a file may not be written",
+        "make the checkout yours (was it set up by root before?), and run the same command again",
+    ),
+)
+_UNREACHABLE = (
+    "if this machine has no internet, tell pip where its packages are and run the same command again:"
+    "\n      behind a proxy:   pip config set global.proxy http://proxy:3128"
+    "\n      its certificate:  pip config set global.cert /path/to/ca.pem"
+    "\n      with a mirror:    pip config set global.index-url https://mirror/simple"
+    "\n      with wheel files: pip config set global.find-links /path/to/wheels"
+)
+
+
+def pip_options(listing: str) -> dict[str, list[str]]:
+    """The values of each option that `pip config list` printed and `pip install` would use."""
+    options: dict[str, list[str]] = {}
+    for section in _SECTIONS:
+        for line in listing.splitlines():
+            key, _, value = line.partition("=")
+            if key.startswith(f"{section}."):
+                options[key.removeprefix(f"{section}.")] = str(ast.literal_eval(value)).split()
+    return options
+
+
+def uv_variables(options: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Environment variables that tell uv what pip's options say."""
+    variables = {
+        variable: separator.join(options[option])
+        for option, (variable, separator) in _VARIABLES.items()
+        if options.get(option)
+    }
+    if "UV_INDEX" in variables:
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # to pip no index precedes another
+    return variables
+
+
+def no_index(options: Mapping[str, Sequence[str]]) -> bool:
+    """Whether pip is told to use no index at all; uv has no variable for that."""
+    return "".join(options.get("no-index", ())).lower() in {"1", "on", "true", "yes"}
+
+
+def explain(tail: str) -> tuple[str, str]:
+    """What went wrong and what to do, from the last lines of pip or uv."""
+    for signs, what, hint in _CAUSES:
+        if any(sign in tail.lower() for sign in signs):
+            return what, hint
+    return "the packages could not be installed", _UNREACHABLE
+
+
+class Uv:
+    """The uv of this checkout; the current folder must be the checkout."""
+
+    def __init__(self, environ: Mapping[str, str], lock: int) -> None:
+        """Every process started here keeps the descriptor `lock` open, so that it holds while one lives."""
+        _TEMPORARY.mkdir(parents=True, exist_ok=True)
+        self._lock = lock
+        self._environ = {
+            "UV_CACHE_DIR": str(_CACHE.absolute()),
+            **environ,
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_CACHE_DIR": "1",
+            "PIP_REQUIRE_VIRTUALENV": "0",
+            "PIP_ROOT_USER_ACTION": "ignore",
+            "PIP_USER": "0",
+            "TMPDIR": str(_TEMPORARY.absolute()),
+            "UV_NO_PROGRESS": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+        }
+        pip = self._pip()
+        if not self._is_pinned():
+            self._stream([*pip, "install", "--quiet", "--upgrade", "--target", str(_FOLDER), "--requirement", str(PIN)])
+        options = pip_options(self._quiet([*pip, "config", "list"]).stdout)
+        self._environ = {**uv_variables(options), **self._environ}
+        self.no_index = no_index(options)
+
+    def __call__(self, *arguments: str) -> None:
+        """Run uv and show what it says.
+
+        Raises:
+            EnvironmentMissing: uv failed; holds its last lines.
+        """
+        self._stream(self._command(arguments))
+
+    def offers(self, python: str, package: str) -> bool:
+        """Whether the places in pip's configuration have a package; they do unless uv says they do not."""
+        dry_run = ("pip", "install", "--dry-run", "--no-deps", "--python", python, package)
+        return "No solution found" not in self._quiet(self._command(dry_run)).stderr
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        flags = ["--no-index"] if self.no_index and arguments[0] == "pip" else []
+        return [str(_FOLDER / "bin" / "uv"), *arguments, *flags]
+
+    def _pip(self) -> list[str]:
+        """The pip of this Python, else one of its own."""
+        if importlib.util.find_spec("pip"):
+            return [sys.executable, "-m", "pip"]
+        if not importlib.util.find_spec("ensurepip"):
+            version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+            raise EnvironmentMissing(
+                "this Python comes without pip",
+                where=sys.executable,
+                expected="its module pip or ensurepip",
+                hint=f"install it, on Debian and Ubuntu with apt install {version}-venv, and try again",
+            )
+        python = _PIP / "bin" / "python"
+        if self._quiet([str(python), "-m", "pip", "--version"]).returncode:
+            self._stream([sys.executable, "-m", "venv", "--clear", str(_PIP)])
+        return [str(python), "-m", "pip"]
+
+    def _is_pinned(self) -> bool:
+        wanted = PIN.read_text().strip().partition("==")[2]
+        return self._quiet([str(_FOLDER / "bin" / "uv"), "--version"]).stdout.split()[1:2] == [wanted]
+
+    def _quiet(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                command, env=self._environ, pass_fds=[self._lock], check=False, capture_output=True, text=True
+            )
+        except OSError as error:
+            return subprocess.CompletedProcess(command, 127, "", str(error))
+
+    def _stream(self, command: Sequence[str]) -> None:
+        """Run a command; its progress is shown but for the list of packages, its error is raised."""
+        error: deque[str] = deque(maxlen=_TAIL)
+        with subprocess.Popen(
+            command,
+            env=self._environ,
+            pass_fds=[self._lock],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            for line in process.stdout or ():
+                if error or line.lower().startswith("error"):
+                    error.append(line)
+                elif not line.startswith(" + "):
+                    sys.stderr.write(f"  {line}")
+        if process.returncode:
+            what, hint = explain("".join(error))
+            raise EnvironmentMissing(
+                what,
+                where=" ".join(command),
+                found="    ".join(error).strip() or f"exit code {process.returncode}",
+                hint=hint,
+            )

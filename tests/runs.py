@@ -1,0 +1,67 @@
+"""Run directories as the pipeline leaves them, with logs just long enough to be told apart."""
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run, run_path
+
+BENCHMARK = "demo"
+SYSTEM = "cpu-box"
+SUBJECT: dict[str, Any] = {"engine": {"max_num_seqs": 128}, "versions": {"vllm": "0.32.0"}}
+START = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)
+ACCURACY_LOG = json.dumps([{"seq_id": i, "data": "0" * 40, "token_count": 5} for i in range(500)])
+
+
+def write_run(
+    logs: Path, scenario: str, test: str, *, hour: int = 0, finished: bool = True, **changes: Any
+) -> Run:
+    """A run that started `hour` hours after START; `changes` go into its record."""
+    system = changes.get("system", SYSTEM)
+    started = START + dt.timedelta(hours=hour)
+    cell = Cell(BENCHMARK, scenario, test)
+    path = run_path(logs, started, system, cell)
+    facts: dict[str, Any] = {
+        "state": State.VALID,
+        "reasons": [],
+        "benchmark": BENCHMARK,
+        "scenario": scenario,
+        "test": test,
+        "system": system,
+        "round": "v6.1",
+        "division": "open",
+        "profile": "smoke",
+        "engine": "vllm",
+        "command": f"harness-llm submit --scenario {scenario} & # {test}",
+        "started": started,
+        "ended": started + dt.timedelta(minutes=11),
+        "subject": SUBJECT,
+        "cell_facts": {},
+        "metrics": {"tokens_per_second": 1234.5},
+    }
+    with open_run(path):
+        _write_files(path, f"{scenario} {test} {hour}")
+        if finished:
+            finish(path, RunRecord.model_validate(facts | changes))
+    return load_run(path)
+
+
+def write_all(
+    logs: Path,
+    scenario: str = "Offline",
+    tests: tuple[str, ...] = ("performance", "accuracy", "TEST06"),
+    **changes: Any,
+) -> list[Run]:
+    """One run of each test."""
+    return [write_run(logs, scenario, test, **changes) for test in tests]
+
+
+def _write_files(path: Path, mark: str) -> None:
+    (path / "mlperf_log_detail.txt").write_text(f":::MLLOG {mark}\n")
+    (path / "mlperf_log_summary.txt").write_text(f"Result is : VALID {mark}\n")
+    (path / "mlperf_log_accuracy.json").write_text(ACCURACY_LOG)
+    (path / "user.conf").write_text(f"# {mark}\n*.Offline.target_qps = 10\n")
+    (path / "config.yaml").write_text(f"mark: {mark}\n")
+    (path / "accuracy.txt").write_text("{'rouge1': 90.0, 'tokens_per_sample': 10.0}\n")
+    (path / "verify_accuracy.txt").write_text("TEST06 verification complete\n")

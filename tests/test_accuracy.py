@@ -1,0 +1,198 @@
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import nltk
+import numpy as np
+import pytest
+from rouge_score.rouge_scorer import RougeScorer
+
+from harness_llm.accuracy import report
+from harness_llm.accuracy.gates import Gates, gates_for, judge
+from harness_llm.accuracy.score import answers_by_index, score_answers
+from harness_llm.benchmarks import Benchmark, load_benchmark
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.loadgen.logs import Answer
+from harness_llm.rules.rounds import BenchmarkRules, load_round
+from harness_llm.workspace import Workspace
+
+GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
+GOLDEN_REPORTS = sorted(GOLDEN.rglob("accuracy.txt"))
+SCORES = {
+    "ROUGE1": 44.4312,
+    "ROUGE2": 22.0352,
+    "ROUGEL": 28.6162,
+    "TOKENS_PER_SAMPLE": 294.4,
+    "GEN_NUM": 24576,
+}
+WORDS = ["</s>", "the", "cat", "sat", "dogs", "ran", "Fine.", "Good."]
+
+
+def decode(answers: list[list[int]]) -> list[str]:
+    return [" ".join(WORDS[i] for i in ids if i) for ids in answers]
+
+
+def answer(index: int, *ids: int) -> Answer:
+    return Answer(0, index, np.array(ids, dtype=np.int32), len(ids), None)
+
+
+def test_the_first_answer_to_a_sample_counts() -> None:
+    assert answers_by_index([answer(1, 7), answer(0, 5, 6), answer(1, 8)], samples=2) == [[5, 6], [7]]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([answer(0, 1)], "1 of 2 samples have no answer"),
+        ([answer(0, 1), answer(2, 1)], "an answer is to sample 2"),
+        ([answer(-1, 1)], "an answer is to sample -1"),
+    ],
+)
+def test_every_sample_has_one_answer(entries: list[Answer], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        answers_by_index(entries, samples=2)
+
+
+def test_scores_are_rounded_means_in_percent() -> None:
+    answers = [[1, 2, 3, 0], [1, 4, 5], [6]]
+    targets = ["the cats sat", "a dog ran off", "fine weather"]
+    scorer = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
+    oracle = [scorer.score(t, p) for t, p in zip(targets, decode(answers), strict=True)]
+    scores = score_answers(answers, targets, decode, ["ROUGE1", "ROUGEL", "TOKENS_PER_SAMPLE", "GEN_LEN"])
+    assert scores == {
+        "ROUGE1": round(sum(s["rouge1"].fmeasure for s in oracle) / 3 * 100, 4),
+        "ROUGEL": round(sum(s["rougeL"].fmeasure for s in oracle) / 3 * 100, 4),
+        "TOKENS_PER_SAMPLE": 2.7,  # 8 ids, the end-of-sequence id among them
+        "GEN_LEN": len("the cat sat") + len("the dogs ran") + len("Fine."),
+        "GEN_NUM": 3,
+    }
+    assert {type(value) for value in scores.values()} <= {float, int}
+
+
+def test_answers_and_targets_must_match() -> None:
+    with pytest.raises(ConfigError, match="do not match"):
+        score_answers([[1], [2]], ["one"], decode, ["ROUGE1"])
+
+
+def test_sentences_stand_on_lines_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nltk, "sent_tokenize", lambda text: re.findall(r"[^.]+\.", text))
+    answers, targets = [[7, 6]], ["Good. Fine."]
+    whole, split = (
+        score_answers(answers, ["Fine. Good."], decode, ["ROUGELSUM", "GEN_LEN"], sentence_split=s)
+        for s in (False, True)
+    )
+    assert whole["ROUGELSUM"] == 50
+    assert split["ROUGELSUM"] == 100
+    assert score_answers(answers, targets, decode, ["ROUGELSUM"])["ROUGELSUM"] == 100
+
+
+def missing(text: str) -> list[str]:
+    raise LookupError
+
+
+def test_without_a_sentence_splitter_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nltk, "sent_tokenize", missing)
+    with pytest.raises(EnvironmentMissing, match="sentence splitter") as caught:
+        score_answers([[1]], ["the"], decode, ["ROUGELSUM"], sentence_split=True)
+    assert caught.value.hint == "python -m nltk.downloader punkt_tab"
+
+
+def test_accuracy_txt_is_what_the_checker_reads(tmp_path: Path) -> None:
+    path = tmp_path / report.ACCURACY
+    report.write(path, SCORES)
+    assert path.read_text() == (
+        "{'rouge1': 44.4312, 'rouge2': 22.0352, 'rougeL': 28.6162, "
+        "'tokens_per_sample': 294.4, 'gen_num': 24576}\n"
+    )
+    assert report.parse(path.read_text(), SCORES) == SCORES
+
+
+@pytest.mark.parametrize("value", [np.float64(44.4), math.nan, math.inf, -1.0, 1e-05, 1e17])
+def test_a_score_that_the_checker_misreads_is_not_written(tmp_path: Path, value: float) -> None:
+    with pytest.raises(ConfigError, match="cannot read ROUGE2"):
+        report.write(tmp_path / report.ACCURACY, SCORES | {"ROUGE2": value})
+    assert not (tmp_path / report.ACCURACY).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{'rouge1': np.float64(44.4)}", "cannot read ROUGE1"),
+        ("{'rouge1': nan}", "cannot read ROUGE1"),
+        ("{'rouge1': 4e-05}", "cannot read ROUGE1"),
+        ("{'rouge1':44.4}", "cannot read ROUGE1"),
+        ("{'rouge1': 4.4.4}", "ROUGE1 is no number"),
+        ('{"rouge1": 44.4}', "ROUGE1 is missing"),
+        ("hash=abc", "ROUGE1 is missing"),
+    ],
+)
+def test_what_the_checker_would_not_find_is_named(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        report.parse(text, ["ROUGE1"])
+
+
+def test_the_last_of_two_lines_counts() -> None:
+    assert report.parse("{'rouge1': 1.5}\n{'rouge1': '2.5'}\nhash=ab\n") == {"ROUGE1": 2.5}
+
+
+@pytest.mark.skipif(not GOLDEN_REPORTS, reason="no published results beside the checkout")
+def test_published_reports() -> None:
+    rules = load_round("v6.1").benchmark("llama2-70b-99.9")
+    judged = [path for path in GOLDEN_REPORTS if "llama2-70b-99.9" in path.parts]
+    assert judged
+    for path in judged:
+        scores = report.parse(path.read_text(), rules.gates, str(path))
+        assert all(verdict.passed for verdict in judge(scores, Gates(rules.gates, rules.limits)))
+
+
+@pytest.fixture(scope="module")
+def rules() -> BenchmarkRules:
+    return load_round("v6.1").benchmark("llama2-70b-99.9")
+
+
+def benchmark(reference: str | None) -> Benchmark:
+    demo = load_benchmark("demo", Workspace())
+    return demo.model_copy(update={"accuracy": demo.accuracy.model_copy(update={"reference": reference})})
+
+
+def test_without_a_reference_the_round_gates(rules: BenchmarkRules) -> None:
+    gates = gates_for(benchmark(None), rules, SCORES)
+    assert gates == Gates(rules.gates, rules.limits)
+
+
+def test_a_reference_gates_at_its_share(rules: BenchmarkRules) -> None:
+    scores = {"ROUGE1": 50.0, "ROUGE2": 20.0, "ROUGEL": 40.0, "TOKENS_PER_SAMPLE": 10.0}
+    gates = gates_for(benchmark("demo/reference"), rules, scores)
+    assert gates.lower == pytest.approx(
+        {"ROUGE1": 49.5, "ROUGE2": 19.8, "ROUGEL": 39.6, "TOKENS_PER_SAMPLE": 9.0}
+    )
+    assert gates.upper == pytest.approx({"TOKENS_PER_SAMPLE": 11.0})
+
+
+@pytest.mark.parametrize("scores", [None, {}, {"ROUGE1": 50.0, "ROUGEL": 40.0, "TOKENS_PER_SAMPLE": 10.0}])
+def test_reference_scores_must_be_there(rules: BenchmarkRules, scores: dict[str, float] | None) -> None:
+    with pytest.raises(EnvironmentMissing) as caught:
+        gates_for(benchmark("demo/reference"), rules, scores)
+    assert "ROUGE2" in caught.value.expected
+
+
+@pytest.mark.parametrize(
+    ("change", "failing"),
+    [
+        ({}, []),
+        ({"ROUGE1": 44.3867688}, []),
+        ({"ROUGE1": 44.3867}, ["ROUGE1 fails: 44.3867, at least 44.3867688"]),
+        ({"TOKENS_PER_SAMPLE": 323.9}, ["TOKENS_PER_SAMPLE fails: 323.9, at most 323.895"]),
+        ({"TOKENS_PER_SAMPLE": 265.0}, ["TOKENS_PER_SAMPLE fails: 265, at least 265.005"]),
+        ({"ROUGE2": math.nan}, ["ROUGE2 fails: nan, at least 22.0131648"]),
+        ({"ROUGEL": None}, ["ROUGEL fails: not scored, at least 28.5875838"]),
+    ],
+)
+def test_the_failing_metric_is_named(
+    rules: BenchmarkRules, change: Mapping[str, float | None], failing: list[str]
+) -> None:
+    scores = {name: value for name, value in (SCORES | dict(change)).items() if value is not None}
+    verdicts = judge(scores, Gates(rules.gates, rules.limits))
+    assert [str(verdict) for verdict in verdicts if not verdict.passed] == failing
+    assert len(verdicts) == 5

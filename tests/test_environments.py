@@ -1,0 +1,205 @@
+"""Setting up the virtual environments: what is stale, what is refused, what uv is told."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness_llm.errors import EnvironmentMissing
+from setup import environments, uv
+from setup.environments import LAYERS, Layer
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+SOURCES = ("pyproject.toml", "setup/requirements/cpu.txt", "setup/requirements/dev.txt")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with nothing but what the environments are made from."""
+    for source in (*SOURCES, "setup/requirements/quantize.txt"):
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / source, tmp_path / source)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def complete(*names: str) -> None:
+    """Leave what a finished set-up leaves."""
+    for layer in (LAYERS[name] for name in names):
+        layer.python.parent.mkdir(parents=True, exist_ok=True)
+        layer.python.touch()
+        layer.stamp.write_text(environments.digest(layer))
+
+
+def stale(*names: str) -> list[str]:
+    return [layer.name for layer in environments.stale(names)]
+
+
+def test_a_fresh_checkout_needs_each_layer_once_and_bases_first(checkout: Path) -> None:
+    assert stale("dev", "quantize", "cpu") == ["cpu", "dev", "quantize"]
+
+
+def test_nothing_is_done_twice(checkout: Path) -> None:
+    complete("cpu", "quantize", "dev")
+    before = sorted(checkout.rglob("*"))
+    environments.ensure(["cpu", "quantize", "dev"])
+    assert sorted(checkout.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("setup/requirements/cpu.txt", "pip==1\n", ["cpu", "dev"]),
+        ("setup/requirements/dev.txt", "pip==1\n", ["dev"]),
+        ("pyproject.toml", '[project.urls]\nhome = "x"\n', ["cpu", "quantize", "dev"]),
+        ("pyproject.toml", '[tool.other]\nkey = "x"\n', []),
+    ],
+)
+def test_a_change_makes_stale_what_is_made_from_it(checkout: Path, file: str, text: str, expected: list[str]) -> None:
+    complete("cpu", "quantize", "dev")
+    with (checkout / file).open("a") as appended:
+        appended.write(text)
+    assert stale("cpu", "quantize", "dev") == expected
+
+
+def test_an_interrupted_or_damaged_environment_is_made_again(checkout: Path) -> None:
+    complete("cpu", "quantize")
+    LAYERS["cpu"].stamp.unlink()
+    LAYERS["quantize"].python.unlink()
+    assert stale("cpu", "quantize") == ["cpu", "quantize"]
+
+
+def test_a_moved_checkout_is_made_again(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete("cpu")
+    moved = tmp_path_factory.mktemp("moved") / "checkout"
+    shutil.copytree(checkout, moved)
+    monkeypatch.chdir(moved)
+    assert stale("cpu") == ["cpu"]
+
+
+def test_too_little_disk_space_is_refused_before_anything_is_written(checkout: Path) -> None:
+    layers = [Layer("cpu", Path(".venv"), 3.0), Layer("quantize", Path(".venv-quantize"), 1.5)]
+    environments.check_space(layers, free=int(4.5 * 1024**3))
+    with pytest.raises(EnvironmentMissing, match=r"expected: 4\.5 GiB\n.*found: 4\.0 GiB\n\nhint: free some"):
+        environments.check_space(layers, free=4 * 1024**3)
+    Path(".venv").mkdir()
+    environments.check_space(layers, free=4 * 1024**3)
+
+
+def test_an_environment_in_use_is_not_replaced(checkout: Path) -> None:
+    folder = Path(".venv")
+    idle = [(7, "/usr/bin/python3 -m x"), (8, f"{checkout}/.venv-quantize/bin/python x")]
+    environments.check_idle(folder, idle)
+    with pytest.raises(EnvironmentMissing, match=r"found: 9 \(.*/\.venv/bin/python -m y\)"):
+        environments.check_idle(folder, [*idle, (9, f"{checkout}/.venv/bin/python -m y")])
+
+
+LISTING = """\
+:env:.find-links='/env/wheels /more/wheels'
+global.cert='/etc/ca.pem'
+global.extra-index-url='\\nhttps://one.example/simple\\nfile:///two/simple'
+global.find-links='/global/wheels'
+global.index-url='https://global.example/simple'
+install.index-url='https://install.example/simple'
+install.trusted-host='install.example'
+list.format='columns'
+"""
+
+
+def test_uv_is_told_what_pip_is_told() -> None:
+    assert uv.uv_variables(uv.pip_options(LISTING)) == {
+        "SSL_CERT_FILE": "/etc/ca.pem",
+        "UV_DEFAULT_INDEX": "https://install.example/simple",
+        "UV_FIND_LINKS": "/env/wheels,/more/wheels",
+        "UV_INDEX": "https://one.example/simple file:///two/simple",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_INSECURE_HOST": "install.example",
+    }
+    assert uv.uv_variables(uv.pip_options("")) == {}
+
+
+@pytest.mark.parametrize(
+    ("listing", "expected"),
+    [("", False), (":env:.no-index='1'", True), ("global.no-index='true'\n:env:.no-index='0'", False)],
+)
+def test_no_index_is_known(listing: str, expected: bool) -> None:
+    assert uv.no_index(uv.pip_options(listing)) is expected
+
+
+@pytest.mark.parametrize(
+    ("tail", "what", "hint"),
+    [
+        ("failed to write: No space left on device (os error 28)", "the disk is full", "free some space"),
+        ("OSError: [Errno 13] Permission denied: 'x'", "a file may not be written", "make the checkout yours"),
+        ("dns error: Name or service not known", "the packages could not be installed", "global.proxy"),
+        ("ERROR: No matching distribution found", "the packages could not be installed", "global.find-links"),
+    ],
+)
+def test_a_failed_installation_says_what_to_do(tail: str, what: str, hint: str) -> None:
+    assert uv.explain(tail)[0] == what
+    assert hint in uv.explain(tail)[1]
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_every_package_is_pinned_and_no_file_names_a_host(layer: Layer) -> None:
+    lines = (CHECKOUT / layer.requirements).read_text().splitlines()
+    packages = [line for line in lines if not line.strip().startswith("#")]
+    assert packages
+    assert all(package.count("==") == 1 and "/" not in package for package in packages)
+    assert not [line for line in packages if line.startswith(("torchvision", "torchaudio", "torchcodec", "nvidia-c"))]
+
+
+@pytest.mark.parametrize("version", ["3.10.13", "3.14.0"])
+def test_a_python_without_wheels_is_refused(tmp_path: Path, version: str) -> None:
+    python = tmp_path / "my python"
+    python.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo Python {version} || exit 1\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [CHECKOUT / "setup" / "environments.sh", "cpu"],
+        env={**os.environ, "PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "expected: Python 3.11, 3.12 or 3.13" in done.stderr
+    assert f"found: {python} is Python {version}" in done.stderr
+    assert "hint: install one" in done.stderr
+
+
+def make(*arguments: str, folder: Path = CHECKOUT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", *arguments],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_make_alone_lists_the_doors() -> None:
+    listed = make().stdout
+    assert all(f"\n  {door} " in listed for door in ("submission", "test", "lint", "bench", "check", "clean"))
+
+
+def test_a_misspelt_setting_is_refused() -> None:
+    done = make("-n", "submission", "COMPNAY=Acme")
+    assert done.returncode == 2
+    assert "no setting COMPNAY" in done.stderr
+
+
+def test_settings_reach_the_program_letter_for_letter(tmp_path: Path) -> None:
+    (tmp_path / "setup").mkdir()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    shutil.copy(CHECKOUT / "Makefile", tmp_path)
+    for script, text in (("setup/environments.sh", "exit 0"), (".venv/bin/harness-llm", r'printf "%s\n" "$@"')):
+        (tmp_path / script).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / script).chmod(0o755)
+    company = """Ac'me & "Sons" $5 $(x) `y` #1 \\"""
+    done = make("submission", f"COMPANY={company}", "SYSTEM_NAME=my  box", "MODEL=", folder=tmp_path)
+    assert done.stdout.splitlines() == ["submit", f"--company={company}", "--system-name=my  box"]

@@ -1,0 +1,63 @@
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+
+from harness_llm.accuracy.rouge import Text, score
+
+GSM8K = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k_test.jsonl"
+ORACLE = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
+WITHOUT_SENTENCES = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
+
+
+def assert_equal(target: str, prediction: str, oracle: RougeScorer = ORACLE) -> None:
+    expected = {kind.upper(): value.fmeasure for kind, value in oracle.score(target, prediction).items()}
+    found = dict(zip(expected, score(Text(target), Text(prediction), list(expected)), strict=True))
+    assert found == pytest.approx(expected, rel=0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("target", "prediction"),
+    [
+        ("", ""),
+        ("", "a cat"),
+        ("a cat", "..."),
+        ("cat", "cat"),
+        ("\n\n", "\n"),
+        ("The cats were running.\nThe dog sleeps.", "A cat runs.\nThe dogs slept, the cat ran."),
+        ("one two three four", "four three two one"),
+        ("a b a b a b", "b a b a"),
+        ("a\nb\na b", "a b\n\na"),
+        ("Café naïve İstanbul 3.14 can't", "cafe naive istanbul 3 14 can t"),
+        ("dying skies proceeding news", "die sky proceed new"),
+    ],
+)
+def test_like_rouge_score(target: str, prediction: str) -> None:
+    assert_equal(target, prediction)
+
+
+_WORDS = st.text(alphabet="ab \n.", max_size=40)
+
+
+@given(_WORDS, _WORDS)
+def test_ties_between_common_subsequences_fall_like_rouge_scores(target: str, prediction: str) -> None:
+    assert_equal(target, prediction)
+
+
+@pytest.mark.skipif(not GSM8K.is_file(), reason="no GSM8K beside the checkout")
+def test_like_rouge_score_on_2000_texts() -> None:
+    rows = [json.loads(line) for line in GSM8K.read_text().splitlines()]
+    texts = [row[field].replace(". ", ".\n") for row in rows for field in ("answer", "question")][:2000]
+    assert len(texts) == 2000
+    generator = random.Random(0)  # noqa: S311
+    for index, target in enumerate(texts):
+        words = target.split(" ")
+        generator.shuffle(words)
+        kept = words[: len(words) // 3] + texts[index - 1].split(" ")[: len(words) // 2]
+        assert_equal(
+            target, target[: len(target) // 2] + " ".join(kept), WITHOUT_SENTENCES if index % 8 else ORACLE
+        )

@@ -1,0 +1,126 @@
+"""What counts as a result, and what is said of the rest."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import BENCHMARK, SUBJECT, SYSTEM, write_all, write_run
+
+from harness_llm.package.selection import Selection, Wanted, select
+from harness_llm.runs import Cell, Run, State, find_runs
+
+TESTS = ("performance", "accuracy", "TEST06")
+OTHER = {"engine": {"max_num_seqs": 256}, "versions": {"vllm": "0.32.0"}}
+
+
+def choose(runs: list[Run], *scenarios: str, **wanted: Any) -> Selection:
+    facts = {"benchmark": BENCHMARK, "profile": "smoke", "round": "v6.1", "division": "open"} | wanted
+    return select(runs, scenarios or ("Offline",), TESTS, Wanted(**facts))
+
+
+def reason(selection: Selection, test: str) -> tuple[str, str]:
+    (status,) = [s for s in selection.cells if s.cell.test == test]
+    return status.state_text, status.reason
+
+
+def test_the_newest_valid_runs_of_one_subject_count(tmp_path: Path) -> None:
+    write_all(tmp_path)
+    newer = write_all(tmp_path, hour=1)
+    write_run(tmp_path, "Offline", "performance", hour=2, state=State.INVALID, reasons=["too short"])
+    selection = choose(find_runs(tmp_path, SYSTEM))
+    assert not selection.missing
+    assert [r.path for r in selection.runs["Offline"].values()] == [r.path for r in newer]
+
+
+def test_the_newest_complete_subject_wins_over_a_newer_incomplete_one(tmp_path: Path) -> None:
+    old = write_all(tmp_path)
+    write_run(tmp_path, "Offline", "performance", hour=1, subject=OTHER)
+    write_run(tmp_path, "Offline", "accuracy", hour=1, subject=OTHER)
+    selection = choose(find_runs(tmp_path, SYSTEM))
+    assert {r.path for r in selection.runs["Offline"].values()} == {r.path for r in old}
+
+
+def test_a_newer_complete_subject_replaces_an_older_one(tmp_path: Path) -> None:
+    write_all(tmp_path)
+    new = write_all(tmp_path, hour=1, subject=OTHER)
+    selection = choose(find_runs(tmp_path, SYSTEM))
+    assert {r.path for r in selection.runs["Offline"].values()} == {r.path for r in new}
+
+
+def test_runs_of_different_subjects_never_stand_together(tmp_path: Path) -> None:
+    write_run(tmp_path, "Offline", "accuracy", subject=OTHER)
+    write_run(tmp_path, "Offline", "performance", hour=1)
+    write_run(tmp_path, "Offline", "TEST06", hour=1)
+    selection = choose(find_runs(tmp_path, SYSTEM))
+    assert [s.cell.test for s in selection.missing] == ["accuracy"]
+    assert reason(selection, "accuracy") == (
+        "NOT COUNTED",
+        "VALID but of another subject: engine.max_num_seqs: 256 vs 128",
+    )
+
+
+def test_a_subject_asked_for_is_the_only_one_that_counts(tmp_path: Path) -> None:
+    write_all(tmp_path)
+    wanted = SUBJECT | {"image": "sha256:1"}
+    selection = choose(find_runs(tmp_path, SYSTEM), subjects={"Offline": wanted})
+    assert len(selection.missing) == 3
+    assert reason(selection, "TEST06")[1] == "VALID but of another subject: image: absent vs sha256:1"
+
+
+def test_many_differences_are_cut_short(tmp_path: Path) -> None:
+    write_all(tmp_path)
+    wanted = SUBJECT | {f"key{i}": i for i in range(9)}
+    selection = choose(find_runs(tmp_path, SYSTEM), subjects={"Offline": wanted})
+    assert reason(selection, "accuracy")[1].endswith("key3: absent vs 3; and 5 more")
+
+
+@pytest.mark.parametrize(
+    ("changes", "state_text", "said"),
+    [
+        (
+            {"state": State.INVALID, "reasons": ["ran 5 s of 600 s", "p99 TTFT 2.5 s"]},
+            "INVALID",
+            "p99 TTFT 2.5 s",
+        ),
+        ({"state": State.DEGRADED, "reasons": ["replica 3 was lost"]}, "DEGRADED", "replica 3 was lost"),
+        ({"state": State.FAILED, "reasons": ["no memory"]}, "FAILED", "no memory"),
+        ({"finished": False}, "INTERRUPTED", "ended without a record"),
+        ({"engine": "replay"}, "NOT COUNTED", "replay"),
+        ({"profile": "valid"}, "MISSING", "no run"),
+        ({"round": "v6.0"}, "MISSING", "no run"),
+    ],
+)
+def test_only_valid_runs_of_the_profile_and_round_count(
+    tmp_path: Path, changes: dict[str, Any], state_text: str, said: str
+) -> None:
+    write_run(tmp_path, "Offline", "accuracy", **changes)
+    selection = choose(find_runs(tmp_path, SYSTEM))
+    assert selection.runs == {}
+    found = reason(selection, "accuracy")
+    assert found[0] == state_text
+    assert said in found[1]
+
+
+def test_closed_takes_no_run_of_open_and_open_takes_both(tmp_path: Path) -> None:
+    write_all(tmp_path)
+    runs = find_runs(tmp_path, SYSTEM)
+    assert reason(choose(runs, division="closed"), "accuracy")[1] == "VALID but made for the open division"
+    write_all(tmp_path, hour=1, division="closed")
+    assert not choose(find_runs(tmp_path, SYSTEM), division="open").missing
+    assert not choose(find_runs(tmp_path, SYSTEM), division="closed").missing
+
+
+def test_each_scenario_has_its_own_subject(tmp_path: Path) -> None:
+    write_all(tmp_path, "Offline")
+    write_all(tmp_path, "Server", subject=OTHER)
+    selection = choose(find_runs(tmp_path, SYSTEM), "Offline", "Server")
+    assert not selection.missing
+    assert list(selection.runs) == ["Offline", "Server"]
+
+
+def test_cells_come_in_the_order_asked_for() -> None:
+    selection = choose([], "Server", "Offline")
+    assert [s.cell for s in selection.cells][:4] == [
+        *(Cell(BENCHMARK, "Server", t) for t in TESTS),
+        Cell(BENCHMARK, "Offline", "performance"),
+    ]

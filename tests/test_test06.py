@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness_llm.compliance.test06 import VERDICT, audit_config, render, verify, verify_log
+from harness_llm.errors import ConfigError
+from harness_llm.loadgen.logs import Answer
+from harness_llm.rules.rounds import load_round
+
+GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
+GOLDEN_LOGS = sorted(GOLDEN.rglob("TEST06/accuracy/mlperf_log_accuracy.json"))
+EOS = {2, 128009}
+
+
+def answer(
+    ids: list[int], first: list[int] | None = None, claimed: int | None = None, index: int = 7
+) -> Answer:
+    return Answer(
+        seq_id=0,
+        qsl_idx=index,
+        ids=np.array(ids, dtype=np.int32),
+        token_count=len(ids) if claimed is None else claimed,
+        first=None if first is None else np.array(first, dtype=np.int32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault", "failed"),
+    [
+        (answer([5, 6, 2], [5]), None, None),
+        (answer([5, 6, 128009], [5, 6]), None, None),
+        (answer([5, 6], [5]), None, None),
+        (answer([5, 6, 2, 2], [5]), "end-of-sequence ids at [2, 3] of 4 tokens", "eos"),
+        (answer([5, 2, 128009], [5]), "end-of-sequence ids at [1, 2] of 3 tokens", "eos"),
+        (answer([5, 2, 6], [5]), "end-of-sequence ids at [1] of 3 tokens", "eos"),
+        (answer([2, 2], [2]), "end-of-sequence ids at [0, 1] of 2 tokens", "eos"),
+        (answer([5, 6], [6]), "reported was [6], but the answer begins with [5]", "first_token"),
+        (answer([5], [5, 6]), "reported was [5, 6], but the answer begins with [5]", "first_token"),
+        (answer([5, 6], []), "no first token was reported", "first_token"),
+        (answer([5, 6]), "no first token was reported", "first_token"),
+        (answer([5, 6], [5], claimed=3), "3 tokens were claimed, but the answer has 2", "length"),
+    ],
+)
+def test_each_fault_fails_its_check_and_names_the_sample(
+    entry: Answer, fault: str | None, failed: str | None
+) -> None:
+    verdict = verify([answer([5, 6], [5], index=1), entry], "Server", EOS)
+    assert {name for name in ("first_token", "eos", "length") if getattr(verdict, name) is False} == (
+        {failed} if failed else set()
+    )
+    assert verdict.passed is (failed is None)
+    if fault:
+        assert len(verdict.failures) == 1
+        assert verdict.failures[0].startswith("sample 7: ")
+        assert fault in verdict.failures[0]
+    else:
+        assert verdict.failures == []
+
+
+def test_offline_skips_the_first_token() -> None:
+    verdict = verify([answer([5, 6])], "Offline", EOS)
+    assert (verdict.first_token, verdict.passed) == (None, True)
+    assert render(verdict) == (
+        "First token check pass: Skipped\n"
+        "EOS check pass: True\n"
+        "Sample length check pass: True\n"
+        "TEST06 verification complete\n"
+    )
+
+
+def test_a_failure_is_rendered() -> None:
+    assert render(verify([answer([5, 2, 2], [6], claimed=1)], "Interactive", EOS)) == (
+        "First token check pass: False\n"
+        "EOS check pass: False\n"
+        "Sample length check pass: False\n"
+        "TEST06 verification failed\n"
+    )
+
+
+def test_an_empty_log_proves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mlperf_log_accuracy.json"
+    path.write_text("[]")
+    with pytest.raises(ConfigError, match="holds no answers"):
+        verify_log(path, "Offline", EOS)
+
+
+@pytest.mark.skipif(not GOLDEN_LOGS, reason="no published results beside the checkout")
+@pytest.mark.parametrize("path", GOLDEN_LOGS, ids=lambda p: "-".join(p.parts[-8:-3]))
+def test_published_logs_pass_as_published(path: Path) -> None:
+    scenario = path.parents[2].name
+    verdict = verify_log(path, scenario, load_round("v6.1").benchmark("llama2-70b-99.9").eos_ids)
+    assert verdict.failures == []
+    assert render(verdict).splitlines() == (path.parents[1] / VERDICT).read_text().strip().splitlines()
+
+
+def test_audit_config_is_the_rounds() -> None:
+    assert audit_config(load_round("v6.1").compliance["TEST06"]) == (
+        "*.*.mode = 2\n"
+        "*.*.accuracy_log_rng_seed = 720381539243781796\n"
+        "*.*.accuracy_log_sampling_target = 100\n"
+        "*.*.min_query_count = 100\n"
+        "*.*.min_duration = 0\n"
+        "*.*.sample_concatenate_permutation = 0\n"
+    )

@@ -1,0 +1,302 @@
+"""The tree: its layout, its honesty, and that nothing half-built ever stands in its place."""
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import ACCURACY_LOG, BENCHMARK, SYSTEM, write_all, write_run
+
+from harness_llm.benchmarks import Benchmark, load_benchmark
+from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.package import tree as tree_module
+from harness_llm.package.package import Package, package
+from harness_llm.package.selection import Wanted, select
+from harness_llm.package.submission import Submission
+from harness_llm.package.tree import build_tree
+from harness_llm.rules.rounds import load_round
+from harness_llm.runs import State, find_runs
+from harness_llm.workspace import CHECKOUT, Workspace
+
+RULES = load_round("v6.1")
+DEMO = load_benchmark(BENCHMARK, Workspace())
+OFFICIAL = DEMO.model_copy(
+    update={"name": DEMO.rules_of, "divisions": ("closed", "open"), "tree_suffix": "", "title": "Llama 2 70B"}
+)
+DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.32.0"}
+TESTS = ("performance", "accuracy", "TEST06")
+
+
+def submission(benchmark: Benchmark = DEMO, **changes: Any) -> Submission:
+    facts: dict[str, Any] = {
+        "rules": RULES,
+        "division": "open",
+        "category": "datacenter",
+        "submitter": "Acme",
+        "system": SYSTEM,
+        "profile": "smoke",
+    }
+    return Submission(benchmark=benchmark, **facts | changes)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    benchmark = tmp_path / "models" / BENCHMARK / "benchmark.yaml"
+    benchmark.parent.mkdir(parents=True)
+    benchmark.write_bytes((CHECKOUT / "models" / BENCHMARK / "benchmark.yaml").read_bytes())
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "user_cpu.conf").write_text("*.Offline.target_qps = 10\n")
+    return Workspace(tmp_path)
+
+
+def pack(workspace: Workspace, *scenarios: str, **changes: Any) -> Package:
+    what = submission(**changes)
+    wanted = Wanted(BENCHMARK, what.profile, RULES.round, what.division)
+    runs = find_runs(workspace.logs, what.system)
+    return package(what, select(runs, scenarios or ("Offline",), TESTS, wanted), DETECTED, workspace)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_layout_is_that_of_the_round(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    made = pack(workspace)
+    assert made.tree == workspace.submission / "inference_results_6.1-smoke"
+    assert made.archive.name == "inference_results_6.1-smoke.tar.gz"
+    home = made.tree / "open" / "Acme"
+    assert files(home / "results") == {
+        f"cpu-box/demo/Offline/{name}"
+        for name in (
+            "README.md",
+            "user.conf",
+            "configuration.yaml",
+            "measurements.json",
+            "accuracy/accuracy.txt",
+            "accuracy/mlperf_log_accuracy.json",
+            "accuracy/mlperf_log_detail.txt",
+            "accuracy/mlperf_log_summary.txt",
+            "performance/run_1/mlperf_log_detail.txt",
+            "performance/run_1/mlperf_log_summary.txt",
+            "TEST06/verify_accuracy.txt",
+            "TEST06/accuracy/mlperf_log_accuracy.json",
+        )
+    }
+    assert files(made.tree) - {f"open/Acme/{name}" for name in files(home)} == {"README.md", "profile.json"}
+    assert json.loads((home / "model_mapping.json").read_text()) == {"demo": "llama2-70b-99.9"}
+    assert json.loads((home / "systems/cpu-box.json").read_text())["accelerators_per_node"] == "0"
+    assert (
+        json.loads((home / "results/cpu-box/demo/Offline/measurements.json").read_text()) == DEMO.measurements
+    )
+    assert json.loads((made.tree / "profile.json").read_text()) == {
+        "profile": "smoke",
+        "benchmark": "demo",
+        "round": "v6.1",
+    }
+
+
+def test_each_test_gets_the_logs_of_its_own_run(workspace: Workspace) -> None:
+    performance, *_ = write_all(workspace.logs)
+    result = pack(workspace).tree / "open/Acme/results/cpu-box/demo/Offline"
+    assert "performance" in (result / "performance/run_1/mlperf_log_detail.txt").read_text()
+    assert "accuracy" in (result / "accuracy/mlperf_log_detail.txt").read_text()
+    for name, packed in (("user.conf", "user.conf"), ("config.yaml", "configuration.yaml")):
+        assert (result / packed).read_bytes() == (performance.path / name).read_bytes()
+
+
+def test_the_accuracy_log_is_cut_and_its_hash_kept_while_the_run_stays_whole(workspace: Workspace) -> None:
+    _, run, _ = write_all(workspace.logs)
+    folder = pack(workspace).tree / "open/Acme/results/cpu-box/demo/Offline/accuracy"
+    cut = (folder / "mlperf_log_accuracy.json").read_text()
+    assert cut == f"{ACCURACY_LOG[:4096]}\n\n...\n\n{ACCURACY_LOG[-4096:]}"
+    sha256 = hashlib.sha256(ACCURACY_LOG.encode()).hexdigest()
+    assert (folder / "accuracy.txt").read_text().endswith(f"}}\n\nhash={sha256}\n")
+    assert (run.path / "mlperf_log_accuracy.json").read_text() == ACCURACY_LOG
+    assert "hash" not in (run.path / "accuracy.txt").read_text()
+    whole = folder.parent / "TEST06/accuracy/mlperf_log_accuracy.json"
+    assert whole.read_text() == ACCURACY_LOG
+
+
+def test_the_source_that_ran_is_there_without_caches(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    for litter in ("__pycache__/a.pyc", ".swp"):
+        (workspace.benchmarks / BENCHMARK / litter).parent.mkdir(exist_ok=True)
+        (workspace.benchmarks / BENCHMARK / litter).touch()
+    folder = pack(workspace).tree / "open/Acme/src/demo"
+    found = files(folder)
+    assert {"README.md", "pyproject.toml", "harness_llm/runs.py", "harness_llm/rules/v6.1.yaml"} <= found
+    assert {"models/demo/benchmark.yaml", "code/user_cpu.conf"} <= found
+    assert not [name for name in found if "__pycache__" in name or "/." in name]
+
+
+def test_the_result_says_what_was_run(workspace: Workspace) -> None:
+    write_all(workspace.logs, reasons=["replica 3 was lost and its queries issued again"])
+    text = (pack(workspace).tree / "open/Acme/results/cpu-box/demo/Offline/README.md").read_text()
+    for said in (
+        "harness-llm submit --scenario Offline & # accuracy",
+        "tokens_per_second: 1234.5",
+        "vllm: 0.32.0",
+        "2026-07-01 12:00:00 to 2026-07-01 12:11:00 UTC",
+        "Note: replica 3 was lost and its queries issued again.",
+        "**Not submittable:**",
+    ):
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "profile", "name", "reasons"),
+    [
+        (DEMO, "smoke", "inference_results_6.1-smoke", ["600 s and 24576 samples", "are not those of"]),
+        (DEMO, "valid", "inference_results_6.1-demo", ["are not those of"]),
+        (OFFICIAL, "smoke", "inference_results_6.1-smoke", ["600 s and 24576 samples"]),
+        (OFFICIAL, "valid", "inference_results_6.1", []),
+    ],
+)
+def test_what_is_no_result_says_so_first(
+    workspace: Workspace, benchmark: Benchmark, profile: str, name: str, reasons: list[str]
+) -> None:
+    tree = build_tree(submission(benchmark, profile=profile), {}, {}, workspace)
+    assert tree.name == name
+    head = (tree / "README.md").read_text()[:500]
+    assert head.startswith("# NOT SUBMITTABLE" if reasons else "# MLPerf Inference v6.1")
+    assert all(reason in head for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "profile", "allowed"),
+    [(DEMO, "valid", False), (DEMO, "smoke", False), (OFFICIAL, "smoke", False), (OFFICIAL, "valid", True)],
+)
+def test_only_real_benchmarks_at_full_length_stand_in_closed(
+    benchmark: Benchmark, profile: str, allowed: bool
+) -> None:
+    what = submission(benchmark, profile=profile, division="closed")
+    if allowed:
+        what.check()
+    else:
+        with pytest.raises(ConfigError, match="cannot stand in the closed division"):
+            what.check()
+
+
+def test_nothing_is_made_of_what_closed_refuses(workspace: Workspace) -> None:
+    write_all(workspace.logs, division="closed")
+    with pytest.raises(ConfigError, match="cannot stand in the closed division"):
+        pack(workspace, division="closed")
+    assert not workspace.submission.exists()
+
+
+@pytest.mark.parametrize(("name", "fit"), [("Acme Corp", "Acme_Corp"), ("a/b", "a_b"), (".hidden", "hidden")])
+def test_names_that_fit_no_folder_are_refused_with_one_that_does(name: str, fit: str) -> None:
+    with pytest.raises(ConfigError, match=f"hint: write {fit}$"):
+        submission(submitter=name).check()
+    with pytest.raises(ConfigError, match="the system name"):
+        submission(system=name).check()
+
+
+def test_measurements_with_gaps_are_refused() -> None:
+    broken = DEMO.model_copy(update={"measurements": DEMO.measurements | {"retraining": ""}})
+    with pytest.raises(ConfigError, match="nothing for retraining"):
+        submission(broken).check()
+
+
+def test_a_passed_deadline_is_told() -> None:
+    before, after = RULES.deadline, RULES.deadline + dt.timedelta(days=1)
+    assert not [n for n in submission().notices(before) if "deadline" in n]
+    assert [n for n in submission().notices(after) if "deadline of round v6.1 was 2026-07-31" in n]
+
+
+def test_an_incomplete_selection_is_refused_cell_by_cell(workspace: Workspace) -> None:
+    write_run(workspace.logs, "Offline", "performance")
+    write_run(
+        workspace.logs, "Offline", "accuracy", state=State.INVALID, reasons=["ROUGE1 is 40.0, not 44.4"]
+    )
+    with pytest.raises(GateFailed) as caught:
+        pack(workspace)
+    assert "demo/Offline/accuracy: INVALID, ROUGE1 is 40.0, not 44.4" in str(caught.value)
+    assert "demo/Offline/TEST06: MISSING, no run" in str(caught.value)
+    assert not workspace.submission.exists()
+
+
+def test_nothing_selected_is_not_complete(workspace: Workspace) -> None:
+    with pytest.raises(GateFailed, match="no cell"):
+        package(
+            submission(), select([], [], [], Wanted("demo", "smoke", "v6.1", "open")), DETECTED, workspace
+        )
+
+
+def test_runs_never_stand_under_the_name_of_another_system(workspace: Workspace) -> None:
+    runs = write_all(workspace.logs, system="slow-box")
+    selection = select(runs, ["Offline"], TESTS, Wanted(BENCHMARK, "smoke", "v6.1", "open"))
+    with pytest.raises(ConfigError, match="another system"):
+        package(submission(system="fast-box"), selection, DETECTED, workspace)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.write_text("")])
+def test_a_run_without_its_files_is_refused(workspace: Workspace, spoil: Callable[[Path], object]) -> None:
+    _, run, _ = write_all(workspace.logs)
+    spoil(run.path / "accuracy.txt")
+    with pytest.raises(GateFailed, match="lacks a file") as caught:
+        pack(workspace)
+    assert caught.value.where == str(run.path / "accuracy.txt")
+
+
+def test_other_systems_and_submitters_stay_and_the_same_system_is_replaced(workspace: Workspace) -> None:
+    write_all(workspace.logs, system="other-box")
+    write_all(workspace.logs, "Offline")
+    write_all(workspace.logs, "Server")
+    pack(workspace, system="other-box")
+    pack(workspace, "Offline", "Server")
+    tree = pack(workspace, "Server", submitter="Umbrella").tree
+    pack(workspace, "Server")
+    folders = {f"{p.parts[-5]}/{p.parts[-3]}/{p.name}" for p in tree.glob("*/*/results/*/*/*")}
+    assert folders == {"Acme/other-box/Offline", "Acme/cpu-box/Server", "Umbrella/cpu-box/Server"}
+    text = (tree / "README.md").read_text()
+    assert "- `open/Acme`: demo, Offline, on other-box" in text
+
+
+def test_the_mapping_of_another_benchmark_stays(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    mapping = pack(workspace).tree / "open/Acme/model_mapping.json"
+    mapping.write_text('{"another": "llama2-70b-99.9"}')
+    pack(workspace)
+    assert set(json.loads(mapping.read_text())) == {"another", "demo"}
+
+
+def test_calibration_documents_of_the_benchmarks_are_joined(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    assert not (pack(workspace).tree / "open/Acme/documentation").exists()
+    (workspace.benchmarks / BENCHMARK / "calibration.md").write_text("# How demo was calibrated\n")
+    document = pack(workspace).tree / "open/Acme/documentation/calibration.md"
+    assert document.read_text() == "# How demo was calibrated\n"
+
+
+@pytest.mark.parametrize("step", ["_pack_scenario", "write_tree_readme"])
+def test_an_interrupted_build_leaves_the_old_tree_as_it_was(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    write_all(workspace.logs)
+    tree = pack(workspace).tree
+    before = {name: (tree / name).read_bytes() for name in files(tree)}
+    write_all(workspace.logs, hour=1)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tree_module, step, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pack(workspace)
+    assert {name: (tree / name).read_bytes() for name in files(tree)} == before
+    assert {path.name for path in workspace.submission.iterdir() if path.is_dir()} == {tree.name}
+
+
+def test_a_build_killed_between_its_renames_is_mended(workspace: Workspace) -> None:
+    write_all(workspace.logs, system="other-box")
+    write_all(workspace.logs)
+    tree = pack(workspace, system="other-box").tree
+    tree.rename(tree.with_name(f"{tree.name}.old"))
+    tree.with_name(f"{tree.name}.tmp").mkdir()
+    pack(workspace)
+    assert {path.name for path in tree.glob("*/*/results/*")} == {"other-box", "cpu-box"}
