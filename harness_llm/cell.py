@@ -20,7 +20,7 @@ from harness_llm.loadgen.settings import expected_settings
 from harness_llm.outcome import Outcome, Scorer, judge_performance, judge_test06
 from harness_llm.processes import Child, Exit, start, watch
 from harness_llm.request import Request, ScenarioPlan
-from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run, run_path
+from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run
 
 USER_CONF = "user.conf"
 AUDIT_CONFIG = "audit.config"
@@ -55,7 +55,7 @@ def run_cell(bench: Bench, test: str, watcher: Watcher) -> Run:
     """Run `test` and record it; an error is recorded too, then raised."""
     request, plan = bench.request, bench.plan
     cell = Cell(request.benchmark.name, plan.scenario, test)
-    path = run_path(request.workspace.logs, request.started, request.choices.system, cell)
+    path = request.log_folder / cell.scenario / cell.test
     with open_run(path):
         started = dt.datetime.now(dt.UTC)
         _write_inputs(bench, test, path)

@@ -24,7 +24,7 @@ from harness_llm.package.selection import Selection, Wanted, select
 from harness_llm.plan import issued, seconds
 from harness_llm.request import Request, ScenarioPlan
 from harness_llm.rules import load_round
-from harness_llm.runs import Cell, Run, find_runs, run_path
+from harness_llm.runs import Run, find_runs
 from harness_llm.subject import subject
 
 
@@ -164,7 +164,7 @@ class Pipeline:
             engine=request.choices.engine,
             checkpoint=assets.checkpoint,
             calibration=assets.calibration,
-            logs=run_path(request.workspace.logs, request.started, request.choices.system, cell).parent,
+            logs=request.log_folder / plan.scenario,
             cache=request.workspace.cache,
             tell=self.panel.stage,
         )

@@ -14,6 +14,7 @@ from harness_llm.package.submission import Submission
 from harness_llm.plan import Load
 from harness_llm.profiles import Profile, load_profile
 from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
+from harness_llm.runs import log_folder
 from harness_llm.workspace import Workspace
 
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream")
@@ -138,6 +139,11 @@ class Request:
     def tests(self) -> tuple[str, ...]:
         """Performance, accuracy and the compliance tests of the benchmark."""
         return (*MEASURED, *self.rules.compliance)
+
+    @property
+    def log_folder(self) -> Path:
+        """Where this request's runs go, `<scenario>/<test>/`."""
+        return log_folder(self.workspace.logs, self.started, self.choices.system, self.benchmark.name)
 
     @property
     def submission(self) -> Submission:

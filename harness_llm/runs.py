@@ -105,9 +105,9 @@ class Run:
         return self.record.reasons if self.record else []
 
 
-def run_path(logs: Path, started: dt.datetime, system: str, cell: Cell) -> Path:
-    """The directory for a run of `cell` by the submission that started at `started`."""
-    return logs / f"{started:%Y%m%dT%H%M%SZ}" / system / cell.benchmark / cell.scenario / cell.test
+def log_folder(logs: Path, started: dt.datetime, system: str, benchmark: str) -> Path:
+    """Where the submission that started at `started` keeps the runs of `benchmark`, `<scenario>/<test>/`."""
+    return logs / f"{started:%Y%m%dT%H%M%SZ}" / system / benchmark
 
 
 @contextmanager
