@@ -1,16 +1,23 @@
 """Where things stand in a checkout."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+ROOT_VARIABLE = "HARNESS_LLM_WORKSPACE"
+
+
+def default_root() -> Path:
+    """The checkout, unless HARNESS_LLM_WORKSPACE names another folder with the same layout."""
+    return Path(os.environ.get(ROOT_VARIABLE, CHECKOUT)).resolve()
 
 
 @dataclass(frozen=True)
 class Workspace:
     """The folders of one checkout; everything the program writes lies under `build/` and `submission/`."""
 
-    root: Path = CHECKOUT
+    root: Path = field(default_factory=default_root)
 
     @property
     def benchmarks(self) -> Path:

@@ -115,15 +115,15 @@ def check_space(layers: Sequence[Layer], free: int) -> None:
         )
 
 
-def check_idle(folder: Path, commands: Iterable[tuple[int, str]]) -> None:
-    """Refuse to replace an environment that one of `commands` (process id, command line) runs from."""
-    users = [f"{pid} ({command[:200]})" for pid, command in commands if f"{folder.absolute()}/bin/" in command]
+def check_idle(folder: Path, programs: Iterable[tuple[int, str]]) -> None:
+    """Refuse to replace an environment that one of `programs` (process id, its file) runs from."""
+    users = [f"process {pid}" for pid, program in programs if program.startswith(f"{folder.absolute()}/bin/")]
     if users:
         raise EnvironmentMissing(
-            "the environment must be made again, but processes run from it",
+            "the environment must be made again, but it is in use",
             where=str(folder),
             found=", ".join(users),
-            hint="wait for them or end them, and run the same command again",
+            hint="wait for the end of these processes or end them, and run the same command again",
         )
 
 
@@ -140,7 +140,7 @@ def ensure(names: Sequence[str]) -> None:
         check_space(layers, shutil.disk_usage(".").free)
         for layer in layers:
             if not layer.on and layer.folder.exists():
-                check_idle(layer.folder, _commands())
+                check_idle(layer.folder, _programs())
         uv = Uv(os.environ, lock)
         for layer in layers:
             _make(layer, uv)
@@ -207,10 +207,12 @@ def _exclusive() -> Iterator[int]:
         yield file.fileno()
 
 
-def _commands() -> Iterator[tuple[int, str]]:
-    for folder in Path("/proc").glob("[0-9]*"):
+def _programs() -> Iterator[tuple[int, str]]:
+    """The running processes, each with its program as it was called: an environment's python is but a link."""
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            yield int(folder.name), (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
+            program = (process / "cmdline").read_text(errors="replace").partition("\0")[0]
+            yield int(process.name), os.path.normpath(process.joinpath("cwd").readlink() / program)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,11 +92,18 @@ def test_too_little_disk_space_is_refused_before_anything_is_written(checkout: P
 
 
 def test_an_environment_in_use_is_not_replaced(checkout: Path) -> None:
-    folder = Path(".venv")
-    idle = [(7, "/usr/bin/python3 -m x"), (8, f"{checkout}/.venv-quantize/bin/python x")]
-    environments.check_idle(folder, idle)
-    with pytest.raises(EnvironmentMissing, match=r"found: 9 \(.*/\.venv/bin/python -m y\)"):
-        environments.check_idle(folder, [*idle, (9, f"{checkout}/.venv/bin/python -m y")])
+    idle = [(7, "/usr/bin/python3"), (8, f"{checkout}/.venv-quantize/bin/python")]
+    environments.check_idle(Path(".venv"), idle)
+    with pytest.raises(EnvironmentMissing, match="found: process 9\n"):
+        environments.check_idle(Path(".venv"), [*idle, (9, f"{checkout}/.venv/bin/python")])
+
+
+def test_a_program_is_found_by_the_name_that_it_was_called_by(checkout: Path) -> None:
+    Path("bin").mkdir()
+    Path("bin/python").symlink_to(sys.executable)
+    with subprocess.Popen(["bin/python", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert (process.pid, f"{checkout}/bin/python") in set(environments._programs())
+        process.communicate(b"\n")
 
 
 LISTING = """\
