@@ -1,8 +1,15 @@
-"""What a checkpoint is made of, by sha256. Standard library only: quantization environments import it too."""
+"""What a checkpoint is made of, by sha256. Quantization environments import this too: nothing beyond the standard library.
+
+A stage that makes a checkpoint writes a record last, a JSON file whose `files` are the sha256 of what it made.
+"""
 
 import hashlib
 import json
+import os
 from pathlib import Path
+from typing import Any
+
+from harness_llm.errors import ConfigError
 
 CACHE = ".digests.json"
 LOADED = ("config.json", "generation_config.json", "tokenizer.json")
@@ -14,18 +21,53 @@ def checkpoint_digest(path: Path) -> str:
 
 
 def checkpoint_files(path: Path) -> dict[str, str]:
-    """The sha256 of every file in `path` that an engine loads, by name.
+    """The sha256 of every file in `path` that an engine loads, by name; a folder that is not there has none.
 
     Files are hashed once and then known by size and time; what is known lies beside the folder.
     """
+    candidates = sorted(path.iterdir()) if path.is_dir() else []
+    files = [f for f in candidates if f.suffix == ".safetensors" or f.name in LOADED]
     cache = path.parent / CACHE
     known: dict[str, str] = json.loads(cache.read_text()) if cache.is_file() else {}
-    files = sorted(f for f in path.iterdir() if f.suffix == ".safetensors" or f.name in LOADED)
-    keys = {f: _key(f) for f in files}
-    found = {keys[f]: known.get(keys[f]) or _sha256(f) for f in files}
-    if not found.items() <= known.items():
+    keys = {f.name: _key(f) for f in files}
+    found = {keys[f.name]: known.get(keys[f.name]) or file_digest(f) for f in files}
+    if not found.items() <= known.items() and os.access(path.parent, os.W_OK):
         _remember(cache, known | found)
-    return {f.name: found[keys[f]] for f in files}
+    return {name: found[key] for name, key in keys.items()}
+
+
+def file_digest(file: Path) -> str:
+    """sha256 of one file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def write_record(path: Path, name: str, **facts: Any) -> None:
+    """Write the record `name` of the checkpoint in `path`: its files, and `facts`."""
+    document = facts | {"files": checkpoint_files(path)}
+    (path / name).write_text(json.dumps(document, indent=2) + "\n")
+
+
+def read_record(path: Path, name: str) -> dict[str, Any] | None:
+    """The record `name` of the checkpoint in `path`; None where the checkpoint is not there or not complete.
+
+    Raises:
+        ConfigError: a file is no longer the one that was recorded.
+    """
+    if not (path / name).is_file():
+        return None
+    record: dict[str, Any] = json.loads((path / name).read_text())
+    found = checkpoint_files(path)
+    for file, expected in record["files"].items():
+        if found.get(file) != expected:
+            raise ConfigError(
+                "a checkpoint is damaged",
+                where=str(path / file),
+                expected=f"sha256 {expected}, as {name} says",
+                found=found.get(file, "no such file"),
+                hint=f"rm -r {path}, and the same command again makes it anew",
+            )
+    return record
 
 
 def _key(file: Path) -> str:
@@ -33,12 +75,7 @@ def _key(file: Path) -> str:
     return f"{file.resolve()} {facts.st_size} {facts.st_mtime_ns}"
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
 def _remember(cache: Path, known: dict[str, str]) -> None:
-    temporary = cache.with_name(f"{cache.name}.tmp")
+    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     temporary.write_text(json.dumps(known, indent=1))
     temporary.rename(cache)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,10 +12,11 @@ from harness_llm.accuracy.gates import judge
 from harness_llm.accuracy.report import render as render_accuracy
 from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.check import report
-from harness_llm.check.findings import exit_code
+from harness_llm.check.findings import Finding, Severity, exit_code
+from harness_llm.check.official import OfficialVerdict
 from harness_llm.compliance import test06
 from harness_llm.demo.assets import Assets, locate, missing
-from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
 from harness_llm.outcome import Scorer, load_reference
@@ -37,14 +39,29 @@ def submit(choices: Choices, panel: Panel, *, dry_run: bool) -> None:
 
 
 def _plan(request: Request, panel: Panel) -> None:
-    for stage in missing(request.benchmark, request.workspace, request.samples):
+    for stage in _unprepared(request):
         panel.say(f"  to prepare: {stage}")
     pipeline = Pipeline(request, panel)
     pipeline.announce(pipeline.select(_assets(request)))
 
 
-def _assets(request: Request) -> Assets:
-    return locate(request.benchmark, request.workspace, request.samples)
+def _unprepared(request: Request) -> list[str]:
+    return missing(request.benchmark, request.workspace, request.samples)
+
+
+def _assets(request: Request) -> Assets | None:
+    """The assets, if they are all there."""
+    return None if _unprepared(request) else locate(request.benchmark, request.workspace)
+
+
+def _required_assets(request: Request) -> Assets:
+    if stages := _unprepared(request):
+        raise EnvironmentMissing(
+            f"{request.benchmark.name} is not prepared",
+            found=f"to do: {', '.join(stages)}",
+            hint=f"harness-llm submit --model {request.benchmark.name} --profile {request.profile.name} prepares it",
+        )
+    return locate(request.benchmark, request.workspace)
 
 
 def _finish(request: Request, panel: Panel, packed: Package) -> None:
@@ -56,9 +73,15 @@ def _finish(request: Request, panel: Panel, packed: Package) -> None:
     for notice in packed.notices:
         panel.say(notice)
     sys.stdout.write(f"{packed.tree}\n{packed.archive}\n")
-    code = exit_code(findings) or int(any(v.exit_code for v in verdicts))
-    if code:
+    if _verdict(findings, verdicts):
         raise GateFailed("the tree is complete, but the check found errors", where=str(packed.tree))
+
+
+def _verdict(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -> int:
+    """The exit code; the official checker knows no smoke runs, so it has no say over a tree that admits to be one."""
+    if any(finding.severity is Severity.SCALE for finding in findings):
+        return exit_code(findings)
+    return exit_code(findings) or int(not all(verdict.passed for verdict in verdicts))
 
 
 def run(choices: Choices, panel: Panel, *, tests: list[str]) -> None:
@@ -80,7 +103,7 @@ def package(choices: Choices, panel: Panel) -> None:
     require_names(choices)
     request = resolve(choices, Workspace())
     pipeline = Pipeline(request, panel)
-    _finish(request, panel, pipeline.package(_assets(request)))
+    _finish(request, panel, pipeline.package(_required_assets(request)))
 
 
 def status(choices: Choices) -> None:
@@ -102,7 +125,7 @@ def status(choices: Choices) -> None:
 def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
     """Score answers, print accuracy.txt; a missed gate ends with 1."""
     request = resolve(choices, Workspace())
-    assets = _assets(request)
+    assets = _required_assets(request)
     scorer = Scorer(
         benchmark=request.benchmark,
         rules=request.rules,
@@ -143,4 +166,4 @@ def check(tree: Path, round_name: str, *, as_json: bool) -> int:
         sys.stdout.write(report.render(findings) + "\n")
         if verdicts:
             sys.stdout.write(report.render_official(verdicts) + "\n")
-    return exit_code(findings) or int(any(v.exit_code for v in verdicts))
+    return _verdict(findings, verdicts)

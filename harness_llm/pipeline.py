@@ -10,7 +10,7 @@ from typing import Any
 from harness_llm.cell import Bench, cell_facts, run_cell
 from harness_llm.check import check
 from harness_llm.check.findings import Finding
-from harness_llm.check.official import OfficialVerdict, run_official
+from harness_llm.check.official import CHECKOUT_VARIABLE, OfficialVerdict, run_official
 from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.demo.assets import Assets, prepare
 from harness_llm.devices import hold
@@ -80,9 +80,14 @@ class Pipeline:
             machine=self.machine,
         )
 
-    def select(self, assets: Assets) -> Selection:
-        """Which cells are done by runs that could have been made now."""
+    def select(self, assets: Assets | None) -> Selection:
+        """Which cells are done by runs that could have been made now; none without the assets."""
         request = self.request
+        if assets is None:
+            nothing = Wanted(
+                request.benchmark.name, request.profile.name, request.round.round, request.choices.division
+            )
+            return select([], request.choices.scenarios, request.tests, nothing)
         wanted = Wanted(
             benchmark=request.benchmark.name,
             profile=request.profile.name,
@@ -181,6 +186,8 @@ class Pipeline:
         finally:
             self.panel.end()
         self.panel.say(describe_run(run))
+        if run.record and "samples_per_second" in run.record.metrics:
+            self.rates[scenario] = run.record.metrics["samples_per_second"]
         return run
 
     def progress(self, body: Mapping[str, Any]) -> None:
@@ -197,6 +204,6 @@ def describe_run(run: Run) -> str:
 
 def check_tree(tree: Path, round_name: str) -> tuple[list[Finding], list[OfficialVerdict]]:
     """Our findings, and the official checker's verdicts where MLPERF_INFERENCE_DIR names a checkout."""
-    directory = os.environ.get("MLPERF_INFERENCE_DIR")
+    directory = os.environ.get(CHECKOUT_VARIABLE)
     verdicts = run_official(tree, round_name, Path(directory)) if directory else []
     return check(tree, load_round(round_name)), verdicts

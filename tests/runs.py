@@ -14,9 +14,7 @@ START = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)
 ACCURACY_LOG = json.dumps([{"seq_id": i, "data": "0" * 40, "token_count": 5} for i in range(500)])
 
 
-def write_run(
-    logs: Path, scenario: str, test: str, *, hour: int = 0, finished: bool = True, **changes: Any
-) -> Run:
+def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: bool = True, **changes: Any) -> Run:
     """A run that started `hour` hours after START; `changes` go into its record."""
     system = changes.get("system", SYSTEM)
     started = START + dt.timedelta(hours=hour)

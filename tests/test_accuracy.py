@@ -102,8 +102,7 @@ def test_accuracy_txt_is_what_the_checker_reads(tmp_path: Path) -> None:
     path = tmp_path / report.ACCURACY
     report.write(path, SCORES)
     assert path.read_text() == (
-        "{'rouge1': 44.4312, 'rouge2': 22.0352, 'rougeL': 28.6162, "
-        "'tokens_per_sample': 294.4, 'gen_num': 24576}\n"
+        "{'rouge1': 44.4312, 'rouge2': 22.0352, 'rougeL': 28.6162, 'tokens_per_sample': 294.4, 'gen_num': 24576}\n"
     )
     assert report.parse(path.read_text(), SCORES) == SCORES
 
@@ -164,9 +163,7 @@ def test_without_a_reference_the_round_gates(rules: BenchmarkRules) -> None:
 def test_a_reference_gates_at_its_share(rules: BenchmarkRules) -> None:
     scores = {"ROUGE1": 50.0, "ROUGE2": 20.0, "ROUGEL": 40.0, "TOKENS_PER_SAMPLE": 10.0}
     gates = gates_for(benchmark("demo/reference"), rules, scores)
-    assert gates.lower == pytest.approx(
-        {"ROUGE1": 49.5, "ROUGE2": 19.8, "ROUGEL": 39.6, "TOKENS_PER_SAMPLE": 9.0}
-    )
+    assert gates.lower == pytest.approx({"ROUGE1": 49.5, "ROUGE2": 19.8, "ROUGEL": 39.6, "TOKENS_PER_SAMPLE": 9.0})
     assert gates.upper == pytest.approx({"TOKENS_PER_SAMPLE": 11.0})
 
 

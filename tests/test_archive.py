@@ -48,9 +48,7 @@ def test_sha256sum_accepts_the_checksum_and_nothing_else_is_left(tree: Path) -> 
     assert {p.name for p in tree.parent.iterdir()} == {tree.name, target.name, checksum}
 
 
-def test_a_failure_leaves_the_old_archive_with_its_checksum(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_leaves_the_old_archive_with_its_checksum(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = archive(tree)
     before = {p: p.read_bytes() for p in tree.parent.glob("*.tar.gz*")}
     (tree / "README.md").write_text("new")

@@ -27,9 +27,7 @@ LOG_CASES = [
         lambda h: (h.result / PERFORMANCE).unlink(),
         (f"error log {OPEN}/{PERFORMANCE}",),
     ),
-    Case(
-        "no accuracy log", "open", lambda h: (h.result / ACCURACY).unlink(), (f"error log {OPEN}/{ACCURACY}",)
-    ),
+    Case("no accuracy log", "open", lambda h: (h.result / ACCURACY).unlink(), (f"error log {OPEN}/{ACCURACY}",)),
     Case(
         "neither log",
         "open",

@@ -161,10 +161,14 @@ def test_every_package_is_pinned_and_no_file_names_a_host(layer: Layer) -> None:
     assert not [line for line in packages if line.startswith(("torchvision", "torchaudio", "torchcodec", "nvidia-c"))]
 
 
-@pytest.mark.parametrize("version", ["3.10.13", "3.14.0"])
-def test_a_python_without_wheels_is_refused(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize("version", [(3, 10, 13), (3, 14, 0)])
+def test_a_python_without_wheels_is_refused(tmp_path: Path, version: tuple[int, ...]) -> None:
     python = tmp_path / "my python"
-    python.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo Python {version} || exit 1\n')
+    name = "Python " + ".".join(map(str, version))
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo {name} && exit\n'
+        f'exec {sys.executable} -c "import sys; sys.version_info = {version}; $2"\n'
+    )
     python.chmod(0o755)
     done = subprocess.run(
         [CHECKOUT / "setup" / "environments.sh", "cpu"],
@@ -175,7 +179,7 @@ def test_a_python_without_wheels_is_refused(tmp_path: Path, version: str) -> Non
     )
     assert done.returncode == 3
     assert "expected: Python 3.11, 3.12 or 3.13" in done.stderr
-    assert f"found: {python} is Python {version}" in done.stderr
+    assert f"found: {python} is {name}" in done.stderr
     assert "hint: install one" in done.stderr
 
 

@@ -58,6 +58,4 @@ def test_like_rouge_score_on_2000_texts() -> None:
         words = target.split(" ")
         generator.shuffle(words)
         kept = words[: len(words) // 3] + texts[index - 1].split(" ")[: len(words) // 2]
-        assert_equal(
-            target, target[: len(target) // 2] + " ".join(kept), WITHOUT_SENTENCES if index % 8 else ORACLE
-        )
+        assert_equal(target, target[: len(target) // 2] + " ".join(kept), WITHOUT_SENTENCES if index % 8 else ORACLE)

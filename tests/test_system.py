@@ -186,9 +186,7 @@ def described(division: str = "closed", **fields: Any) -> dict[str, str]:
 
 
 def test_every_field_is_there_as_text_and_the_owner_has_the_last_word() -> None:
-    found = described(
-        detected={"cooling": "detected"}, overrides=full(cooling="Liquid", accelerators_per_node="0")
-    )
+    found = described(detected={"cooling": "detected"}, overrides=full(cooling="Liquid", accelerators_per_node="0"))
     assert set(found) == {*RULES.system.filled, *RULES.system.present}
     assert all(isinstance(value, str) for value in found.values())
     assert (found["cooling"], found["accelerators_per_node"]) == ("Liquid", "0")

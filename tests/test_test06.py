@@ -13,9 +13,7 @@ GOLDEN_LOGS = sorted(GOLDEN.rglob("TEST06/accuracy/mlperf_log_accuracy.json"))
 EOS = {2, 128009}
 
 
-def answer(
-    ids: list[int], first: list[int] | None = None, claimed: int | None = None, index: int = 7
-) -> Answer:
+def answer(ids: list[int], first: list[int] | None = None, claimed: int | None = None, index: int = 7) -> Answer:
     return Answer(
         seq_id=0,
         qsl_idx=index,
@@ -42,9 +40,7 @@ def answer(
         (answer([5, 6], [5], claimed=3), "3 tokens were claimed, but the answer has 2", "length"),
     ],
 )
-def test_each_fault_fails_its_check_and_names_the_sample(
-    entry: Answer, fault: str | None, failed: str | None
-) -> None:
+def test_each_fault_fails_its_check_and_names_the_sample(entry: Answer, fault: str | None, failed: str | None) -> None:
     verdict = verify([answer([5, 6], [5], index=1), entry], "Server", EOS)
     assert {name for name in ("first_token", "eos", "length") if getattr(verdict, name) is False} == (
         {failed} if failed else set()

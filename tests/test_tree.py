@@ -89,9 +89,7 @@ def test_the_layout_is_that_of_the_round(workspace: Workspace) -> None:
     assert files(made.tree) - {f"open/Acme/{name}" for name in files(home)} == {"README.md", "profile.json"}
     assert json.loads((home / "model_mapping.json").read_text()) == {"demo": "llama2-70b-99.9"}
     assert json.loads((home / "systems/cpu-box.json").read_text())["accelerators_per_node"] == "0"
-    assert (
-        json.loads((home / "results/cpu-box/demo/Offline/measurements.json").read_text()) == DEMO.measurements
-    )
+    assert json.loads((home / "results/cpu-box/demo/Offline/measurements.json").read_text()) == DEMO.measurements
     assert json.loads((made.tree / "profile.json").read_text()) == {
         "profile": "smoke",
         "benchmark": "demo",
@@ -170,9 +168,7 @@ def test_what_is_no_result_says_so_first(
     ("benchmark", "profile", "allowed"),
     [(DEMO, "valid", False), (DEMO, "smoke", False), (OFFICIAL, "smoke", False), (OFFICIAL, "valid", True)],
 )
-def test_only_real_benchmarks_at_full_length_stand_in_closed(
-    benchmark: Benchmark, profile: str, allowed: bool
-) -> None:
+def test_only_real_benchmarks_at_full_length_stand_in_closed(benchmark: Benchmark, profile: str, allowed: bool) -> None:
     what = submission(benchmark, profile=profile, division="closed")
     if allowed:
         what.check()
@@ -210,9 +206,7 @@ def test_a_passed_deadline_is_told() -> None:
 
 def test_an_incomplete_selection_is_refused_cell_by_cell(workspace: Workspace) -> None:
     write_run(workspace.logs, "Offline", "performance")
-    write_run(
-        workspace.logs, "Offline", "accuracy", state=State.INVALID, reasons=["ROUGE1 is 40.0, not 44.4"]
-    )
+    write_run(workspace.logs, "Offline", "accuracy", state=State.INVALID, reasons=["ROUGE1 is 40.0, not 44.4"])
     with pytest.raises(GateFailed) as caught:
         pack(workspace)
     assert "demo/Offline/accuracy: INVALID, ROUGE1 is 40.0, not 44.4" in str(caught.value)
@@ -222,9 +216,7 @@ def test_an_incomplete_selection_is_refused_cell_by_cell(workspace: Workspace) -
 
 def test_nothing_selected_is_not_complete(workspace: Workspace) -> None:
     with pytest.raises(GateFailed, match="no cell"):
-        package(
-            submission(), select([], [], [], Wanted("demo", "smoke", "v6.1", "open")), DETECTED, workspace
-        )
+        package(submission(), select([], [], [], Wanted("demo", "smoke", "v6.1", "open")), DETECTED, workspace)
 
 
 def test_runs_never_stand_under_the_name_of_another_system(workspace: Workspace) -> None:

@@ -140,9 +140,7 @@ def test_published_files_are_read(path: Path) -> None:
 _VALUES: dict[Kind, st.SearchStrategy[Number]] = {
     Kind.FLAG: st.integers(0, 1),
     Kind.INTEGER: st.integers(0, 2**31 - 1),
-    Kind.NUMBER: st.one_of(
-        st.integers(1, 10**12), st.floats(min_value=0, exclude_min=True, allow_infinity=False)
-    ),
+    Kind.NUMBER: st.one_of(st.integers(1, 10**12), st.floats(min_value=0, exclude_min=True, allow_infinity=False)),
 }
 
 
@@ -202,9 +200,7 @@ def test_loadgen_takes_every_key_as_rendered(tmp_path: Path, scenario: str, low:
     ("model", "scenario", "qps"),
     [("llama2-70b", "Server", 7.25), ("llama2-70b-interactive", "Server", 3), ("llama2-70b", "Offline", 11)],
 )
-def test_loadgen_reads_the_run_file_like_the_whole_file(
-    tmp_path: Path, model: str, scenario: str, qps: float
-) -> None:
+def test_loadgen_reads_the_run_file_like_the_whole_file(tmp_path: Path, model: str, scenario: str, qps: float) -> None:
     pytest.importorskip("mlperf_loadgen")
     conf = read(
         "*.*.min_duration = 700000",
@@ -215,8 +211,7 @@ def test_loadgen_reads_the_run_file_like_the_whole_file(
         "*.Offline.target_qps = 11",
     )
     whole, run = (
-        loadgen_takes(tmp_path, c.render(), model, scenario)
-        for c in (conf, conf.for_run(model, scenario, {}))
+        loadgen_takes(tmp_path, c.render(), model, scenario) for c in (conf, conf.for_run(model, scenario, {}))
     )
     assert whole == run
     assert run[KEYS[scenario]["target_qps"].attribute] == pytest.approx(qps)

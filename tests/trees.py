@@ -29,9 +29,7 @@ OPEN = f"{R}/tiny/Server"
 SCORES = {"rouge1": 44.5, "rouge2": 22.1, "rougeL": 28.7, "gen_len": 28560284, "tokens_per_sample": 295.1}
 
 
-def build_tree(
-    root: Path, division: str, scenarios=("Offline", "Server"), benchmark: str | None = None
-) -> Path:
+def build_tree(root: Path, division: str, scenarios=("Offline", "Server"), benchmark: str | None = None) -> Path:
     """A tree of one benchmark; in open it has a name of its own."""
     benchmark = benchmark or ("tiny" if division == "open" else VARIANT)
     home = root / division / SUBMITTER
@@ -162,8 +160,7 @@ def write_log(folder: Path, values: dict, errors: tuple[str, ...] = ()) -> None:
     messages = [(key, value, False) for key, value in values.items()]
     messages += [("error_runtime", text, True) for text in errors]
     lines = [
-        ":::MLLOG "
-        + json.dumps({"key": key, "value": value, "metadata": {"is_error": error, "is_warning": False}})
+        ":::MLLOG " + json.dumps({"key": key, "value": value, "metadata": {"is_error": error, "is_warning": False}})
         for key, value, error in messages
     ]
     write(folder / "mlperf_log_detail.txt", "\n".join(lines) + "\n")
