@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from harness_llm.errors import HarnessError
+from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.familiar import translate
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harness_llm.request import Choices
 
 INTERRUPTED = 130
+VERBOSE = "HARNESS_LLM_VERBOSE"
 
 app = typer.Typer(
     help="From a machine with accelerators to a finished, checked MLPerf Inference submission for LLMs.",
@@ -49,7 +50,7 @@ def _options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="show tracebacks")] = False,
 ) -> None:
     if verbose:
-        os.environ["HARNESS_LLM_VERBOSE"] = "1"
+        os.environ[VERBOSE] = "1"
 
 
 def _choices(words: dict[str, Any]) -> "Choices":
@@ -197,10 +198,15 @@ def main() -> None:
     try:
         app(translate(sys.argv[1:]))
     except HarnessError as error:
-        if os.environ.get("HARNESS_LLM_VERBOSE"):
+        if os.environ.get(VERBOSE):
             traceback.print_exc()
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
+    except Exception as error:  # noqa: BLE001 - a user sees no traceback without -v
+        if os.environ.get(VERBOSE):
+            raise
+        sys.stderr.write(f"error: this is a bug: {error!r}\n\nhint: harness-llm -v shows where\n")
+        sys.exit(RunFailed.exit_code)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command continues\n")
         sys.exit(INTERRUPTED)

@@ -85,17 +85,22 @@ def load_config(
             expected=", ".join(sorted(f.name for f in file.parent.glob(f"{scenario.lower()}_*.yaml"))),
             hint=f"copy one of those to {file.name} and adapt it",
         )
-    defaults = _read(workspace.benchmarks / "defaults.yaml")
-    layers = [{"sampling": benchmark.sampling.model_dump()}, defaults, _read(file), *map(_parse_set, sets)]
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        _merge(merged, layer)
+    layers = {str(f): _read(f) for f in (workspace.benchmarks / "defaults.yaml", file)}
+    layers |= {f"--set {text}": _parse_set(text) for text in sets}
+    known = vllm_arguments()
+    merged: dict[str, Any] = {"sampling": benchmark.sampling.model_dump()}
+    for where, layer in layers.items():
+        check_engine_arguments(layer.get("llm_config", {}), where, known)
+        for section, values in layer.items():
+            merged.setdefault(section, {}).update(values)
     merged["env_config"] = {key: str(value) for key, value in merged["env_config"].items()}
     try:
         config = EngineConfig.model_validate(merged)
     except ValidationError as error:
         raise _explained(error, str(file)) from error
-    check_engine_arguments(config.llm_config, str(file), vllm_arguments())
+    for name in REQUIRED:
+        if name not in config.llm_config:
+            raise ConfigError("an engine argument is missing", where=f"{file}: llm_config.{name}")
     return config.model_copy(update={"llm_config": config.llm_config | FIXED})
 
 
@@ -112,11 +117,6 @@ def _parse_set(text: str) -> dict[str, Any]:
     if not (equals and key):
         raise ConfigError("a --set is not of the form section.key=value", found=text)
     return {section: {key: yaml.safe_load(value)}}
-
-
-def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:
-    for section, values in layer.items():
-        into.setdefault(section, {}).update(values)
 
 
 def _explained(error: ValidationError, where: str) -> ConfigError:
@@ -156,7 +156,7 @@ def vllm_arguments() -> frozenset[str]:
 
 
 def check_engine_arguments(llm_config: dict[str, Any], where: str, known: Collection[str]) -> None:
-    """Raise where an engine argument is unknown, forbidden by a rule, not the submitter's, or missing."""
+    """Raise where an engine argument is unknown, forbidden by a rule, or not the submitter's."""
     for name, value in llm_config.items():
         place = f"{where}: llm_config.{name}"
         if name not in known:
@@ -176,9 +176,6 @@ def check_engine_arguments(llm_config: dict[str, Any], where: str, known: Collec
             )
         if name in REFUSED:
             raise ConfigError("an engine argument is not yours to set", where=place, expected=REFUSED[name])
-    for name in REQUIRED:
-        if name not in llm_config:
-            raise ConfigError("an engine argument is missing", where=f"{where}: llm_config.{name}")
 
 
 def departures(config: EngineConfig, benchmark: Benchmark, samples: int) -> list[str]:

@@ -23,6 +23,18 @@ def prepare_torch() -> None:
         torch.backends.mkldnn.enabled = False
 
 
+def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
+    """`sampling` in vLLM's words; answers are token ids, and come whole unless `stream`."""
+    return SamplingParams(
+        temperature=sampling.temperature,
+        min_tokens=sampling.min_tokens,
+        max_tokens=sampling.max_tokens,
+        stop_token_ids=list(sampling.stop_token_ids),
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
+    )
+
+
 class VllmEngine:
     """One vLLM engine; answers final-only unless first tokens are asked for."""
 
@@ -37,14 +49,7 @@ class VllmEngine:
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
         """Set how the next queries are sampled, and whether first tokens are reported."""
         self._stream = stream
-        self._params = SamplingParams(
-            temperature=sampling.temperature,
-            min_tokens=sampling.min_tokens,
-            max_tokens=sampling.max_tokens,
-            stop_token_ids=list(sampling.stop_token_ids),
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
-        )
+        self._params = sampling_params(sampling, stream=stream)
 
     def add(self, query: int, prompt: list[int]) -> None:
         """Take in one query; raises ValueError when the prompt cannot be served."""

@@ -44,6 +44,18 @@ class Fleet:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def replica_environment(config: EngineConfig, cpus: Sequence[int], cache: Path) -> dict[str, str]:
+    """Environment variables of an engine on `cpus`; the configuration's own win."""
+    return {
+        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus)),
+        "VLLM_CACHE_ROOT": str(cache / "vllm"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        **config.env_config,
+    }
+
+
 def start_fleet(
     config: EngineConfig,
     *,
@@ -65,13 +77,6 @@ def start_fleet(
     cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), harness.replicas, harness.loadgen_cpus)
     logs.mkdir(parents=True, exist_ok=True)
     fleet = Fleet([], [f"ipc://{folder}/replica-{i}" for i in range(harness.replicas)], folder, loadgen_cpus)
-    environment = {
-        "VLLM_CACHE_ROOT": str(cache / "vllm"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-        **config.env_config,
-    }
     try:
         for index, endpoint in enumerate(fleet.endpoints):
             spec = ReplicaSpec(
@@ -84,6 +89,7 @@ def start_fleet(
                 warm_up_samples=harness.warm_up_samples,
                 warm_up_max_tokens=config.sampling.max_tokens,
             )
+            environment = replica_environment(config, spec.cpus, cache)
             replica = _start_replica(f"replica-{index}", spec, environment, logs=logs, folder=folder)
             fleet.replicas.append(replica)
         _await_ready(fleet, harness.startup_timeout_s, tell)
@@ -96,9 +102,8 @@ def start_fleet(
 def _start_replica(name: str, spec: ReplicaSpec, environment: dict[str, str], *, logs: Path, folder: Path) -> Child:
     file = folder / f"{name}.json"
     file.write_bytes(msgspec.json.encode(spec))
-    bound = {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, spec.cpus))}
     return start(
-        "harness_llm.fleet.replica", [str(file)], name=name, log=logs / f"{name}.log", environment=bound | environment
+        "harness_llm.fleet.replica", [str(file)], name=name, log=logs / f"{name}.log", environment=environment
     )
 
 
