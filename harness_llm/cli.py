@@ -202,7 +202,7 @@ def main() -> None:
             traceback.print_exc()
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001 - a user sees no traceback without -v
+    except Exception as error:  # a user sees no traceback without -v
         if os.environ.get(VERBOSE):
             raise
         sys.stderr.write(f"error: this is a bug: {error!r}\n\nhint: harness-llm -v shows where\n")

@@ -118,6 +118,8 @@ def status(choices: Choices) -> None:
         table.add_row(plan.scenario, *(s.state_text for s in cells))
     console = Console()
     console.print(table)
+    for stage in _unprepared(request):
+        console.print(f"not prepared: {stage}", highlight=False)
     for cell in selection.missing:
         console.print(f"{cell.cell}: {cell.reason}", soft_wrap=True, highlight=False, markup=False)
 
