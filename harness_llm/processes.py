@@ -140,7 +140,7 @@ def _hold_lifeline(clean_up: Path | None) -> None:
 
 
 def _leave(clean_up: Path | None) -> None:
-    """End now: threads inside C++ code cannot be asked to."""
+    """End now, and the engine's own processes too: threads inside C++ code cannot be asked to."""
     if clean_up:
         shutil.rmtree(clean_up, ignore_errors=True)
-    os._exit(0)
+    kill_session(os.getpid())

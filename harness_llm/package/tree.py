@@ -26,7 +26,7 @@ ACCURACY = "accuracy"
 _LOGS = ("mlperf_log_detail.txt", "mlperf_log_summary.txt")
 # The program that runs, and the part of the workspace that it reads.
 _PROGRAM = ("harness_llm", "setup", "submission/*.sh", "Makefile", "pyproject.toml", "LICENSE")
-_SETTINGS = ("models/{benchmark}", "models/defaults.yaml", "code/user_*.conf")
+_SETTINGS = ("models/{benchmark}", "models/*.yaml", "code/user_*.conf")
 _NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*")
 
 Runs = Mapping[str, Mapping[str, Run]]
