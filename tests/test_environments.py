@@ -101,9 +101,13 @@ def test_an_environment_in_use_is_not_replaced(checkout: Path) -> None:
 def test_a_program_is_found_by_the_name_that_it_was_called_by(checkout: Path) -> None:
     Path("bin").mkdir()
     Path("bin/python").symlink_to(sys.executable)
-    with subprocess.Popen(["bin/python", "-c", "input()"], stdin=subprocess.PIPE) as process:
-        assert (process.pid, f"{checkout}/bin/python") in set(environments._programs())
-        process.communicate(b"\n")
+    command = ["bin/python", "-c", "print('started', flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "started\n"
+        running = set(environments._programs())
+        process.communicate("\n")
+    assert (process.pid, f"{checkout}/bin/python") in running
 
 
 LISTING = """\

@@ -48,6 +48,7 @@ def replica_environment(config: EngineConfig, cpus: Sequence[int], cache: Path) 
     """Environment variables of an engine on `cpus`; the configuration's own win."""
     return {
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus)),
+        "TMPDIR": str(folder),
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
         "VLLM_NO_USAGE_STATS": "1",
