@@ -15,11 +15,9 @@ from harness_llm.check import report
 from harness_llm.check.findings import Finding, Severity, exit_code
 from harness_llm.check.official import OfficialVerdict
 from harness_llm.compliance import test06
-from harness_llm.demo.assets import Assets, locate, missing
-from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
+from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
-from harness_llm.outcome import Scorer, load_reference
 from harness_llm.package.package import Package
 from harness_llm.pipeline import Pipeline, check_tree, describe_run
 from harness_llm.request import Choices, Request, newest_round, require_names, resolve
@@ -31,37 +29,11 @@ def submit(choices: Choices, panel: Panel, *, dry_run: bool) -> None:
     """Plan, run what is missing, package, check."""
     require_names(choices)
     request = resolve(choices, Workspace())
+    pipeline = Pipeline(request, panel)
     if dry_run:
-        _plan(request, panel)
+        pipeline.announce()
         return
-    pipeline = Pipeline(request, panel)
     _finish(request, panel, pipeline.submit())
-
-
-def _plan(request: Request, panel: Panel) -> None:
-    for stage in _unprepared(request):
-        panel.say(f"  to prepare: {stage}")
-    pipeline = Pipeline(request, panel)
-    pipeline.announce(pipeline.select(_assets(request)))
-
-
-def _unprepared(request: Request) -> list[str]:
-    return missing(request.benchmark, request.workspace, request.samples)
-
-
-def _assets(request: Request) -> Assets | None:
-    """The assets, if they are all there."""
-    return None if _unprepared(request) else locate(request.benchmark, request.workspace)
-
-
-def _required_assets(request: Request) -> Assets:
-    if stages := _unprepared(request):
-        raise EnvironmentMissing(
-            f"{request.benchmark.name} is not prepared",
-            found=f"to do: {', '.join(stages)}",
-            hint=f"harness-llm submit --model {request.benchmark.name} --profile {request.profile.name} prepares it",
-        )
-    return locate(request.benchmark, request.workspace)
 
 
 def _finish(request: Request, panel: Panel, packed: Package) -> None:
@@ -102,8 +74,7 @@ def package(choices: Choices, panel: Panel) -> None:
     """Make the tree of runs that are there."""
     require_names(choices)
     request = resolve(choices, Workspace())
-    pipeline = Pipeline(request, panel)
-    _finish(request, panel, pipeline.package(_required_assets(request)))
+    _finish(request, panel, Pipeline(request, panel).package())
 
 
 def status(choices: Choices) -> None:
@@ -111,14 +82,14 @@ def status(choices: Choices) -> None:
     require_names(choices, company=False)
     request = resolve(choices, Workspace())
     pipeline = Pipeline(request, Panel(Console(stderr=True)))
-    selection = pipeline.select(_assets(request))
+    selection = pipeline.select(pipeline.assets())
     table = Table("scenario", *request.tests, title=f"{request.benchmark.name} on {choices.system}")
     for plan in request.scenarios:
         cells = [s for s in selection.cells if s.cell.scenario == plan.scenario]
         table.add_row(plan.scenario, *(s.state_text for s in cells))
     console = Console()
     console.print(table)
-    for stage in _unprepared(request):
+    for stage in pipeline.unprepared():
         console.print(f"not prepared: {stage}", highlight=False)
     for cell in selection.missing:
         console.print(f"{cell.cell}: {cell.reason}", soft_wrap=True, highlight=False, markup=False)
@@ -127,15 +98,8 @@ def status(choices: Choices) -> None:
 def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
     """Score answers, print accuracy.txt; a missed gate ends with 1."""
     request = resolve(choices, Workspace())
-    assets = _required_assets(request)
-    scorer = Scorer(
-        benchmark=request.benchmark,
-        rules=request.rules,
-        store=assets.evaluation,
-        tokenizer=assets.tokenizer,
-        samples=request.samples,
-        reference=load_reference(request.benchmark, request.workspace.data),
-    )
+    pipeline = Pipeline(request, Panel(Console(stderr=True)))
+    scorer = pipeline.scorer(pipeline.required_assets())
     scores = scorer.score(log_dir / ACCURACY)
     if output:
         write_accuracy(output, scores)

@@ -12,8 +12,9 @@ from harness_llm.check import check
 from harness_llm.check.findings import Finding
 from harness_llm.check.official import CHECKOUT_VARIABLE, OfficialVerdict, run_official
 from harness_llm.checkpoint import checkpoint_digest
-from harness_llm.demo.assets import Assets, prepare
+from harness_llm.demo.assets import Assets, locate, missing, prepare
 from harness_llm.devices import hold
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.fleet.local import Fleet, start_fleet
 from harness_llm.loadgen.settings import loadgen_version
 from harness_llm.monitor.panel import CellView, Panel, clock
@@ -46,14 +47,14 @@ class Pipeline:
         request = self.request
         loadgen_version(request.round)
         with hold(request.choices.gpu, request.choices.command):
+            self.announce()
             assets = self._prepare()
             selection = self.select(assets)
-            self.announce(selection)
             for plan in request.scenarios:
                 missing = [s for s in selection.missing if s.cell.scenario == plan.scenario]
                 if missing:
                     self._run_scenario(plan, [s.cell.test for s in missing], assets)
-            return self.package(assets)
+            return self.package()
 
     def run(self, tests: Sequence[str]) -> list[Run]:
         """Run `tests` of every scenario, whatever has been run before."""
@@ -62,13 +63,50 @@ class Pipeline:
             assets = self._prepare()
             return [r for plan in self.request.scenarios for r in self._run_scenario(plan, tests, assets)]
 
-    def package(self, assets: Assets) -> Package:
-        """Package the runs that count."""
-        return package(self.request.submission, self.select(assets), self.machine, self.request.workspace)
+    def package(self) -> Package:
+        """Package the runs that count.
+
+        Raises:
+            EnvironmentMissing: the assets that the runs would be compared with are not there.
+            GateFailed: a cell is not done.
+        """
+        selection = self.select(self.required_assets())
+        return package(self.request.submission, selection, self.machine, self.request.workspace)
 
     def _prepare(self) -> Assets:
         request = self.request
         return prepare(request.benchmark, request.workspace, request.samples, self.panel.stage)
+
+    def unprepared(self) -> list[str]:
+        """Stages of the preparation that are still to come."""
+        return missing(self.request.benchmark, self.request.workspace, self.request.samples)
+
+    def assets(self) -> Assets | None:
+        """The assets, if they are all there."""
+        return None if self.unprepared() else locate(self.request.benchmark, self.request.workspace)
+
+    def required_assets(self) -> Assets:
+        """The assets; an error says which are missing."""
+        if stages := self.unprepared():
+            name = self.request.benchmark.name
+            raise EnvironmentMissing(
+                f"{name} is not prepared",
+                found=f"still to do: {', '.join(stages)}",
+                hint=f"harness-llm submit --model {name} --profile {self.request.profile.name} prepares it",
+            )
+        return locate(self.request.benchmark, self.request.workspace)
+
+    def scorer(self, assets: Assets) -> Scorer:
+        """What scores accuracy runs."""
+        request = self.request
+        return Scorer(
+            benchmark=request.benchmark,
+            rules=request.rules,
+            store=assets.evaluation,
+            tokenizer=assets.tokenizer,
+            samples=request.samples,
+            reference=load_reference(request.benchmark, request.workspace.data),
+        )
 
     def subject(self, plan: ScenarioPlan, assets: Assets) -> dict[str, Any]:
         """What a run of `plan` would be a measurement of, now."""
@@ -110,10 +148,12 @@ class Pipeline:
         now = cell_facts(self.request, plan, assets, run.cell.test)
         return all(run.record.cell_facts.get(key) == now[key] for key in ("dataset", "samples", "sampling"))
 
-    def announce(self, selection: Selection) -> None:
-        """Print the plan: every cell, what is known of it, and how long it should last."""
+    def announce(self) -> None:
+        """Print the plan: what is to be prepared, every cell, and how long it should last."""
+        for stage in self.unprepared():
+            self.panel.say(f"  to prepare: {stage}")
         total = 0.0
-        for status in selection.cells:
+        for status in self.select(self.assets()).cells:
             view = self._view(status.cell.scenario, status.cell.test)
             total += 0 if status.done else view.predicted_s
             words = "done" if status.done else f"{view.total} samples, about {clock(view.predicted_s)}"
@@ -147,17 +187,8 @@ class Pipeline:
         return plan.load.target_qps or 1 / plan.load.target_latency_s
 
     def _run_scenario(self, plan: ScenarioPlan, tests: Sequence[str], assets: Assets) -> list[Run]:
-        request = self.request
-        scorer = Scorer(
-            benchmark=request.benchmark,
-            rules=request.rules,
-            store=assets.evaluation,
-            tokenizer=assets.tokenizer,
-            samples=request.samples,
-            reference=load_reference(request.benchmark, request.workspace.data),
-        )
         with self._fleet(plan, assets) as fleet:
-            bench = Bench(request, plan, assets, scorer, self.subject(plan, assets), fleet)
+            bench = Bench(self.request, plan, assets, self.scorer(assets), self.subject(plan, assets), fleet)
             return [self._run_cell(bench, test) for test in tests]
 
     @contextmanager
