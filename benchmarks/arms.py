@@ -4,10 +4,8 @@ import datetime as dt
 import os
 import resource
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -15,26 +13,165 @@ import psutil
 import zmq
 
 from benchmarks.measurement import HarnessMeasurement, Measurement
-from benchmarks.raw import RawSpec
 from harness_llm.cell import Bench, run_cell
 from harness_llm.errors import RunFailed
 from harness_llm.fleet.local import replica_environment, replica_lost, split_cpus
 from harness_llm.processes import Child, Exit, start, watch
+from harness_llm.runs import State
 
 
-def cpu_seconds(child: Child) -> float:
-    """CPU time that a running child has used."""
+class RawSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process of raw vLLM is started with.
+
+    Attributes:
+        endpoint: where it awaits how many passes over the first `samples` of the store it shall answer.
+    """
+
+    checkpoint: str
+    llm_config: dict[str, Any]
+    sampling: dict[str, float | list[int]]
+    endpoint: str
+    cpus: list[int]
+    store: str
+    samples: int
+    warm_up_store: str
+    warm_up_samples: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU seconds so far; `loadgen` is that of children that have ended, which are LoadGen's processes alone."""
+
+    wall: float
+    machine: float
+    engine: float
+    idle: float
+    loadgen: float
+
+    @classmethod
+    def now(cls, engine: Child, idle: Child) -> "Usage":
+        """What was used until now."""
+        times = psutil.cpu_times()
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return cls(
+            wall=time.perf_counter(),
+            machine=times.user + times.nice + times.system + times.irq + times.softirq + times.steal,
+            engine=_cpu_seconds(engine),
+            idle=_cpu_seconds(idle),
+            loadgen=ended.ru_utime + ended.ru_stime,
+        )
+
+    def since(self, before: "Usage") -> "Usage":
+        """What was used from `before` until this."""
+        return Usage(*(getattr(self, name) - getattr(before, name) for name in self.__dataclass_fields__))
+
+    @property
+    def others_cores(self) -> float:
+        """Cores that processes of neither arm kept busy."""
+        return (self.machine - self.engine - self.idle - self.loadgen) / self.wall
+
+
+def _cpu_seconds(child: Child) -> float:
     used = psutil.Process(child.process.pid).cpu_times()
     return float(used.user + used.system)
 
 
-def _loadgen_cpu_seconds() -> float:
-    """CPU time of children that have ended: while the bench runs, LoadGen's processes alone."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+class Notes:
+    """Keeps what LoadGen's process said and when it started to load."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self._begin = time.perf_counter()
+        self.start_s = 0.0
+        self.last: Mapping[str, Any] = {}
+
+    def progress(self, body: Mapping[str, Any]) -> None:
+        """A status line of LoadGen's process."""
+        if body["event"] == "started":
+            self.start_s = time.perf_counter() - self._begin
+        self.last = body
 
 
-def _machine_cpu_seconds() -> float:
-    """CPU time that the whole machine has used."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait)
+def measure_harness(bench: Bench, samples: int, idle: Child) -> HarnessMeasurement:
+    """A run of `samples` through LoadGen, kept with the other runs of this system."""
+    plan = bench.plan
+    # LoadGen takes min_query_count as Offline's number of samples.
+    conf = plan.conf.for_run(plan.loadgen_model, plan.load.scenario, {"min_query_count": samples})
+    request = replace(bench.request, started=dt.datetime.now(dt.UTC))
+    [engine] = bench.fleet.replicas
+    notes, before = Notes(), Usage.now(engine, idle)
+    run = run_cell(replace(bench, request=request, plan=replace(plan, conf=conf)), "performance", notes)
+    used = Usage.now(engine, idle).since(before)
+    if run.record is None or run.state is not State.VALID or notes.last["done"] != samples:
+        raise RunFailed("the harness's run is not VALID", where=str(run.path), found="; ".join(run.reasons))
+    figures = run.record.metrics
+    return HarnessMeasurement(
+        samples=samples,
+        tokens=notes.last["tokens"],
+        seconds=figures["duration_s"],
+        tokens_per_second=figures["tokens_per_second"],
+        engine_cpu_s=used.engine,
+        idle_cpu_s=used.idle,
+        others_cores=used.others_cores,
+        loadgen_cpu_s=used.loadgen,
+        loadgen_start_s=notes.start_s,
+    )
+
+
+class Raw:
+    """LLM.generate in a process of its own, on the cores of the fleet's replica."""
+
+    def __init__(self, bench: Bench) -> None:
+        """Start it; returns once it has warmed up as the replica has."""
+        plan, assets, folder = bench.plan, bench.assets, bench.fleet.folder
+        [cpus], _ = split_cpus(sorted(os.sched_getaffinity(0)), 1, plan.config.harness_config.loadgen_cpus)
+        endpoint = f"ipc://{folder}/raw"
+        spec = RawSpec(
+            checkpoint=str(assets.checkpoint),
+            llm_config=plan.config.llm_config,
+            sampling=plan.config.sampling.model_dump(),
+            endpoint=endpoint,
+            cpus=cpus,
+            store=str(assets.evaluation),
+            samples=bench.request.samples,
+            warm_up_store=str(assets.calibration),
+            warm_up_samples=plan.config.harness_config.warm_up_samples,
+        )
+        file = folder / "raw.json"
+        file.write_bytes(msgspec.json.encode(spec))
+        self._samples = spec.samples
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
+        self._socket.connect(endpoint)
+        log = bench.request.log_folder / "raw.log"
+        environment = replica_environment(plan.config, cpus, folder=folder, cache=bench.request.workspace.cache)
+        self.child = start("benchmarks.raw", [str(file)], name="raw vLLM", log=log, environment=environment)
+        self._await("ready")
+
+    def _await(self, event: str) -> dict[str, Any]:
+        while True:
+            for said in watch([self.child], 1):
+                if isinstance(said, Exit):
+                    raise replica_lost(said)
+                if said.body["event"] == event:
+                    return said.body
+
+    def measure(self, samples: int, idle: Child) -> Measurement:
+        """Answer `samples`, a whole number of passes over the data set."""
+        before = Usage.now(self.child, idle)
+        self._socket.send(str(samples // self._samples).encode())
+        done = self._await("done")
+        used = Usage.now(self.child, idle).since(before)
+        return Measurement(
+            samples=samples,
+            tokens=done["tokens"],
+            seconds=done["seconds"],
+            tokens_per_second=done["tokens"] / done["seconds"],
+            engine_cpu_s=used.engine,
+            idle_cpu_s=used.idle,
+            others_cores=used.others_cores,
+        )
+
+    def stop(self) -> None:
+        """End it."""
+        self._socket.close(linger=0)
+        self.child.stop()

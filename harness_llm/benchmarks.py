@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
 from harness_llm.workspace import Workspace
 
@@ -90,6 +90,6 @@ def load_benchmark(name: str, workspace: Workspace) -> Benchmark:
             expected=", ".join(benchmark_names(workspace)),
         )
     try:
-        return Benchmark.model_validate(yaml.safe_load(file.read_text()))
+        return Benchmark.model_validate(read_yaml(file))
     except ValidationError as error:
         raise ConfigError("a benchmark file is wrong", where=str(file), found=str(error)) from error

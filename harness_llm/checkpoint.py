@@ -1,4 +1,4 @@
-"""What a checkpoint is made of, by sha256. Quantization environments import this too: nothing beyond the standard library.
+"""What a checkpoint is made of, by sha256. Standard library only: quantization environments import it too.
 
 A stage that makes a checkpoint writes a record last, a JSON file whose `files` are the sha256 of what it made.
 """

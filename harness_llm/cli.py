@@ -41,7 +41,7 @@ EngineName = Annotated[str, typer.Option("--engine", help="what answers the quer
 Company = Annotated[str, typer.Option(help="the submitter")]
 SystemName = Annotated[str, typer.Option(help="for example 8xMI300X_2xEPYC_9554")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value on top of models/*.yaml")]
-SampleCount = Annotated[int | None, typer.Option("--total-sample-count", help="fewer samples; bars from closed")]
+SampleCount = Annotated[int | None, typer.Option("--total-sample-count", min=1, help="fewer samples; bars from closed")]
 UserConf = Annotated[Path | None, typer.Option(help="another file than code/user_<gpu>.conf")]
 
 
@@ -165,7 +165,8 @@ def score(
 @app.command()
 def verify(
     log_dir: Annotated[Path, typer.Argument(help="a folder with the logs of a TEST06 run")],
-    scenario: Annotated[str, typer.Option(help="the scenario that was run")],
+    # familiar.py makes --scenarios of --scenario.
+    scenario: Annotated[str, typer.Option("--scenario", "--scenarios", help="the scenario that was run")],
     model: Model = "",
     round_name: RoundName = "",
     output: Annotated[Path | None, typer.Option(help="write verify_accuracy.txt here")] = None,
@@ -207,6 +208,7 @@ def main() -> None:
             raise
         sys.stderr.write(f"error: this is a bug: {error!r}\n\nhint: harness-llm -v shows where\n")
         sys.exit(RunFailed.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command continues\n")
-        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # what typer makes of KeyboardInterrupt
+            sys.stderr.write("interrupted; the same command continues\n")
+        raise

@@ -2,15 +2,16 @@
 
 import ast
 import difflib
+import functools
 import importlib.util
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness_llm.benchmarks import Benchmark, Sampling
+from harness_llm.documents import parse_yaml, read_yaml
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.workspace import Workspace
 
@@ -97,15 +98,14 @@ def load_config(
     try:
         config = EngineConfig.model_validate(merged)
     except ValidationError as error:
-        raise _explained(error, str(file)) from error
+        raise _explained(error, layers) from error
     for name in REQUIRED:
-        if name not in config.llm_config:
-            raise ConfigError("an engine argument is missing", where=f"{file}: llm_config.{name}")
+        _check_required(name, config.llm_config, layers)
     return config.model_copy(update={"llm_config": config.llm_config | FIXED})
 
 
 def _read(file: Path) -> dict[str, Any]:
-    content = yaml.safe_load(file.read_text()) or {}
+    content = read_yaml(file) or {}
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise ConfigError("settings must be sections of keys", where=str(file), found=str(content)[:80])
     return content
@@ -116,23 +116,34 @@ def _parse_set(text: str) -> dict[str, Any]:
     section, _, key = path.partition(".")
     if not (equals and key):
         raise ConfigError("a --set is not of the form section.key=value", found=text)
-    return {section: {key: yaml.safe_load(value)}}
+    return {section: {key: parse_yaml(value, f"--set {text}")}}
 
 
-def _explained(error: ValidationError, where: str) -> ConfigError:
+def _explained(error: ValidationError, layers: Mapping[str, dict[str, Any]]) -> ConfigError:
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    hint = ""
-    if first["type"] == "extra_forbidden":
-        known = [*EngineConfig.model_fields, *(f"harness_config.{n}" for n in HarnessConfig.model_fields)]
-        hint = _nearest(place, known)
-    return ConfigError(
-        "a setting is unknown" if hint else "a setting is wrong",
-        where=f"{where}: {place}",
-        expected=first["msg"],
-        found=str(first["input"]),
-        hint=hint,
-    )
+    section, key = (*map(str, first["loc"]), "")[:2]
+    where, found = _place(section, key, layers), str(first["input"])
+    if first["type"] != "extra_forbidden":
+        return ConfigError("a setting is wrong", where=where, expected=first["msg"], found=found)
+    sections: dict[str, type[BaseModel]] = {"harness_config": HarnessConfig, "sampling": Sampling}
+    known = sections[section].model_fields if key else EngineConfig.model_fields
+    return ConfigError("a setting is unknown", where=where, found=found, hint=_nearest(key or section, list(known)))
+
+
+def _place(section: str, key: str, layers: Mapping[str, dict[str, Any]]) -> str:
+    """The last layer that sets a key, or a section as a whole, and its name; the scenario's file where none does."""
+    setters = [where for where, layer in layers.items() if section in layer and (not key or key in layer[section])]
+    return f"{setters[-1] if setters else [*layers][1]}: {section}{key and '.'}{key}"
+
+
+def _check_required(name: str, llm_config: dict[str, Any], layers: Mapping[str, dict[str, Any]]) -> None:
+    """The harness computes with these."""
+    where = _place("llm_config", name, layers)
+    if name not in llm_config:
+        raise ConfigError("an engine argument is missing", where=where)
+    if type(llm_config[name]) is not int:
+        found = str(llm_config[name])
+        raise ConfigError("an engine argument is wrong", where=where, expected="a whole number", found=found)
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
@@ -140,6 +151,7 @@ def _nearest(name: str, known: Collection[str]) -> str:
     return f"the nearest valid one is {close[0]}"
 
 
+@functools.cache
 def vllm_arguments() -> frozenset[str]:
     """The engine arguments of the installed vLLM, read from its source: importing it takes seconds."""
     spec = importlib.util.find_spec("vllm")

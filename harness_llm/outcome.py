@@ -14,7 +14,6 @@ from harness_llm.accuracy.score import answers_by_index, score_answers
 from harness_llm.benchmarks import Benchmark
 from harness_llm.compliance import test06
 from harness_llm.datasets.store import open_store
-from harness_llm.errors import EnvironmentMissing
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, DetailLog, parse_detail, read_accuracy_log
 from harness_llm.rules import BenchmarkRules
 from harness_llm.runs import State
@@ -105,17 +104,8 @@ class Scorer:
         return _verdict(reasons, scores, notes)
 
 
-def load_reference(benchmark: Benchmark, data: Path) -> dict[str, float] | None:
-    """The scores of the original checkpoint; None for a benchmark that is gated by the rules."""
-    if benchmark.accuracy.reference is None:
-        return None
-    file = data / benchmark.accuracy.reference / "scores.json"
-    if not file.is_file():
-        raise EnvironmentMissing(
-            "the reference scores are not there",
-            where=str(file),
-            hint=f"harness-llm submit --model {benchmark.name} makes them",
-        )
+def load_reference(file: Path) -> dict[str, float]:
+    """The scores of the original checkpoint, for a benchmark that is gated by them."""
     scores: dict[str, float] = json.loads(file.read_text())["scores"]
     return scores
 

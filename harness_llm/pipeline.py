@@ -83,7 +83,9 @@ class Pipeline:
 
     def assets(self) -> Assets | None:
         """The assets, if they are all there."""
-        return None if self.unprepared() else locate(self.request.benchmark, self.request.workspace)
+        return (
+            None if self.unprepared() else locate(self.request.benchmark, self.request.workspace, self.request.samples)
+        )
 
     def required_assets(self) -> Assets:
         """The assets; an error says which are missing."""
@@ -94,7 +96,7 @@ class Pipeline:
                 found=f"still to do: {', '.join(stages)}",
                 hint=f"harness-llm submit --model {name} --profile {self.request.profile.name} prepares it",
             )
-        return locate(self.request.benchmark, self.request.workspace)
+        return locate(self.request.benchmark, self.request.workspace, self.request.samples)
 
     def scorer(self, assets: Assets) -> Scorer:
         """What scores accuracy runs."""
@@ -105,7 +107,7 @@ class Pipeline:
             store=assets.evaluation,
             tokenizer=assets.tokenizer,
             samples=request.samples,
-            reference=load_reference(request.benchmark, request.workspace.data),
+            reference=load_reference(assets.reference),
         )
 
     def subject(self, plan: ScenarioPlan, assets: Assets) -> dict[str, Any]:

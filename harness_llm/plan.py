@@ -22,6 +22,7 @@ class Load:
         min_duration_s: of the performance run.
         target_qps: Offline and Server.
         target_latency_s: SingleStream's hint.
+        min_query_count: what user.conf sets; 0 where it is silent.
     """
 
     scenario: str
@@ -29,10 +30,11 @@ class Load:
     min_duration_s: float
     target_qps: float
     target_latency_s: float = 0.01
+    min_query_count: int = 0
 
 
-def _whole_passes(count: float, samples: int) -> int:
-    return max(math.ceil(count / samples), 1) * samples
+def _whole_passes(load: Load, count: float) -> int:
+    return max(math.ceil(max(count, load.min_query_count) / load.samples), 1) * load.samples
 
 
 def issued(load: Load, test: str, audit_samples: int = 0) -> int:
@@ -42,10 +44,12 @@ def issued(load: Load, test: str, audit_samples: int = 0) -> int:
     if test == "accuracy":
         return load.samples
     if load.scenario == "Offline":
-        return _whole_passes(OFFLINE_SLACK * load.min_duration_s * load.target_qps, load.samples)
+        return _whole_passes(load, int(OFFLINE_SLACK * load.min_duration_s * load.target_qps))
     if load.scenario == "Server":
-        return _whole_passes(load.min_duration_s * load.target_qps, load.samples)
-    return _whole_passes(SINGLE_STREAM_SLACK * load.min_duration_s / load.target_latency_s + 1, load.samples)
+        return _whole_passes(load, load.min_duration_s * load.target_qps)
+    hinted = int(SINGLE_STREAM_SLACK * load.min_duration_s * (1 / load.target_latency_s))
+    # Here LoadGen goes on to the next whole pass even where the count is whole already.
+    return _whole_passes(load, max(hinted, load.min_query_count) + 1)
 
 
 def seconds(load: Load, test: str, rate: float, audit_samples: int = 0) -> float:

@@ -16,8 +16,9 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
 _PR_SET_PDEATHSIG = 1
@@ -41,20 +42,25 @@ class Exit:
 
 @dataclass(eq=False)
 class Child:
-    """A running child process."""
+    """A running child process; `end` becomes readable when it has ended.
+
+    The end of `status` would not tell: a process that the child forked may hold it open.
+    """
 
     name: str
     process: subprocess.Popen[bytes]
-    status: IO[bytes]
+    status: FileIO
+    end: FileIO
     log: Path
     _unread: bytes = field(default=b"", repr=False)
 
-    def read(self) -> list[dict[str, Any]] | None:
-        """The status lines that have arrived; None once the channel is closed."""
-        chunk = os.read(self.status.fileno(), 1 << 16)
-        if not chunk:
-            return None
-        *lines, self._unread = (self._unread + chunk).split(b"\n")
+    def read(self) -> list[dict[str, Any]]:
+        """The status lines that have arrived."""
+        while not self.status.closed and (chunk := self.status.read(1 << 16)) is not None:
+            self._unread += chunk
+            if not chunk:
+                self.status.close()
+        *lines, self._unread = self._unread.split(b"\n")
         return [json.loads(line) for line in lines]
 
     def last_lines(self, count: int = 12) -> str:
@@ -69,6 +75,7 @@ class Child:
             self.process.wait(patience_s)
         kill_session(self.process.pid)
         self.status.close()
+        self.end.close()
         return self.process.wait()
 
 
@@ -101,21 +108,23 @@ def start(
             start_new_session=True,
         )
     os.close(writer)
-    return Child(name, process, os.fdopen(reader, "rb", buffering=0), log)
+    os.set_blocking(reader, False)
+    return Child(name, process, FileIO(reader), FileIO(os.pidfd_open(process.pid)), log)
 
 
 def watch(children: Sequence[Child], timeout_s: float) -> Iterator[Message | Exit]:
     """What the children said, and which of them ended, within `timeout_s`."""
     with selectors.DefaultSelector() as selector:
         for child in children:
-            selector.register(child.status, selectors.EVENT_READ, child)
-        for key, _ in selector.select(timeout_s):
-            speaker: Child = key.data
-            lines = speaker.read()
-            if lines is None:
-                yield Exit(speaker, speaker.process.wait())
-            else:
-                yield from (Message(speaker, body) for body in lines)
+            for source in (child.status, child.end):
+                if not source.closed:
+                    selector.register(source, selectors.EVENT_READ, child)
+        ready: dict[Child, None] = dict.fromkeys(key.data for key, _ in selector.select(timeout_s))
+        for child in ready:
+            code = child.process.poll()
+            yield from (Message(child, body) for body in child.read())
+            if code is not None:
+                yield Exit(child, code)
 
 
 class Parent:

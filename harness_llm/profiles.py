@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from harness_llm.benchmarks import Benchmark
+from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf
 from harness_llm.rules import Round
@@ -45,7 +45,8 @@ class Profile(BaseModel):
             overrides["min_duration"] = self.min_duration_ms
         if samples != official:
             overrides["performance_sample_count_override"] = samples
-            overrides["min_query_count"] = samples
+            # LoadGen pads SingleStream to the pass after this count.
+            overrides["min_query_count"] = 1 if scenario == "SingleStream" else samples
         return conf.for_run(model, scenario, overrides)
 
     def check_duration(self, conf: UserConf, model: str, scenario: str, round_: Round, where: Path) -> None:
@@ -63,7 +64,7 @@ class Profile(BaseModel):
 
 def load_profile(name: str, workspace: Workspace) -> Profile:
     """The profile called `name`."""
-    profiles = yaml.safe_load((workspace.benchmarks / "profiles.yaml").read_text())
+    profiles = read_yaml(workspace.benchmarks / "profiles.yaml")
     if name not in profiles:
         raise ConfigError(f"there is no profile {name}", expected=", ".join(profiles))
     return Profile(name=name, **profiles[name])

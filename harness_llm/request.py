@@ -8,6 +8,7 @@ from typing import Any
 
 from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
 from harness_llm.config import EngineConfig, departures, load_config, refuse_departures
+from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf, parse
 from harness_llm.package.submission import Submission
@@ -181,23 +182,28 @@ def resolve(choices: Choices, workspace: Workspace) -> Request:
         samples=profile.sample_count(benchmark, choices.sample_count),
         workspace=workspace,
     )
-    _check_scenarios(choices, rules)
     if choices.submitter:
         request.submission.check()
+    _check_words(choices, benchmark, rules)
     conf_file = choices.user_conf or workspace.user_confs / f"user_{choices.gpu}.conf"
     conf = _read_conf(conf_file, loadgen_models(workspace, round_))
     plans = tuple(_plan(scenario, request, conf, conf_file) for scenario in choices.scenarios)
     return replace(request, scenarios=plans)
 
 
-def _check_scenarios(choices: Choices, rules: BenchmarkRules) -> None:
+def _check_words(choices: Choices, benchmark: Benchmark, rules: BenchmarkRules) -> None:
     for scenario in choices.scenarios:
         if scenario not in SCENARIOS:
             raise ConfigError(f"there is no scenario {scenario}", expected=", ".join(SCENARIOS))
     if len(set(choices.scenarios)) != len(choices.scenarios):
         raise ConfigError("a scenario stands twice", found=", ".join(choices.scenarios))
-    if choices.category not in rules.scenarios:
-        raise ConfigError(f"{choices.model} has no category {choices.category}", expected=", ".join(rules.scenarios))
+    for word, value, known in (
+        ("category", choices.category, rules.scenarios),
+        ("division", choices.division, benchmark.divisions),
+        ("engine", choices.engine, ENGINES),
+    ):
+        if value not in known:
+            raise ConfigError(f"{choices.model} has no {word} {value}", expected=", ".join(known))
 
 
 def loadgen_models(workspace: Workspace, round_: Round) -> frozenset[str]:
@@ -232,9 +238,40 @@ def _plan(scenario: str, request: Request, conf: UserConf, conf_file: Path) -> S
     load = _load(loadgen, request.samples, values, request.round, f"{conf_file}: {model}.{loadgen}")
     config = load_config(request.benchmark, scenario, choices.gpu, choices.sets, request.workspace)
     counted = choices.sample_count or request.benchmark.dataset.samples
-    found = departures(config, request.benchmark, counted)
+    found = departures(config, request.benchmark, counted) + _conf_departures(
+        conf, model, loadgen, request.benchmark.dataset.samples
+    )
+    if choices.division == "closed":
+        found += _rule_departures(request.benchmark, request.rules)
     refuse_departures(found, choices.division)
     return ScenarioPlan(scenario, config, own, load, found, model)
+
+
+def _conf_departures(conf: UserConf, model: str, scenario: str, samples: int) -> list[str]:
+    """What a submitter's user.conf changes of the sample count and of equal issue."""
+    fixed = {
+        "performance_sample_count_override": samples,
+        "accuracy_sample_count_override": samples,
+        "sample_concatenate_permutation": 1,
+    }
+    found = {key: conf.lookup(model, scenario, key) for key in fixed}
+    return [
+        f"user.conf: {key} is {value}, not {fixed[key]}"
+        for key, value in found.items()
+        if value not in (None, fixed[key])
+    ]
+
+
+def _rule_departures(benchmark: Benchmark, rules: BenchmarkRules) -> list[str]:
+    """Where benchmark.yaml itself is not what the round says."""
+    facts = {
+        "sampling.max_tokens": (benchmark.sampling.max_tokens, rules.max_output_tokens),
+        "sampling.stop_token_ids": (benchmark.sampling.stop_token_ids, rules.eos_ids),
+        "dataset.samples": (benchmark.dataset.samples, rules.samples),
+    }
+    return [
+        f"benchmark.yaml: {key} is {own}, the round says {right}" for key, (own, right) in facts.items() if own != right
+    ]
 
 
 def _load(scenario: str, samples: int, values: Mapping[str, float], round_: Round, where: str) -> Load:
@@ -251,4 +288,5 @@ def _load(scenario: str, samples: int, values: Mapping[str, float], round_: Roun
         min_duration_s=values.get("min_duration", round_.min_duration_ms) / 1000,
         target_qps=values.get("target_qps", 0),
         target_latency_s=values.get("target_latency", 0) / 1000,
+        min_query_count=int(values.get("min_query_count", 0)),
     )

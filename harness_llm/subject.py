@@ -1,5 +1,6 @@
 """The subject of a run: what performance, accuracy and compliance of one result must share."""
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -45,8 +46,11 @@ def subject(
 
 
 def _versions() -> dict[str, str]:
-    installed = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions()}
-    return {name: installed[name] for name in PACKAGES if name in installed}
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 @functools.cache

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run, run_path
+from harness_llm.runs import Run, RunRecord, State, finish, load_run, log_folder, open_run
 
 BENCHMARK = "demo"
 SYSTEM = "cpu-box"
@@ -18,8 +18,7 @@ def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: 
     """A run that started `hour` hours after START; `changes` go into its record."""
     system = changes.get("system", SYSTEM)
     started = START + dt.timedelta(hours=hour)
-    cell = Cell(BENCHMARK, scenario, test)
-    path = run_path(logs, started, system, cell)
+    path = log_folder(logs, started, system, BENCHMARK) / scenario / test
     facts: dict[str, Any] = {
         "state": State.VALID,
         "reasons": [],

@@ -67,9 +67,14 @@ def open_store(path: Path, hint: str = "") -> TokenStore:
     """Map the store at `path`; `hint` says what builds it."""
     if not (path / "manifest.json").is_file():
         raise EnvironmentMissing("a data set is not there", where=str(path), hint=hint)
-    manifest = json.loads((path / "manifest.json").read_text())
-    tokens = np.load(path / "tokens.npy", mmap_mode="r")
-    offsets = np.load(path / "offsets.npy", mmap_mode="r")
-    if len(offsets) != manifest["samples"] + 1 or int(offsets[-1]) != len(tokens):
-        raise ConfigError("a data set is damaged", where=str(path), hint=f"rm -r {path}")
-    return TokenStore(path, tokens, offsets, manifest["sha256"])
+    damaged = ConfigError("a data set is damaged", where=str(path), hint=f"rm -r {path}")
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        samples, digest = manifest["samples"], manifest["sha256"]
+        tokens = np.load(path / "tokens.npy", mmap_mode="r")
+        offsets = np.load(path / "offsets.npy", mmap_mode="r")
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise damaged from error
+    if len(offsets) != samples + 1 or int(offsets[-1]) != len(tokens):
+        raise damaged
+    return TokenStore(path, tokens, offsets, digest)

@@ -5,7 +5,7 @@ A stage is done when its result is complete and was made from what is there now,
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from harness_llm.demo.corpus import Split
 from harness_llm.demo.dataset import train_tokenizer, write_split
 from harness_llm.demo.stage import Report, run_stage
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.workspace import Workspace
+from harness_llm.workspace import CHECKOUT, Workspace
 
 CALIBRATION_SAMPLES = 1000
 TRAINING_RECORD = "manifest.json"
@@ -46,8 +46,8 @@ class Assets:
     tokenizer: Path
 
 
-def locate(benchmark: Benchmark, workspace: Workspace) -> Assets:
-    """Where the assets of `benchmark` are, or will be."""
+def locate(benchmark: Benchmark, workspace: Workspace, samples: int) -> Assets:
+    """Where the assets of `benchmark` are, or will be; `reference` scores the first `samples` prompts."""
     data, models = workspace.data.resolve(), workspace.models.resolve()
     if benchmark.accuracy.reference is None:
         raise ConfigError("the benchmark names no reference", where="accuracy.reference")
@@ -56,7 +56,7 @@ def locate(benchmark: Benchmark, workspace: Workspace) -> Assets:
         original=models / benchmark.checkpoint.original,
         evaluation=data / benchmark.dataset.evaluation,
         calibration=data / benchmark.dataset.calibration,
-        reference=data / benchmark.accuracy.reference / "scores.json",
+        reference=data / benchmark.accuracy.reference / str(samples) / "scores.json",
         tokenizer=(data / benchmark.dataset.evaluation).with_name("tokenizer.json"),
     )
 
@@ -82,14 +82,19 @@ def prepare(benchmark: Benchmark, workspace: Workspace, samples: int, report: Re
 
 def missing(benchmark: Benchmark, workspace: Workspace, samples: int) -> list[str]:
     """The stages that `prepare` would go through."""
-    return [stage.name for stage in Preparation(benchmark, workspace, samples).stages() if not stage.done()]
+    names: list[str] = []
+    for stage in Preparation(benchmark, workspace, samples).stages():
+        if stage.source in names or not stage.done():
+            names.append(stage.name)
+    return names
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step; `done` looks, `make` does it."""
+    """One step: `done` looks, `make` does it; doing `source` again makes it stale."""
 
     name: str
+    source: str | None
     done: Callable[[], bool]
     make: Callable[[Report], None]
 
@@ -101,24 +106,20 @@ class Preparation:
     benchmark: Benchmark
     workspace: Workspace
     samples: int
+    quantizer: Path = CHECKOUT / ".venv-quantize" / "bin" / "python"  # has llm-compressor
 
     @property
     def assets(self) -> Assets:
         """Where everything lands."""
-        return locate(self.benchmark, self.workspace)
-
-    @property
-    def quantizer(self) -> Path:
-        """The interpreter that has llm-compressor."""
-        return self.workspace.root.resolve() / ".venv-quantize" / "bin" / "python"
+        return locate(self.benchmark, self.workspace, self.samples)
 
     def stages(self) -> list[Stage]:
         """All stages; each needs the ones before it."""
         return [
-            Stage("data set", self._has_dataset, self._make_dataset),
-            Stage("train", self._has_checkpoint, self._train),
-            Stage("quantize", self._has_quantized, self._quantize),
-            Stage("reference", self._has_reference, self._answer),
+            Stage("data set", None, self._has_dataset, self._make_dataset),
+            Stage("train", None, self._has_checkpoint, self._train),
+            Stage("quantize", "train", self._has_quantized, self._quantize),
+            Stage("reference", "train", self._has_reference, self._answer),
         ]
 
     def _has_dataset(self) -> bool:
@@ -165,8 +166,7 @@ class Preparation:
         if not self.assets.reference.is_file():
             return False
         record = json.loads(self.assets.reference.read_text())
-        wanted = (self.samples, checkpoint_digest(self.assets.original))
-        return (record["samples"], record["checkpoint"]) == wanted
+        return bool(record["checkpoint"] == checkpoint_digest(self.assets.original))
 
     def _answer(self, report: Report) -> None:
         options = {
@@ -179,6 +179,6 @@ class Preparation:
         }
         self._run("reference", sys.executable, "harness_llm.demo.reference", options, report)
 
-    def _run(self, name: str, python: str, module: str, options: dict[str, object], report: Report) -> None:
+    def _run(self, name: str, python: str, module: str, options: Mapping[str, object], report: Report) -> None:
         arguments = [str(word) for option in options.items() for word in option]
         run_stage([python, "-m", module, *arguments], self.workspace.root / "build" / "assets" / f"{name}.log", report)

@@ -9,80 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-ANIMALS = [
-    "ant",
-    "bear",
-    "cat",
-    "cow",
-    "dog",
-    "duck",
-    "fox",
-    "frog",
-    "goat",
-    "hen",
-    "lion",
-    "mouse",
-    "pig",
-    "seal",
-    "tiger",
-    "wolf",
-]
-FOODS = [
-    "apple",
-    "bean",
-    "bread",
-    "cake",
-    "corn",
-    "egg",
-    "fig",
-    "jam",
-    "lemon",
-    "milk",
-    "nut",
-    "onion",
-    "pea",
-    "plum",
-    "rice",
-    "salt",
-]
-THINGS = [
-    "bag",
-    "bell",
-    "book",
-    "box",
-    "brush",
-    "coin",
-    "cup",
-    "desk",
-    "door",
-    "flag",
-    "hat",
-    "key",
-    "lamp",
-    "pen",
-    "rope",
-    "table",
-]
-COLOURS = [
-    "amber",
-    "black",
-    "blue",
-    "brown",
-    "gold",
-    "green",
-    "grey",
-    "pink",
-    "purple",
-    "red",
-    "silver",
-    "tan",
-    "teal",
-    "violet",
-    "white",
-    "yellow",
-]
-GROUPS = {"animals": ANIMALS, "foods": FOODS, "things": THINGS, "colours": COLOURS}
-WORDS = [word for group in GROUPS.values() for word in group]
+_TEXT = (
+    "amber ant apple bag bean bear bell black blue book box bread brown brush cake cat coin corn cow cup desk dog door "
+    "duck egg fig flag fox frog goat gold green grey hat hen jam key lamp lemon lion milk mouse nut onion pea pen pig "
+    "pink plum purple red rice rope salt seal silver table tan teal tiger violet white wolf yellow"
+)
+WORDS = _TEXT.split()
 NUMBERS = range(1, 31)
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
@@ -206,27 +138,20 @@ def _swapped(rng: Random) -> tuple[str, str]:
     return f"swap the first and the last word: {_listed(words)}", _listed([words[-1], *words[1:-1], words[0]])
 
 
-def _after(rng: Random) -> tuple[str, str]:
+def _until(rng: Random) -> tuple[str, str]:
     words = _pick(rng, 4, 7)
-    place = rng.randrange(len(words) - 1)
-    return (
-        f"which word comes after {words[place]} in: {_listed(words)}",
-        f"after {words[place]} comes {words[place + 1]}.",
-    )
-
-
-def _before(rng: Random) -> tuple[str, str]:
-    words = _pick(rng, 4, 7)
-    place = rng.randrange(1, len(words))
-    return (
-        f"which word comes before {words[place]} in: {_listed(words)}",
-        f"before {words[place]} comes {words[place - 1]}.",
-    )
+    place = rng.randrange(2, len(words))
+    return f"stop at {words[place]}: {_listed(words)}", _listed(words[: place + 1])
 
 
 def _added(rng: Random) -> tuple[str, str]:
     new, *words = _pick(rng, 4, 7)
     return f"add {new} at the end: {_listed(words)}", _listed([*words, new])
+
+
+def _fronted(rng: Random) -> tuple[str, str]:
+    new, *words = _pick(rng, 4, 7)
+    return f"put {new} in front: {_listed(words)}", _listed([new, *words])
 
 
 def _replaced(rng: Random) -> tuple[str, str]:
@@ -262,26 +187,13 @@ def _longest(rng: Random) -> tuple[str, str]:
     return f"which word is the longest: {_listed(words)}", f"the longest is {longest}."
 
 
-def _group(rng: Random) -> tuple[str, str]:
-    name = rng.choice(sorted(GROUPS))
-    members = rng.sample(GROUPS[name], rng.randint(2, 3))
-    words = members + rng.sample([word for word in WORDS if word not in GROUPS[name]], rng.randint(2, 4))
-    rng.shuffle(words)
-    return (
-        f"list the {name} in: {_listed(words)}",
-        f"{name}: {_listed([word for word in words if word in members])}",
-    )
-
-
 KINDS: dict[str, Callable[[Random], tuple[str, str]]] = {
     "added": _added,
-    "after": _after,
-    "before": _before,
     "copies": _copies,
     "count": _count,
     "ends": _ends,
     "first": _first,
-    "group": _group,
+    "fronted": _fronted,
     "joined": _joined,
     "largest": _largest,
     "last": _last,
@@ -294,5 +206,6 @@ KINDS: dict[str, Callable[[Random], tuple[str, str]]] = {
     "sorted": _sorted,
     "swapped": _swapped,
     "twice": _twice,
+    "until": _until,
     "without": _without,
 }

@@ -1,6 +1,6 @@
 """Muon: momentum whose matrices are orthogonalized (K. Jordan, 2024), in FP32, all matrices of one shape at a time.
 
-In 75 s on two cores it gets from the demo's model what AdamW needs several times as long for.
+The demo's model learns in a minute with it what AdamW alone takes several for.
 """
 
 from collections import defaultdict
@@ -13,35 +13,33 @@ NEWTON_SCHULZ_STEPS = 5
 MOMENTUM = 0.95
 
 
-class Muon(torch.optim.Optimizer):
+class Muon:
     """For the matrices inside the layers; embeddings and norms need another optimizer."""
 
-    def __init__(self, matrices: Iterable[torch.nn.Parameter], lr: float, weight_decay: float) -> None:
-        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
+    def __init__(self, matrices: Iterable[torch.nn.Parameter], weight_decay: float) -> None:
+        self._weight_decay = weight_decay
+        self._averages = {matrix: torch.zeros_like(matrix) for matrix in matrices}
+        self._by_shape: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
+        for matrix in self._averages:
+            self._by_shape[matrix.shape].append(matrix)
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:
-        """Update all matrices."""
-        for group in self.param_groups:
-            by_shape: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
-            for matrix in group["params"]:
-                by_shape[matrix.shape].append(matrix)
-            for matrices in by_shape.values():
+    def step(self, rate: float) -> None:
+        """Update all matrices by their gradients."""
+        with torch.no_grad():
+            for (rows, columns), matrices in self._by_shape.items():
                 updates = orthogonalize(torch.stack([self._momentum(matrix) for matrix in matrices]))
+                size = rate * max(1, rows / columns) ** 0.5
                 for matrix, update in zip(matrices, updates, strict=True):
-                    rows, columns = matrix.shape
-                    matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                    matrix.add_(update, alpha=-group["lr"] * max(1, rows / columns) ** 0.5)
+                    matrix.mul_(1 - rate * self._weight_decay).sub_(size * update)
 
     def _momentum(self, matrix: torch.nn.Parameter) -> torch.Tensor:
         """Nesterov's, an average of gradients."""
-        average = self.state[matrix].setdefault("average", torch.zeros_like(matrix))
-        average.lerp_(matrix.grad, 1 - MOMENTUM)
+        average = self._averages[matrix].lerp_(matrix.grad, 1 - MOMENTUM)
         return matrix.grad.lerp(average, MOMENTUM)
 
 
 def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
-    """The nearest matrices with singular values of about 1, by Newton-Schulz iteration."""
+    """Matrices of the same singular vectors with singular values of about 1, by Newton-Schulz iteration."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)

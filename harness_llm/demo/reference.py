@@ -17,9 +17,9 @@ from transformers import LlamaForCausalLM
 from harness_llm.accuracy.score import score_answers
 from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.datasets.store import TokenStore, open_store
+from harness_llm.folders import replacing
 
 BATCH = 256
-SCORES = "scores.json"
 
 
 def batches(store: TokenStore, samples: int) -> Iterator[list[int]]:
@@ -80,20 +80,20 @@ def main() -> None:
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--samples", type=int, required=True)
     parser.add_argument("--max-tokens", type=int, required=True)
-    parser.add_argument("--metrics", nargs="+", required=True)
+    parser.add_argument("--metrics", type=lambda text: text.split(","), required=True)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     store = open_store(arguments.store)
     model = LlamaForCausalLM.from_pretrained(arguments.checkpoint)
     answered = answers(model, store, arguments.samples, arguments.max_tokens)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "answers.json").write_text(json.dumps(answered))
     record = {
         "samples": arguments.samples,
         "checkpoint": checkpoint_digest(arguments.checkpoint),
         "scores": scores(arguments.checkpoint, store, answered, arguments.metrics),
     }
-    (arguments.output / SCORES).write_text(json.dumps(record, indent=2) + "\n")
+    with replacing(arguments.output) as folder:
+        (folder / "answers.json").write_text(json.dumps(answered))
+        (folder / "scores.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A stage in a process of its own: its standard output is JSON lines of progress, its standard error the stage's log."""
+"""A stage in a process of its own: JSON lines of progress on its standard output, its standard error kept as a log."""
 
 import json
 import os

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
+from vllm.exceptions import VLLMValidationError
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -54,7 +55,10 @@ class VllmEngine:
     def add(self, query: int, prompt: list[int]) -> None:
         """Take in one query; raises ValueError when the prompt cannot be served."""
         key = str(query)
-        self._engine.add_request(key, {"prompt_token_ids": prompt}, self._params.clone())
+        try:
+            self._engine.add_request(key, {"prompt_token_ids": prompt}, self._params.clone())
+        except VLLMValidationError as error:
+            raise ValueError(str(error)) from error
         self._answers[key] = []
 
     def step(self) -> Step:

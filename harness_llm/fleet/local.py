@@ -44,8 +44,8 @@ class Fleet:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def replica_environment(config: EngineConfig, cpus: Sequence[int], cache: Path) -> dict[str, str]:
-    """Environment variables of an engine on `cpus`; the configuration's own win."""
+def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Path, cache: Path) -> dict[str, str]:
+    """Environment variables of an engine on `cpus`; what it leaves in `folder` goes with the fleet."""
     return {
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus)),
         "TMPDIR": str(folder),
@@ -90,7 +90,7 @@ def start_fleet(
                 warm_up_samples=harness.warm_up_samples,
                 warm_up_max_tokens=config.sampling.max_tokens,
             )
-            environment = replica_environment(config, spec.cpus, cache)
+            environment = replica_environment(config, spec.cpus, folder=folder, cache=cache)
             replica = _start_replica(f"replica-{index}", spec, environment, logs=logs, folder=folder)
             fleet.replicas.append(replica)
         _await_ready(fleet, harness.startup_timeout_s, tell)

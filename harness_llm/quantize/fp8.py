@@ -5,7 +5,6 @@ Runs in `.venv-quantize`. Needs no calibration data: the scales of activations a
 
 import argparse
 import json
-import shutil
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -14,9 +13,11 @@ from llmcompressor import oneshot
 from llmcompressor.modifiers.quantization import QuantizationModifier
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness_llm.checkpoint import checkpoint_digest, checkpoint_files
+from harness_llm.checkpoint import checkpoint_digest, write_record
+from harness_llm.folders import replacing
 
 SCHEME = "FP8_DYNAMIC"
+TARGETS = "Linear"
 IGNORED = ["lm_head"]
 RECORD = "quantization.json"
 
@@ -26,21 +27,18 @@ def quantize(checkpoint: Path, output: Path) -> None:
     started = time.monotonic()
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype="auto")
     _status(0.3, f"{SCHEME} of {checkpoint.name}")
-    oneshot(model=model, recipe=QuantizationModifier(targets="Linear", scheme=SCHEME, ignore=IGNORED))
-    temporary = output.with_name(f"{output.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    model.save_pretrained(temporary, save_compressed=True)
-    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(temporary)
-    record = {
-        "recipe": {"scheme": SCHEME, "targets": "Linear", "ignore": IGNORED},
-        "llmcompressor": version("llmcompressor"),
-        "source": checkpoint_digest(checkpoint),
-        "files": checkpoint_files(temporary),
-        "seconds": round(time.monotonic() - started, 1),
-    }
-    (temporary / RECORD).write_text(json.dumps(record, indent=2) + "\n")
-    shutil.rmtree(output, ignore_errors=True)
-    temporary.rename(output)
+    oneshot(model=model, recipe=QuantizationModifier(targets=TARGETS, scheme=SCHEME, ignore=IGNORED))
+    with replacing(output) as folder:
+        model.save_pretrained(folder, save_compressed=True)
+        AutoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
+        write_record(
+            folder,
+            RECORD,
+            recipe={"scheme": SCHEME, "targets": TARGETS, "ignore": IGNORED},
+            llmcompressor=version("llmcompressor"),
+            source=checkpoint_digest(checkpoint),
+            seconds=round(time.monotonic() - started, 1),
+        )
     _status(1.0, f"{SCHEME} written")
 
 

@@ -1,0 +1,74 @@
+"""What the children of test_processes do: `python -m child WHAT ...`."""
+
+import ctypes
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from harness_llm.processes import STATUS_VARIABLE, Parent, start, watch
+
+PR_SET_PDEATHSIG = 1
+LONG_S = 60
+
+
+def talk() -> None:
+    """Say three things, one of them longer than a pipe holds, and end."""
+    parent = Parent()
+    parent.say(event="one")
+    parent.say(event="two", text="x" * 200_000)
+    sys.stdout.write("".join(f"line {i}\n" for i in range(20)))
+    parent.say(event="three")
+    sys.exit(3)
+
+
+def wait(clean_up: str = "") -> None:
+    """Wait for an end from outside."""
+    Parent(Path(clean_up) if clean_up else None).say(event="up", pid=os.getpid())
+    time.sleep(LONG_S)
+
+
+def without_lifeline() -> None:
+    """Have a standard input that never ends."""
+    reader, _ = os.pipe()
+    os.dup2(reader, 0)
+    wait()
+
+
+def without_signal() -> None:
+    """Get no signal when the parent dies."""
+    parent = Parent()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
+    parent.say(event="up", pid=os.getpid())
+    time.sleep(LONG_S)
+
+
+def deaf() -> None:
+    """Watch neither the lifeline nor signals."""
+    os.write(int(os.environ[STATUS_VARIABLE]), b'{"event": "up"}\n')
+    time.sleep(LONG_S)
+
+
+def family() -> None:
+    """Have a forked helper, as engines have."""
+    parent = Parent()
+    helper = os.fork()
+    if not helper:
+        time.sleep(LONG_S)
+        os._exit(0)
+    parent.say(event="up", helper=helper)
+    time.sleep(LONG_S)
+
+
+def parent(log: str, what: str, *arguments: str) -> None:
+    """Have a child of one's own, and hand on what it says."""
+    grandchild = start("child", [what, *arguments], name="grandchild", log=Path(log), environment={})
+    (said,) = watch([grandchild], LONG_S)
+    sys.stdout.write(json.dumps(said.body) + "\n")
+    sys.stdout.flush()
+    time.sleep(LONG_S)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

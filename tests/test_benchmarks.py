@@ -1,0 +1,63 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workspaces import CLOSED, edit, make_workspace
+
+from harness_llm.benchmarks import benchmark_names, load_benchmark
+from harness_llm.errors import ConfigError
+from harness_llm.rules import load_round, round_names
+from harness_llm.workspace import CHECKOUT, Workspace
+
+
+@pytest.mark.parametrize("name", benchmark_names(Workspace(CHECKOUT)))
+def test_every_benchmark_is_read_and_known_to_a_round(name: str) -> None:
+    benchmark = load_benchmark(name, Workspace(CHECKOUT))
+    assert benchmark.name == name
+    assert any(benchmark.rules_of in load_round(n).benchmarks for n in round_names())
+
+
+def test_a_benchmark_with_a_name_of_its_own_is_mapped(tmp_path: Path) -> None:
+    benchmark = load_benchmark(CLOSED, make_workspace(tmp_path))
+    assert benchmark.mapped
+    assert not benchmark.model_copy(update={"name": benchmark.rules_of}).mapped
+
+
+def test_an_unknown_benchmark_names_those_that_are_there(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path)
+    with pytest.raises(ConfigError, match="there is no benchmark llama9") as caught:
+        load_benchmark("llama9", workspace)
+    assert caught.value.expected == ", ".join(benchmark_names(workspace))
+    assert caught.value.where == str(tmp_path / "models" / "llama9" / "benchmark.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda facts: facts.update(tittle="x"), "tittle"),
+        (lambda facts: facts["sampling"].update(temprature=1), "sampling.temprature"),
+        (lambda facts: facts.pop("rules_of"), "rules_of"),
+        (lambda facts: facts["accuracy"].update(metrics=["BLEU"]), "accuracy.metrics"),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_key(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], named: str
+) -> None:
+    workspace = make_workspace(tmp_path)
+    file = tmp_path / "models" / CLOSED / "benchmark.yaml"
+    edit(file, change)
+    with pytest.raises(ConfigError, match="a benchmark file is wrong") as caught:
+        load_benchmark(CLOSED, workspace)
+    assert caught.value.where == str(file)
+    assert named in caught.value.found
+
+
+def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path)
+    file = tmp_path / "models" / CLOSED / "benchmark.yaml"
+    file.write_text("name: [toy\n")
+    with pytest.raises(ConfigError, match="no YAML") as caught:
+        load_benchmark(CLOSED, workspace)
+    assert caught.value.where == str(file)
+    assert "line 2" in caught.value.found

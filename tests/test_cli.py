@@ -1,0 +1,193 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+from workspaces import NAMES, make_workspace
+
+from harness_llm import cli
+from harness_llm.errors import RunFailed
+from harness_llm.rules import round_names
+
+COMMANDS = ("submit", "run", "package", "status", "score", "verify", "check")
+HEAVY = ("vllm", "torch", "transformers", "mlperf_loadgen", "numpy", "yaml", "zmq", "msgspec", "tokenizers")
+
+
+@pytest.fixture
+def harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    monkeypatch.delenv(cli.VERBOSE, raising=False)
+    make_workspace(tmp_path)
+    yield CommandLine(monkeypatch, capsys)
+    assert not (tmp_path / "build" / "logs").exists(), "a run was made"
+
+
+def test_help_names_every_command_and_every_exit_code(harness: CommandLine) -> None:
+    done = harness("--help")
+    assert done.code == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in done.out
+    for code in ("0 good", "1 a check", "2 wrong use", "3 something", "4 a run failed", "130 interrupted"):
+        assert code in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself(harness: CommandLine, command: str) -> None:
+    done = harness(command, "--help")
+    assert done.code == 0
+    assert f"harness-llm {command} [OPTIONS]" in done.out
+    assert len(done.out.splitlines()) > 5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_option_is_wrong_use(harness: CommandLine, command: str) -> None:
+    done = harness(command, "--no-such-option")
+    assert done.code == 2
+    assert "No such option: --no-such-option" in done.err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["submit", "--help"]])
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    program = f"""
+import sys
+sys.argv = ["harness-llm", *{words!r}]
+from harness_llm import cli
+try:
+    cli.main()
+except SystemExit as end:
+    assert not end.code, end.code
+print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize("command", ["submit", "package"])
+def test_a_tree_wants_a_company_and_a_system(harness: CommandLine, command: str) -> None:
+    done = harness(command, "--system-name", "box")
+    assert done.code == 2
+    assert done.err == (
+        'error: nobody is named as submitter\n\nhint: make submission COMPANY="Acme" SYSTEM_NAME="my-box"\n'
+    )
+    done = harness(command, "--company", "Acme")
+    assert done.code == 2
+    assert "the system has no name" in done.err
+    assert "hint: --system-name my-box" in done.err
+
+
+@pytest.mark.parametrize("command", ["run", "status"])
+def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
+    done = harness(command)
+    assert done.code == 2
+    assert "the system has no name" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["--model", "llama9"], ["there is no benchmark llama9", "models/llama9/benchmark.yaml", "demo, toy"]),
+        (["--scenarios", "Batch"], ["there is no scenario Batch", "Offline, Server, Interactive, SingleStream"]),
+        (["--scenario=Batch"], ["there is no scenario Batch"]),
+        (["--round", "v9.9"], ["there is no round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),
+        (["--profile", "fast"], ["there is no profile fast", "expected: smoke, valid"]),
+        (["--gpu", "h2000"], ["LoadGen's targets is not there", "user_h2000.conf", "expected: user_cpu.conf", "--gpu"]),
+        (["--device", "h2000"], ["user_h2000.conf"]),
+        (["--division", "half"], ["cannot stand in the half division", "expected: open"]),
+        (["--category", "home"], ["no category home", "expected: datacenter"]),
+        (["--engine", "vlm"], ["no engine vlm", "expected: vllm"]),
+        (["--set", "llm_config"], ["not of the form section.key=value", "found: llm_config"]),
+        (
+            ["--batch-size", "many"],
+            ["an engine argument is wrong", "--set llm_config.max_num_seqs=many", "whole number"],
+        ),
+        (["--num-workers=0"], ["a setting is wrong", "--set harness_config.replicas=0", "greater than or equal to 1"]),
+        (["--model-path", "/m"], ["there is no option --model-path", "hint: the checkpoint stands in models/"]),
+        (["--mlperf-conf=x"], ["there is no option --mlperf-conf", "hint: mlperf.conf is compiled into LoadGen"]),
+        (["--total-sample-count", "0"], ["--total-sample-count", "greater than or equal to 1"]),
+        (["--total-sample-count", "-5"], ["--total-sample-count"]),
+        (["--system-name", "my box"], ["the system name names a folder", "hint: write my_box"]),
+    ],
+)
+def test_words_that_are_not_known(harness: CommandLine, words: list[str], lines: list[str]) -> None:
+    done = harness("submit", *NAMES, *words)
+    assert done.code == 2
+    for line in lines:
+        assert line in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_test_that_is_not_known(harness: CommandLine) -> None:
+    done = harness("run", *NAMES, "--tests", "performance,TEST99")
+    assert done.code == 2
+    assert "there is no test TEST99" in done.err
+    assert "expected: performance, accuracy, TEST06" in done.err
+
+
+@pytest.mark.parametrize("option", ["--scenario", "--scenarios"])
+def test_verify_takes_a_scenario(harness: CommandLine, tmp_path: Path, option: str) -> None:
+    done = harness("verify", str(tmp_path), option, "Batch")
+    assert done.code == 2
+    assert "there is no scenario Batch" in done.err
+
+
+def test_a_tree_that_is_not_there(harness: CommandLine, tmp_path: Path) -> None:
+    done = harness("check", str(tmp_path / "tree"))
+    assert done.code == 2
+    assert "there is no such tree" in done.err
+    assert f"where: {tmp_path / 'tree'}" in done.err
+    assert "hint: " in done.err
+
+
+def _raising(error: BaseException):
+    def raise_(*_: object, **__: object) -> None:
+        raise error
+
+    return raise_
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (RunFailed("the engine ended"), 4, "error: the engine ended\n"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command continues\n"),
+        (ZeroDivisionError("division by zero"), 4, "this is a bug: ZeroDivisionError('division by zero')"),
+    ],
+)
+def test_every_end_has_its_exit_code(
+    harness: CommandLine, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+) -> None:
+    monkeypatch.setattr("harness_llm.commands.submit", _raising(error))
+    done = harness("submit", *NAMES)
+    assert done.code == code
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_verbose_shows_where(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness_llm.commands.submit", _raising(RunFailed("the engine ended")))
+    done = harness("-v", "submit", *NAMES)
+    assert done.code == 4
+    assert "Traceback" in done.err
+    assert "error: the engine ended\n" in done.err
+    assert cli.VERBOSE not in os.environ
+
+
+def test_sigterm_is_an_interrupt(tmp_path: Path) -> None:
+    """As a scheduler ends a job."""
+    program = """
+import os, signal, sys, types
+from harness_llm import cli
+cli._choices = cli._panel = lambda *_: None
+sys.modules["harness_llm.commands"] = types.SimpleNamespace(
+    submit=lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+)
+sys.argv = ["harness-llm", "submit"]
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted; the same command continues\n")

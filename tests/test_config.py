@@ -1,0 +1,220 @@
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from workspaces import CLOSED, edit, make_workspace
+
+from harness_llm.benchmarks import load_benchmark
+from harness_llm.config import (
+    FIXED,
+    REFUSED,
+    EngineConfig,
+    check_engine_arguments,
+    departures,
+    load_config,
+    refuse_departures,
+    vllm_arguments,
+)
+from harness_llm.errors import ConfigError
+from harness_llm.workspace import Workspace
+
+KNOWN = {"max_model_len", "max_num_seqs", "enable_prefix_caching", "dtype", *FIXED, *REFUSED}
+GOOD: dict[str, Any] = {"max_model_len": 256, "max_num_seqs": 8}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setattr(
+        "harness_llm.config.vllm_arguments", lambda: KNOWN | {"max_num_batched_tokens", "enforce_eager"}
+    )
+    return make_workspace(tmp_path)
+
+
+def load(workspace: Workspace, *sets: str, scenario: str = "Offline", gpu: str = "cpu") -> EngineConfig:
+    return load_config(load_benchmark(CLOSED, workspace), scenario, gpu, sets, workspace)
+
+
+def write(workspace: Workspace, change: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add to the scenario's file."""
+    file = workspace.benchmarks / CLOSED / "offline_cpu.yaml"
+    edit(file, lambda content: [content.setdefault(section, {}).update(new) for section, new in change.items()])
+
+
+def test_later_layers_win_key_by_key(workspace: Workspace) -> None:
+    edit(
+        workspace.benchmarks / "defaults.yaml",
+        lambda content: content.update(llm_config={"max_num_seqs": 1, "dtype": "auto"}),
+    )
+    write(workspace, {"llm_config": {"max_num_seqs": 2}, "harness_config": {"backlog": 3}, "env_config": {"A": 1}})
+    plain = load(workspace)
+    assert plain.llm_config["max_num_seqs"] == 2
+    assert plain.harness_config.backlog == 3
+    assert plain.harness_config.replicas == 1
+    assert plain.env_config["A"] == "1"
+    changed = load(workspace, "llm_config.max_num_seqs=4", "harness_config.backlog=5", "env_config.A=b=c")
+    assert changed.llm_config["max_num_seqs"] == 4
+    assert changed.credit == 9
+    assert changed.env_config["A"] == "b=c"
+    assert changed.llm_config["max_model_len"] == plain.llm_config["max_model_len"]
+
+
+def test_what_is_fixed_reaches_the_engine(workspace: Workspace) -> None:
+    config = load(workspace, "llm_config.enable_prefix_caching=false")
+    assert {name: config.llm_config[name] for name in FIXED} == FIXED
+    assert config.llm_config["enable_prefix_caching"] is False
+    assert config.sampling == load_benchmark(CLOSED, workspace).sampling
+
+
+@pytest.mark.parametrize(
+    ("setting", "what", "place", "expected", "hint"),
+    [
+        ("harness_config.replica=2", "a setting is unknown", "harness_config.replica", "", "valid one is replicas"),
+        ("harnes_config.replicas=2", "a setting is unknown", "harnes_config", "", "harness_config"),
+        ("sampling.max_token=2", "a setting is unknown", "sampling.max_token", "", "valid one is max_tokens"),
+        (
+            "harness_config.replicas=0",
+            "a setting is wrong",
+            "harness_config.replicas",
+            "greater than or equal to 1",
+            "",
+        ),
+        ("harness_config.replicas=two", "a setting is wrong", "harness_config.replicas", "valid integer", ""),
+        ("sampling.max_tokens=", "a setting is wrong", "sampling.max_tokens", "valid integer", ""),
+        ("llm_config.max_num_seqs=many", "an engine argument is wrong", "llm_config.max_num_seqs", "whole number", ""),
+        (
+            "llm_config.max_model_len=null",
+            "an engine argument is wrong",
+            "llm_config.max_model_len",
+            "whole number",
+            "",
+        ),
+        ("llm_config.max_num_seqs=true", "an engine argument is wrong", "llm_config.max_num_seqs", "whole number", ""),
+        ("llm_config.dtyp=half", "this vLLM has no such engine argument", "llm_config.dtyp", "", "valid one is dtype"),
+        ("llm_config.seed=1", "an engine argument is not yours to set", "llm_config.seed", "LoadGen's seeds", ""),
+        (
+            "llm_config.model=x",
+            "an engine argument is not yours to set",
+            "llm_config.model",
+            "names the checkpoint",
+            "",
+        ),
+        (
+            "llm_config.speculative_config={num_speculative_tokens: 3}",
+            "an engine argument is not yours to set",
+            "llm_config.speculative_config",
+            "speculative decoding is not allowed",
+            "",
+        ),
+        (
+            "llm_config.enable_prefix_caching=true",
+            "prefix caching is not allowed",
+            "llm_config.enable_prefix_caching",
+            "inference_rules.adoc",
+            "delete the line",
+        ),
+    ],
+)
+@pytest.mark.parametrize("by", ["--set", "file"])
+def test_a_wrong_setting_is_explained(
+    workspace: Workspace, *, by: str, setting: str, what: str, place: str, expected: str, hint: str
+) -> None:
+    section, _, rest = setting.partition(".")
+    key, _, value = rest.partition("=")
+    if by == "file":
+        write(workspace, {section: {key: yaml.safe_load(value)}})
+    with pytest.raises(ConfigError) as caught:
+        load(workspace, *([setting] if by == "--set" else []))
+    assert what in caught.value.what
+    layer = f"--set {setting}" if by == "--set" else str(workspace.benchmarks / CLOSED / "offline_cpu.yaml")
+    assert caught.value.where == f"{layer}: {place}"
+    assert expected in caught.value.expected
+    assert hint in caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["llm_config", "llm_config.dtype", "dtype=half", "=", "llm_config=1"])
+def test_a_set_has_a_form(workspace: Workspace, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"not of the form section\.key=value") as caught:
+        load(workspace, text)
+    assert caught.value.found == text
+
+
+@pytest.mark.parametrize("name", ["max_model_len", "max_num_seqs"])
+def test_what_the_harness_reads_must_be_there(workspace: Workspace, name: str) -> None:
+    edit(workspace.benchmarks / CLOSED / "offline_cpu.yaml", lambda content: content["llm_config"].pop(name))
+    with pytest.raises(ConfigError, match="an engine argument is missing") as caught:
+        load(workspace, "llm_config.dtype=half")
+    assert caught.value.where.endswith(f"offline_cpu.yaml: llm_config.{name}")
+
+
+@pytest.mark.parametrize("text", ["- a list\n", "llm_config: 5\n", "llm_config:\n", "just words\n"])
+def test_settings_are_sections_of_keys(workspace: Workspace, text: str) -> None:
+    file = workspace.benchmarks / CLOSED / "offline_cpu.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="settings must be sections of keys") as caught:
+        load(workspace)
+    assert caught.value.where == str(file)
+
+
+def test_what_is_no_yaml_is_named_with_its_line(workspace: Workspace) -> None:
+    file = workspace.benchmarks / CLOSED / "offline_cpu.yaml"
+    file.write_text("llm_config:\n\tdtype: half\n")
+    with pytest.raises(ConfigError, match="no YAML") as caught:
+        load(workspace)
+    assert caught.value.where == str(file)
+    assert "line 2" in caught.value.found
+    with pytest.raises(ConfigError, match="no YAML") as caught:
+        load(workspace, "llm_config.dtype=[", scenario="Server")
+    assert caught.value.where == "--set llm_config.dtype=["
+
+
+def test_a_gpu_without_settings_names_those_that_have_some(workspace: Workspace) -> None:
+    with pytest.raises(ConfigError, match=f"there are no settings for {CLOSED} Server on mi300x") as caught:
+        load(workspace, scenario="Server", gpu="mi300x")
+    assert caught.value.where.endswith("server_mi300x.yaml")
+    assert caught.value.expected == "server_cpu.yaml"
+    assert "copy one of those to server_mi300x.yaml" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_every_refusal_gives_its_reason(name: str) -> None:
+    check_engine_arguments(GOOD, "x.yaml", KNOWN)
+    with pytest.raises(ConfigError, match="not yours to set") as caught:
+        check_engine_arguments({**GOOD, name: 1}, "x.yaml", KNOWN)
+    assert caught.value.expected == REFUSED[name]
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_the_installed_vllm_has_every_argument_that_is_fixed_or_refused() -> None:
+    assert vllm_arguments() >= {*FIXED, *REFUSED, *GOOD, "tensor_parallel_size", "dtype", "enable_prefix_caching"}
+
+
+@pytest.mark.parametrize(
+    ("sets", "samples", "found"),
+    [
+        ((), 24576, []),
+        (("sampling.max_tokens=16",), 24576, ["sampling.max_tokens is 16, the benchmark says 1024"]),
+        (("sampling.temperature=0.5",), 24576, ["sampling.temperature is 0.5, the benchmark says 0.0"]),
+        (("sampling.stop_token_ids=[]",), 24576, ["sampling.stop_token_ids is (), the benchmark says (2,)"]),
+        ((), 24575, ["24575 samples, the benchmark says 24576"]),
+        (("llm_config.max_model_len=1120",), 24576, []),
+        (
+            ("llm_config.max_model_len=1119",),
+            24576,
+            ["max_model_len 1119 cuts answers: longest prompt and answer are 1120"],
+        ),
+    ],
+)
+def test_closed_takes_no_departure(workspace: Workspace, sets: tuple[str, ...], samples: int, found: list[str]) -> None:
+    assert departures(load(workspace, *sets), load_benchmark(CLOSED, workspace), samples) == found
+    refuse_departures(found, "open")
+    if found:
+        with pytest.raises(ConfigError, match="which closed does not take") as caught:
+            refuse_departures(found, "closed")
+        assert caught.value.found == found[0]
+        assert "--division open" in caught.value.hint
+    else:
+        refuse_departures(found, "closed")

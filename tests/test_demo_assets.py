@@ -1,0 +1,183 @@
+"""The demo's stages: what is done, what is redone, and how children end. Training and quantization are stood in for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness_llm.benchmarks import load_benchmark
+from harness_llm.checkpoint import checkpoint_digest, write_record
+from harness_llm.demo import assets
+from harness_llm.demo.assets import Preparation, locate, missing, prepare
+from harness_llm.demo.stage import run_stage
+from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
+from harness_llm.folders import replacing
+from harness_llm.workspace import CHECKOUT, Workspace
+
+SAMPLES = 8
+ALL = ["data set", "train", "quantize", "reference"]
+
+
+@pytest.fixture
+def benchmark():
+    demo = load_benchmark("demo", Workspace(CHECKOUT))
+    return demo.model_copy(update={"dataset": demo.dataset.model_copy(update={"samples": 20})})
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def made(monkeypatch, tmp_path):
+    """Stand-ins that keep each program's contract; the list of those that ran."""
+    names: list[str] = []
+
+    def stand_in(command, log, report):
+        options = dict(zip(command[3::2], command[4::2], strict=True))
+        name, output = log.stem, Path(options["--output"])
+        names.append(name)
+        with replacing(output) as folder:
+            if name == "reference":
+                digest = checkpoint_digest(Path(options["--checkpoint"]))
+                facts = {"samples": int(options["--samples"]), "checkpoint": digest, "scores": {}}
+                (folder / "scores.json").write_text(json.dumps(facts))
+                return
+            (folder / "model.safetensors").write_text(f"{name} {len(names)}")
+            if name == "train":
+                (folder / "tokenizer.json").write_bytes(Path(options["--tokenizer"]).read_bytes())
+                write_record(folder, "manifest.json")
+            else:
+                write_record(folder, "quantization.json", source=checkpoint_digest(Path(options["--checkpoint"])))
+
+    monkeypatch.setattr(assets, "run_stage", stand_in)
+    monkeypatch.setattr(Preparation, "quantizer", Path(sys.executable))
+    monkeypatch.setattr(Preparation.__init__, "__defaults__", (Path(sys.executable),))
+    return names
+
+
+def silent(text, done):
+    """Report to nobody."""
+
+
+def test_all_is_made_once(benchmark, workspace, made):
+    assert missing(benchmark, workspace, SAMPLES) == ALL
+    result = prepare(benchmark, workspace, SAMPLES, silent)
+    assert made == ["train", "quantize", "reference"]
+    assert result == locate(benchmark, workspace, SAMPLES)
+    assert all(Path(path).exists() for path in vars(result).values())
+    assert missing(benchmark, workspace, SAMPLES) == []
+    prepare(benchmark, workspace, SAMPLES, silent)
+    assert made == ["train", "quantize", "reference"]
+
+
+def test_another_number_of_samples_wants_its_own_scores_alone(benchmark, workspace, made):
+    prepare(benchmark, workspace, SAMPLES, silent)
+    assert missing(benchmark, workspace, SAMPLES + 1) == ["reference"]
+    prepare(benchmark, workspace, SAMPLES + 1, silent)
+    assert missing(benchmark, workspace, SAMPLES) == []
+
+
+@pytest.mark.parametrize(
+    ("removed", "redone"),
+    [
+        ("evaluation/manifest.json", []),  # the same tokenizer comes out, so no child has to run
+        ("tokenizer", []),
+        ("original/manifest.json", ["train", "quantize", "reference"]),
+        ("checkpoint/quantization.json", ["quantize"]),
+        ("reference", ["reference"]),
+    ],
+)
+def test_a_half_written_stage_is_redone(benchmark, workspace, made, removed, redone):
+    result = prepare(benchmark, workspace, SAMPLES, silent)
+    attribute, _, name = removed.partition("/")
+    (getattr(result, attribute) / name if name else getattr(result, attribute)).unlink()
+    assert missing(benchmark, workspace, SAMPLES)
+    before = len(made)
+    prepare(benchmark, workspace, SAMPLES, silent)
+    assert missing(benchmark, workspace, SAMPLES) == []
+    assert made[before:] == redone
+
+
+def test_another_tokenizer_makes_all_checkpoints_stale(benchmark, workspace, made):
+    tokenizer = prepare(benchmark, workspace, SAMPLES, silent).tokenizer
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    assert missing(benchmark, workspace, SAMPLES) == ["train", "quantize", "reference"]
+    prepare(benchmark, workspace, SAMPLES, silent)
+    assert made[3:] == ["train", "quantize", "reference"]
+
+
+@pytest.mark.parametrize("attribute", ["original", "checkpoint"])
+def test_a_damaged_checkpoint_is_named_and_not_replaced(benchmark, workspace, made, attribute):
+    result = prepare(benchmark, workspace, SAMPLES, silent)
+    weights = getattr(result, attribute) / "model.safetensors"
+    weights.write_text("flipped")
+    with pytest.raises(ConfigError) as caught:
+        prepare(benchmark, workspace, SAMPLES, silent)
+    assert caught.value.where == str(weights)
+    assert weights.read_text() == "flipped"
+
+
+def test_no_environment_to_quantize_in(benchmark, workspace, made, monkeypatch):
+    monkeypatch.setattr(Preparation.__init__, "__defaults__", (Path("nowhere/python"),))
+    with pytest.raises(EnvironmentMissing) as caught:
+        prepare(benchmark, workspace, SAMPLES, silent)
+    assert caught.value.hint == "make setup"
+    assert missing(benchmark, workspace, SAMPLES) == ["quantize", "reference"]
+
+
+def program(text):
+    return [sys.executable, "-c", text]
+
+
+def test_a_stage_reports_what_its_child_says(tmp_path):
+    said = []
+    line = json.dumps({"stage": "train", "done": 0.5, "text": "step 1/2"})
+    run_stage(program(f"print('noise'); print({line!r})"), tmp_path / "train.log", lambda *a: said.append(a))
+    assert said == [("train: step 1/2", 0.5)]
+
+
+def test_a_failed_stage_names_its_log_and_shows_its_end(tmp_path):
+    with pytest.raises(RunFailed) as caught:
+        run_stage(program("raise SystemExit('out of ' + 'luck')"), tmp_path / "logs" / "train.log", silent)
+    assert caught.value.where == str(tmp_path / "logs" / "train.log")
+    assert "out of luck" in caught.value.found
+
+
+def test_a_child_ends_with_the_stage(tmp_path):
+    pid = tmp_path / "pid"
+    text = (
+        f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); print('{{}}', flush=True); time.sleep(60)"
+    )
+    with pytest.raises(KeyError):  # what is reported lacks its keys, so the stage breaks off
+        run_stage(program(text), tmp_path / "train.log", silent)
+    assert not Path(f"/proc/{pid.read_text()}").exists()
+
+
+def test_a_child_does_not_outlive_a_killed_parent(tmp_path):
+    pid = tmp_path / "pid"
+    child = (
+        f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
+        "while True: print('noise', flush=True); time.sleep(0.05)"
+    )
+    parent = (
+        "import sys; from pathlib import Path; from harness_llm.demo.stage import run_stage\n"
+        f"run_stage([sys.executable, '-c', {child!r}], Path({str(tmp_path / 'x.log')!r}), print)"
+    )
+    with subprocess.Popen(program(parent), cwd=CHECKOUT) as process:
+        _await(lambda: pid.exists() and pid.read_text())
+        os.kill(process.pid, signal.SIGKILL)
+    _await(lambda: not Path(f"/proc/{pid.read_text()}").exists())
+
+
+def _await(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

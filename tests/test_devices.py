@@ -1,0 +1,45 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness_llm.devices import hold
+from harness_llm.errors import EnvironmentMissing
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from harness_llm.devices import hold
+with hold("cpu", "harness-llm submit --model demo", Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as first:
+        assert first.stdout
+        assert first.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(EnvironmentMissing, match="another submission is running on cpu") as caught,
+            hold("cpu", "second", tmp_path),
+        ):
+            pass
+        with hold("gpu", "on other devices", tmp_path):
+            pass
+        first.kill()
+    assert caught.value.exit_code == 3
+    assert caught.value.found == f"process {first.pid}: harness-llm submit --model demo"
+    assert caught.value.where == str(tmp_path / "harness-llm-cpu.lock")
+    assert "wait for it" in caught.value.hint
+    with hold("cpu", "third", tmp_path):  # a process that was killed holds nothing
+        assert (tmp_path / "harness-llm-cpu.lock").read_text() == f"process {os.getpid()}: third\n"
+
+
+def test_the_lock_goes_with_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), hold("cpu", "first, with a long command line", tmp_path):
+        raise ZeroDivisionError
+    with hold("cpu", "second", tmp_path):
+        assert (tmp_path / "harness-llm-cpu.lock").read_text() == f"process {os.getpid()}: second\n"

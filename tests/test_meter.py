@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+
+from harness_llm.fleet.wire import Answer
+from harness_llm.monitor.meter import WINDOW, Meter
+
+
+def answer(query: int, length: int) -> Answer:
+    return Answer(query, np.arange(length, dtype=np.int32))
+
+
+def test_totals_without_first_tokens() -> None:
+    meter = Meter()
+    meter.issue([1, 2, 3], now=0.0, stream=False)
+    meter.finish([answer(1, 4), answer(3, 2)], now=1.0)
+    assert meter.snapshot() == {"issued": 3, "done": 2, "tokens": 6}
+
+
+def test_ttft_and_tpot_in_milliseconds() -> None:
+    meter = Meter()
+    meter.issue([1, 2], now=10.0, stream=True)
+    meter.first([answer(1, 1)], now=10.1)
+    meter.first([answer(2, 1)], now=10.3)
+    meter.finish([answer(1, 11)], now=10.6)  # 0.5 s for ten tokens after the first
+    meter.finish([answer(2, 6)], now=10.8)  # 0.5 s for five
+    snapshot = meter.snapshot()
+    assert snapshot["ttft_ms"] == pytest.approx([200, 298])
+    assert snapshot["tpot_ms"] == pytest.approx([75, 99.5])
+
+
+def test_an_answer_of_one_token_has_no_tpot() -> None:
+    meter = Meter()
+    meter.issue([1], now=0.0, stream=True)
+    meter.first([answer(1, 1)], now=1.0)
+    meter.finish([answer(1, 1)], now=2.0)
+    assert "tpot_ms" not in meter.snapshot()
+
+
+def test_only_the_last_queries_count_and_nothing_is_kept_of_those_that_are_done() -> None:
+    meter = Meter()
+    for query in range(2 * WINDOW):
+        begin = float(query)
+        meter.issue([query], begin, stream=True)
+        meter.first([answer(query, 1)], begin + (9 if query < WINDOW else 1))
+        meter.finish([answer(query, 2)], begin + 10)
+    assert meter.snapshot()["ttft_ms"] == [1000, 1000]
+    assert meter.done == 2 * WINDOW
+    assert not meter._issued_at
+    assert not meter._first_at

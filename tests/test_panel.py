@@ -1,0 +1,120 @@
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from harness_llm.monitor import panel
+from harness_llm.monitor.panel import CellProgress, CellView, Panel, clock
+from harness_llm.rules import LatencyLimit
+
+VIEW = CellView("Server performance", total=1000, predicted_s=100, limit=LatencyLimit(ttft=2000, tpot=200))
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time, to be set."""
+    time = SimpleNamespace(s=50.0)
+    monkeypatch.setattr(panel, "time", SimpleNamespace(monotonic=lambda: time.s))
+    return time
+
+
+def progress(done: int, tokens: int = 0, **figures: object) -> dict[str, object]:
+    return {"event": "progress", "done": done, "tokens": tokens, "in_flight": 7, **figures}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (5.4, "0:05"), (59.6, "1:00"), (725, "12:05"), (3599.7, "1:00:00"), (3725, "1:02:05"), (-3, "0:00")],
+)
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+def test_what_remains_follows_the_prediction_then_the_samples(now: SimpleNamespace) -> None:
+    cell = CellProgress(VIEW, began=now.s)
+    assert cell.remaining == 100
+    now.s += 10
+    cell.take({"event": "started"})
+    now.s += 20
+    cell.take(progress(done=49))
+    assert cell.remaining == 80  # too few to tell
+    cell.take(progress(done=100))
+    assert cell.remaining == pytest.approx(180)
+    cell.take(progress(done=1000))
+    assert cell.remaining == 0
+
+
+def test_a_line_says_how_it_goes(now: SimpleNamespace) -> None:
+    cell = CellProgress(VIEW)
+    cell.take({"event": "probed", "rate": 81.7})
+    assert cell.text == "probe: 82 samples/s"
+    cell.take({"event": "started"})
+    now.s += 20
+    cell.take(progress(done=250, tokens=50_000, ttft_ms=[12.34, 99.99], tpot_ms=[1, 2]))
+    assert cell.line() == (
+        "Server performance: running, 0:20 elapsed, 1:00 left, 250/1000 samples, 2,500 tokens/s, 7 in flight, "
+        "TTFT p50 12.3 p99 100.0 ms (limit 2000), TPOT p50 1.0 p99 2.0 ms (limit 200)"
+    )
+
+
+def test_without_limits_figures_stand_alone(now: SimpleNamespace) -> None:
+    cell = CellProgress(CellView("SingleStream performance", 10, 5))
+    cell.take(progress(done=1, ttft_ms=[1, 2]))
+    assert "TTFT p50 1.0 p99 2.0 ms" in cell.facts()
+
+
+def speak(console: Console, now: SimpleNamespace) -> str:
+    """A whole cell, 30 s long, with a status line each second."""
+    shown = Panel(console)
+    shown.begin(VIEW)
+    shown.progress({"event": "probed", "rate": 80.0})
+    shown.progress({"event": "started"})
+    for second in range(30):
+        now.s += 1
+        shown.progress(progress(done=second * 33, tokens=second * 660))
+    shown.end("Server performance: VALID")
+    shown.progress(progress(done=1))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_plain_output_is_a_line_now_and_then(now: SimpleNamespace) -> None:
+    text = speak(Console(file=io.StringIO(), width=40), now)
+    assert "\x1b" not in text
+    first, probe, *lines, last = text.splitlines()
+    assert first == "Server performance: 1000 samples, about 1:40"
+    assert probe == "Server performance: probe: 80 samples/s"
+    assert last == "Server performance: VALID"
+    assert [line.partition(" elapsed")[0] for line in lines] == [
+        "Server performance: running, 0:10",
+        "Server performance: running, 0:20",
+        "Server performance: running, 0:30",
+    ]
+
+
+def test_a_terminal_is_redrawn(now: SimpleNamespace) -> None:
+    text = speak(Console(file=io.StringIO(), width=100, force_terminal=True), now)
+    assert "\x1b[" in text
+    assert "running, 0:10" not in text
+
+
+def test_text_is_shown_as_it_is() -> None:
+    console = Console(file=io.StringIO(), width=20)
+    Panel(console).say("[bold]not markup[/bold] and longer than the terminal is wide")
+    assert console.file.getvalue() == "[bold]not markup[/bold] and longer than the terminal is wide\n"
+
+
+def test_a_stage_is_repeated_by_tenths_only() -> None:
+    console = Console(file=io.StringIO())
+    shown = Panel(console)
+    for text, done in (
+        ("train", None),
+        ("train", 0.01),
+        ("train", 0.12),
+        ("train", 0.19),
+        ("train", 0.2),
+        ("quantize", 0.2),
+    ):
+        shown.stage(text, done)
+    assert console.file.getvalue().splitlines() == ["train", "train (12%)", "train (20%)", "quantize (20%)"]

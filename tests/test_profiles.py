@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+from workspaces import CLOSED, make_workspace
+
+from harness_llm.benchmarks import load_benchmark
+from harness_llm.errors import ConfigError
+from harness_llm.loadgen.user_conf import parse
+from harness_llm.profiles import load_profile
+from harness_llm.rules import load_round
+from harness_llm.workspace import CHECKOUT, Workspace
+
+ROUND = load_round("v6.1")
+MODEL = "llama2-70b"
+WHERE = Path("user.conf")
+
+
+def conf(*lines: str):
+    return parse("\n".join(("*.*.print_timestamps = 0", *lines)), "user.conf", {MODEL})
+
+
+def overrides(profile: str, scenario: str, samples: int) -> dict[str, float]:
+    found = load_profile(profile, Workspace(CHECKOUT)).user_conf(
+        conf(f"*.{scenario}.target_qps = 5") if scenario != "SingleStream" else conf(),
+        MODEL,
+        scenario,
+        samples,
+        official=24576,
+    )
+    return {
+        name.key: value for name, value in found.values.items() if name.key not in {"print_timestamps", "target_qps"}
+    }
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server"])
+def test_smoke_is_short_and_valid_leaves_all_to_the_round(scenario: str) -> None:
+    assert overrides("smoke", scenario, 2048) == {
+        "min_duration": 1000,
+        "min_query_count": 2048,
+        "performance_sample_count_override": 2048,
+    }
+    assert overrides("valid", scenario, 24576) == {}
+    assert overrides("valid", scenario, 100) == {"min_query_count": 100, "performance_sample_count_override": 100}
+
+
+def test_single_stream_is_padded_by_loadgen() -> None:
+    assert overrides("smoke", "SingleStream", 2048)["min_query_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("profile", "requested", "count"),
+    [("smoke", None, 2048), ("smoke", 10, 10), ("valid", None, 24576), ("valid", 10, 10), ("valid", 10**6, 24576)],
+)
+def test_the_user_has_the_last_word_on_samples(tmp_path: Path, profile: str, requested: int | None, count: int) -> None:
+    workspace = make_workspace(tmp_path)
+    assert load_profile(profile, workspace).sample_count(load_benchmark(CLOSED, workspace), requested) == count
+
+
+@pytest.mark.parametrize("line", ["*.*.min_duration = 599999", f"{MODEL}.Server.min_duration = 0"])
+def test_valid_takes_no_shorter_duration(line: str) -> None:
+    valid, smoke = (load_profile(name, Workspace(CHECKOUT)) for name in ("valid", "smoke"))
+    with pytest.raises(ConfigError, match="min_duration is below what the round demands") as caught:
+        valid.check_duration(conf(line), MODEL, "Server", ROUND, WHERE)
+    assert caught.value.where == "user.conf: Server.min_duration"
+    assert caught.value.expected == "at least 600000 ms"
+    assert caught.value.found == f"{line.rpartition(' ')[2]} ms"
+    smoke.check_duration(conf(line), MODEL, "Server", ROUND, WHERE)
+
+
+@pytest.mark.parametrize("line", ["*.*.min_duration = 600000", "*.Offline.min_duration = 1", "# nothing"])
+def test_valid_takes_what_the_round_allows(line: str) -> None:
+    load_profile("valid", Workspace(CHECKOUT)).check_duration(conf(line), MODEL, "Server", ROUND, WHERE)
+
+
+def test_an_unknown_profile_names_those_that_are_there() -> None:
+    with pytest.raises(ConfigError, match="there is no profile fast") as caught:
+        load_profile("fast", Workspace(CHECKOUT))
+    assert caught.value.expected == "smoke, valid"

@@ -1,0 +1,223 @@
+"""The ways of being wrong that configuration can show: each is refused before anything starts, and explained."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from command_line import CommandLine
+from workspaces import SUBMIT, append, edit, make_workspace
+
+pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+
+
+class Wrong(NamedTuple):
+    """What a user does, and the lines of the error."""
+
+    name: str
+    error: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    lines: str = ""
+    settings: tuple[str, str, object] | None = None
+    facts: tuple[str, str, object] | None = None
+
+
+CONF = "code/user_cpu.conf"
+OFFLINE = "models/toy/offline_cpu.yaml"
+NOT_IN_CLOSED = "what a rule fixes was changed, which closed does not take"
+CASES = [
+    Wrong(
+        "min_duration lowered",
+        (
+            "min_duration is below what the round demands",
+            f"where: {{root}}/{CONF}: Server.min_duration",
+            "expected: at least 600000 ms",
+            "found: 60000 ms",
+            "hint: delete the line, or use --profile smoke",
+        ),
+        lines="llama2-70b.Server.min_duration = 60000\n",
+    ),
+    Wrong(
+        "user.conf without spaces",
+        (
+            "LoadGen would not read a line as it looks",
+            f"where: {{root}}/{CONF}:13",
+            "expected: spaces round the =",
+            "found: *.Server.min_query_count=100",
+            "hint: write: *.Server.min_query_count = 100",
+        ),
+        lines="*.Server.min_query_count=100\n",
+    ),
+    Wrong(
+        "a key for another model",
+        (
+            "there is no model llama2-7b",
+            f"where: {{root}}/{CONF}:13",
+            "expected: *, llama2-70b, llama2-70b-interactive",
+            "found: llama2-7b",
+            "hint: write llama2-70b if that was meant",
+        ),
+        lines="llama2-7b.Server.target_qps = 100\n",
+    ),
+    Wrong(
+        "seeds in user.conf",
+        (
+            "qsl_rng_seed may not stand in user.conf",
+            f"where: {{root}}/{CONF}:13",
+            "expected: LoadGen takes it from its own mlperf.conf alone",
+            "hint: delete the line",
+        ),
+        lines="*.*.qsl_rng_seed = 1\n",
+    ),
+    Wrong(
+        "a limit relaxed",
+        ("user.conf sets what only the open division may", f"where: {{root}}/{CONF}", "llama2-70b.Server.ttft_latency"),
+        lines="*.Server.ttft_latency = 9000\n",
+    ),
+    Wrong(
+        "samples in user.conf",
+        (NOT_IN_CLOSED, "found: user.conf: performance_sample_count_override is 100, not 24576", "--division open"),
+        lines="*.*.performance_sample_count_override = 100\n",
+    ),
+    Wrong(
+        "equal issue off",
+        (NOT_IN_CLOSED, "found: user.conf: sample_concatenate_permutation is 0, not 1"),
+        lines="*.Server.sample_concatenate_permutation = 0\n",
+    ),
+    Wrong(
+        "no target",
+        (
+            "user.conf has no target for this scenario",
+            "mine.conf: llama2-70b.Offline.target_qps",
+            "hint: write: llama2-70b.Offline.target_qps = NUMBER",
+        ),
+        words=("--user-conf", "{root}/mine.conf"),
+    ),
+    Wrong(
+        "samples on the command line",
+        (
+            NOT_IN_CLOSED,
+            "expected: the benchmark's own sampling, sample count and lengths",
+            "found: 100 samples, the benchmark says 24576",
+            "hint: take the change back, or use --division open",
+        ),
+        words=("--total-sample-count", "100"),
+    ),
+    Wrong(
+        "max_tokens on the command line",
+        (NOT_IN_CLOSED, "found: sampling.max_tokens is 16, the benchmark says 1024", "--division open"),
+        words=("--set", "sampling.max_tokens=16"),
+    ),
+    Wrong(
+        "max_tokens in the scenario's file",
+        (NOT_IN_CLOSED, "found: sampling.max_tokens is 16, the benchmark says 1024"),
+        settings=("sampling", "max_tokens", 16),
+    ),
+    Wrong(
+        "max_tokens in the benchmark's file",
+        (NOT_IN_CLOSED, "found: benchmark.yaml: sampling.max_tokens is 16, the round says 1024"),
+        facts=("sampling", "max_tokens", 16),
+    ),
+    Wrong(
+        "samples in the benchmark's file",
+        (NOT_IN_CLOSED, "found: benchmark.yaml: dataset.samples is 100, the round says 24576"),
+        facts=("dataset", "samples", 100),
+    ),
+    Wrong(
+        "answers cut",
+        (NOT_IN_CLOSED, "found: max_model_len 512 cuts answers: longest prompt and answer are 1120"),
+        settings=("llm_config", "max_model_len", 512),
+    ),
+    Wrong(
+        "prefix caching",
+        (
+            "prefix caching is not allowed: every input query must be computed in its entirety",
+            f"where: {{root}}/{OFFLINE}: llm_config.enable_prefix_caching",
+            "expected: false (inference_rules.adoc, LLM rules)",
+            "found: True",
+            "hint: delete the line; it is off",
+        ),
+        settings=("llm_config", "enable_prefix_caching", True),
+    ),
+    Wrong(
+        "prefix caching on the command line",
+        ("prefix caching is not allowed", "where: --set llm_config.enable_prefix_caching=true: "),
+        words=("--set", "llm_config.enable_prefix_caching=true"),
+    ),
+    Wrong(
+        "speculative decoding",
+        (
+            "an engine argument is not yours to set",
+            f"where: {{root}}/{OFFLINE}: llm_config.speculative_config",
+            "expected: speculative decoding is not allowed here (inference_rules.adoc, LLM rules)",
+        ),
+        settings=("llm_config", "speculative_config", {"num_speculative_tokens": 3}),
+    ),
+    Wrong(
+        "an argument that vLLM does not have",
+        (
+            "this vLLM has no such engine argument",
+            f"where: {{root}}/{OFFLINE}: llm_config.max_num_batched_token",
+            "found: max_num_batched_token",
+            "hint: the nearest valid one is max_num_batched_tokens",
+        ),
+        settings=("llm_config", "max_num_batched_token", 4096),
+    ),
+    Wrong(
+        "an unknown key",
+        (
+            "a setting is unknown",
+            f"where: {{root}}/{OFFLINE}: harness_config.warmup_samples",
+            "found: 5",
+            "hint: the nearest valid one is warm_up_samples",
+        ),
+        settings=("harness_config", "warmup_samples", 5),
+    ),
+    Wrong(
+        "an unknown fact",
+        ("a benchmark file is wrong", "where: {root}/models/toy/benchmark.yaml", "dataset.sampels"),
+        facts=("dataset", "sampels", 5),
+    ),
+    Wrong(
+        "smoke in closed",
+        ("toy, smoke, cannot stand in the closed division", "expected: open", "found: closed", "600 s"),
+        words=("--profile", "smoke"),
+    ),
+    Wrong(
+        "the demo in closed",
+        ("demo, valid, cannot stand in the closed division", "expected: open", "found: closed"),
+        words=("--model", "demo"),
+    ),
+]
+
+
+@pytest.fixture
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    make_workspace(tmp_path)
+    (tmp_path / "mine.conf").write_text("*.Server.target_qps = 5\n")
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("wrong", CASES, ids=lambda wrong: wrong.name)
+def test_what_is_wrong_is_refused_and_explained(harness: CommandLine, tmp_path: Path, wrong: Wrong) -> None:
+    append(tmp_path / CONF, wrong.lines)
+    for file, change in (("offline_cpu.yaml", wrong.settings), ("benchmark.yaml", wrong.facts)):
+        if change:
+            section, key, value = change
+            edit(
+                tmp_path / "models" / "toy" / file,
+                lambda content, s=section, k=key, v=value: content.setdefault(s, {}).update({k: v}),
+            )
+    done = harness(*SUBMIT, *(word.format(root=tmp_path) for word in wrong.words))
+    assert done.code == 2
+    assert done.err.startswith(f"error: {wrong.error[0]}")
+    for line in wrong.error:
+        assert line.replace("{root}", str(tmp_path)) in done.err
+    assert not (tmp_path / "build" / "logs").exists()
+
+
+def test_without_a_change_the_same_command_plans(harness: CommandLine) -> None:
+    done = harness(*SUBMIT)
+    assert done.code == 0
+    assert "442368 samples" in done.err

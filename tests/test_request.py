@@ -1,0 +1,150 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workspaces import CLOSED, append, make_workspace
+
+from harness_llm.errors import ConfigError
+from harness_llm.plan import Load
+from harness_llm.request import Choices, Request, choose, newest_round, require_names, resolve
+from harness_llm.rules import round_names
+from harness_llm.workspace import Workspace
+
+WORDS: dict[str, Any] = {"category": "datacenter", "scenarios": "Offline,Server"}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    return make_workspace(tmp_path)
+
+
+@pytest.fixture
+def ask(workspace: Workspace) -> Callable[..., Request]:
+    """Resolve what a user types."""
+    return lambda **words: resolve(choose(WORDS | words, command="harness-llm submit"), workspace)
+
+
+def test_what_is_not_said_is_filled(workspace: Workspace) -> None:
+    assert choose(WORDS, command="x") == Choices(
+        model="demo",
+        gpu="cpu",
+        round=round_names()[-1],
+        division="open",
+        category="datacenter",
+        scenarios=("Offline", "Server"),
+        profile="smoke",
+        engine="vllm",
+        submitter="",
+        system="",
+        command="x",
+    )
+    assert choose(WORDS | {"gpu": "mi300x"}, command="x").profile == "valid"
+    assert choose(WORDS | {"model": CLOSED}, command="x").division == "closed"
+
+
+def test_scenarios_are_spelt_as_one_likes() -> None:
+    assert choose(WORDS | {"scenarios": "offline, SERVER,singlestream"}, "x").scenarios == (
+        "Offline",
+        "Server",
+        "SingleStream",
+    )
+
+
+def test_the_newest_round_that_has_a_benchmark() -> None:
+    assert newest_round("llama2-70b-99.9") == newest_round() == round_names()[-1]
+    with pytest.raises(ConfigError, match="no round has llama9") as caught:
+        newest_round("llama9")
+    assert caught.value.expected == ", ".join(round_names())
+
+
+@pytest.mark.parametrize(
+    ("submitter", "system", "company", "what", "hint"),
+    [
+        ("", "box", True, "nobody is named as submitter", 'COMPANY="Acme"'),
+        ("Acme", "", True, "the system has no name", "SYSTEM_NAME=my-box"),
+        ("", "", False, "the system has no name", "--system-name"),
+    ],
+)
+def test_names_are_wanted(submitter: str, system: str, company: bool, what: str, hint: str) -> None:
+    choices = choose(WORDS | {"company": submitter, "system_name": system}, "x")
+    with pytest.raises(ConfigError, match=what) as caught:
+        require_names(choices, company=company)
+    assert hint in caught.value.hint
+
+
+def test_runs_need_no_submitter() -> None:
+    require_names(choose(WORDS | {"system_name": "box"}, "x"), company=False)
+
+
+def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
+    found = ask(model=CLOSED, profile="valid", scenarios="Offline,Server,Interactive,SingleStream", company="Acme",
+                system_name="box")  # fmt: skip
+    assert [plan.load for plan in found.scenarios] == [
+        Load("Offline", 24576, 600, 650, 0),
+        Load("Server", 24576, 600, 80, 0),
+        Load("Server", 24576, 600, 40, 0),
+        Load("SingleStream", 24576, 600, 0, 0.02),
+    ]
+    assert [plan.loadgen_model for plan in found.scenarios] == [
+        "llama2-70b",
+        "llama2-70b",
+        "llama2-70b-interactive",
+        "llama2-70b",
+    ]
+    assert [plan.stream for plan in found.scenarios] == [False, True, True, True]
+    assert [plan.target_key for plan in found.scenarios][2:] == [
+        "llama2-70b-interactive.Server.target_qps",
+        "llama2-70b.SingleStream.target_latency",
+    ]
+    assert all(not plan.departures for plan in found.scenarios)
+    assert found.tests == ("performance", "accuracy", "TEST06")
+    assert [found.audit_samples(test) for test in found.tests] == [0, 0, 100]
+
+
+def test_smoke_is_a_small_load(ask: Callable[..., Request]) -> None:
+    found = ask(scenarios="Server")
+    assert found.samples == 2048
+    assert found.scenarios[0].load == Load("Server", 2048, 1, 80, 0, min_query_count=2048)
+    assert found.submission.tree_name.endswith("-smoke")
+
+
+def test_a_plan_knows_what_user_conf_asks_for(ask: Callable[..., Request], workspace: Workspace) -> None:
+    append(workspace.user_confs / "user_cpu.conf", "*.*.min_query_count = 50000\n*.Server.min_duration = 700000\n")
+    offline, server = ask(profile="valid").scenarios
+    assert offline.load.min_query_count == server.load.min_query_count == 50000
+    assert (offline.load.min_duration_s, server.load.min_duration_s) == (600, 700)
+
+
+def test_open_records_a_departure(ask: Callable[..., Request]) -> None:
+    found = ask(model=CLOSED, division="open", profile="valid", total_sample_count=100)
+    assert found.samples == 100
+    assert found.scenarios[0].departures == ["100 samples, the benchmark says 24576"]
+
+
+def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) -> None:
+    file = tmp_path / "mine.conf"
+    file.write_text("*.Offline.target_qps = 7\n")
+    assert ask(scenarios="Offline", user_conf=file).scenarios[0].load.target_qps == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "expected"),
+    [
+        ({"scenarios": "Offlin"}, "there is no scenario Offlin", "Offline, Server, Interactive, SingleStream"),
+        ({"scenarios": "Offline,offline"}, "a scenario stands twice", ""),
+        ({"category": "edge"}, "demo has no category edge", "datacenter"),
+        ({"division": "Closed"}, "demo has no division Closed", "open"),
+        ({"division": "closed"}, "demo has no division closed", "open"),
+        ({"engine": "vlm"}, "demo has no engine vlm", "vllm"),
+        ({"round_name": "v9.0"}, "there is no round v9.0", round_names()[-1]),
+        ({"profile": "fast"}, "there is no profile fast", "smoke, valid"),
+        ({"gpu": "h2000", "profile": "smoke"}, "the file with LoadGen's targets is not there", "user_cpu.conf"),
+    ],
+)
+def test_words_that_are_not_known(ask: Callable[..., Request], words: dict[str, str], what: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ask(**words)
+    assert caught.value.what == what
+    assert caught.value.expected == expected

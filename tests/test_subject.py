@@ -1,0 +1,82 @@
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness_llm
+from harness_llm.benchmarks import Sampling
+from harness_llm.config import EngineConfig, HarnessConfig
+from harness_llm.runs import digest
+from harness_llm.subject import HARDWARE, PACKAGES, source_digest, subject
+
+MACHINE = dict.fromkeys(HARDWARE, "1") | {"operating_system": "Linux", "hw_notes": "on the left"}
+
+
+def config(**changes: Any) -> EngineConfig:
+    facts: dict[str, Any] = {
+        "llm_config": {"max_num_seqs": 8},
+        "env_config": {"A": "1"},
+        "harness_config": HarnessConfig(replicas=1, backlog=1, warm_up_samples=1, loadgen_cpus=1, startup_timeout_s=1),
+        "sampling": Sampling(temperature=0, min_tokens=1, max_tokens=2, stop_token_ids=(2,)),
+    }
+    return EngineConfig(**facts | changes)
+
+
+def facts(changed: EngineConfig | None = None, **changes: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {"engine": "vllm", "checkpoint": "c", "loadgen": "6.0.17", "machine": MACHINE}
+    return subject(changed or config(), **given | changes)
+
+
+def test_the_same_facts_are_the_same_subject() -> None:
+    assert digest(facts()) == digest(facts())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: facts(config(llm_config={"max_num_seqs": 9})),
+        lambda: facts(config(env_config={})),
+        lambda: facts(config(harness_config=config().harness_config.model_copy(update={"replicas": 2}))),
+        lambda: facts(engine="openai"),
+        lambda: facts(checkpoint="d"),
+        lambda: facts(loadgen="6.0.16"),
+        lambda: facts(machine=MACHINE | {"operating_system": "Plan 9"}),
+        *(lambda name=name: facts(machine=MACHINE | {name: "2"}) for name in HARDWARE),
+    ],
+)
+def test_every_fact_counts(other: Any) -> None:
+    assert digest(other()) != digest(facts())
+
+
+def test_what_cannot_change_a_result_does_not_count() -> None:
+    """Sampling is a fact of the cell; notes are for readers."""
+    sampling = config().sampling.model_copy(update={"max_tokens": 9})
+    assert digest(facts(config(sampling=sampling))) == digest(facts())
+    assert digest(facts(machine=MACHINE | {"hw_notes": "on the right"})) == digest(facts())
+
+
+def test_versions_of_what_is_installed_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(facts()["packages"]) <= set(PACKAGES)
+    before = digest(facts())
+    monkeypatch.setattr("harness_llm.subject._versions", lambda: {"vllm": "0"})
+    assert digest(facts()) != before
+
+
+def test_the_source_counts_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "harness_llm"
+    shutil.copytree(Path(harness_llm.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(harness_llm, "__file__", str(root / "__init__.py"))
+    seen = [source_digest.__wrapped__()]
+    (root / "__pycache__").mkdir()
+    (root / "__pycache__" / "plan.pyc").write_bytes(b"1")
+    assert source_digest.__wrapped__() == seen[0]
+    for change in (
+        lambda: (root / "plan.py").write_text("# other\n"),
+        lambda: (root / "plan.py").rename(root / "plans.py"),
+        lambda: (root / "rules" / "v6.1.yaml").write_text("round: v6.1\n"),
+        (root / "new.yaml").touch,
+    ):
+        change()
+        seen.append(source_digest.__wrapped__())
+    assert len(set(seen)) == len(seen)

@@ -1,0 +1,45 @@
+import struct
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness_llm.fleet import wire
+
+REQUESTS = [
+    wire.Attach(3, "demo/Server/performance", stream=True, temperature=0.0, min_tokens=1, max_tokens=9,
+                stop_token_ids=[2]),
+    wire.Submit(3, [2**63, 7], [1, 2], wire.pack_tokens([[5], [6, 7]])),
+]  # fmt: skip
+REPLIES = [
+    wire.Idle(3),
+    wire.Answers(3, [7], wire.pack_tokens([[5]]), [2**63], [2], wire.pack_tokens([[6, 2]])),
+    wire.Fault(3, "prompt too long"),
+]
+
+
+@pytest.mark.parametrize("message", REQUESTS, ids=lambda m: type(m).__name__)
+def test_a_replica_reads_what_was_sent(message: wire.Request) -> None:
+    assert wire.decode_request(wire.encode(message)) == message
+
+
+@pytest.mark.parametrize("message", REPLIES, ids=lambda m: type(m).__name__)
+def test_the_loadgen_process_reads_what_was_sent(message: wire.Reply) -> None:
+    assert wire.decode_reply(wire.encode(message)) == message
+
+
+def test_each_side_refuses_the_other_sides_messages() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        wire.decode_request(wire.encode(wire.Idle(1)))
+    with pytest.raises(msgspec.ValidationError):
+        wire.decode_reply(wire.encode(REQUESTS[1]))
+
+
+@given(st.lists(st.lists(st.integers(0, 2**31 - 1))))
+def test_tokens_are_little_endian_int32_end_to_end(sequences: list[list[int]]) -> None:
+    flat = [token for ids in sequences for token in ids]
+    packed = wire.pack_tokens(sequences)
+    assert packed == struct.pack(f"<{len(flat)}i", *flat)
+    assert np.frombuffer(packed, dtype="<i4").tolist() == flat

@@ -1,0 +1,43 @@
+"""Workspaces made for a test: the checkout's own settings, and a benchmark that may stand in closed."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness_llm.rules import load_round
+from harness_llm.workspace import CHECKOUT, Workspace
+
+CLOSED = "toy"
+NAMES = ["--company", "Acme", "--system-name", "box"]
+SUBMIT = ["submit", "--dry-run", "--model", CLOSED, "--division", "closed", "--profile", "valid", *NAMES]
+"""A command line that is in order."""
+
+
+def make_workspace(root: Path) -> Workspace:
+    """The checkout's models/ and code/ below `root`, and `toy`, the demo under the rules of closed."""
+    shutil.copytree(CHECKOUT / "models", root / "models")
+    shutil.copytree(CHECKOUT / "code", root / "code")
+    shutil.copytree(root / "models" / "demo", root / "models" / CLOSED)
+    edit(root / "models" / CLOSED / "benchmark.yaml", _officially)
+    for file in (root / "models" / CLOSED).glob("*_cpu.yaml"):
+        edit(file, lambda settings: settings["llm_config"].update(max_model_len=2048))
+    return Workspace(root)
+
+
+def _officially(facts: dict[str, Any]) -> None:
+    facts.update(name=CLOSED, divisions=["closed", "open"], tree_suffix="")
+    facts["sampling"]["max_tokens"] = load_round("v6.1").benchmark(facts["rules_of"]).max_output_tokens
+
+
+def edit(file: Path, change: Any) -> None:
+    """Let `change` alter what a YAML file holds."""
+    content = yaml.safe_load(file.read_text())
+    change(content)
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def append(file: Path, text: str) -> None:
+    """Add `text` at the end of `file`."""
+    file.write_text(file.read_text() + text)
