@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -22,17 +22,16 @@ from harness_llm.errors import GateFailed, HarnessError
 from harness_llm.monitor.panel import Panel
 from harness_llm.package.machine import detect
 
+# Both figures of a column are the harness's and that of raw vLLM.
 COLUMNS: dict[str, Callable[[Pair], str]] = {
     "samples": lambda p: f"{p.raw.samples:,}",
-    "harness tok/s": lambda p: f"{p.harness.tokens_per_second:,.0f}",
-    "raw tok/s": lambda p: f"{p.raw.tokens_per_second:,.0f}",
-    "harness s": lambda p: f"{p.harness.seconds:.1f}",
-    "raw s": lambda p: f"{p.raw.seconds:.1f}",
+    "seconds": lambda p: f"{p.harness.seconds:.1f} {p.raw.seconds:.1f}",
+    "tokens/s": lambda p: f"{p.harness.tokens_per_second:,.0f} {p.raw.tokens_per_second:,.0f}",
     "ratio": lambda p: f"{p.ratio:.3f}",
     "CPU ratio": lambda p: f"{p.cpu_ratio:.3f}",
-    "LoadGen CPU s": lambda p: f"{p.harness.loadgen_cpu_s:.1f}",
-    "LoadGen start s": lambda p: f"{p.harness.loadgen_start_s:.1f}",
-    "others' cores": lambda p: f"{p.harness.others_cores:.2f} / {p.raw.others_cores:.2f}",
+    "idle CPU s": lambda p: f"{p.harness.idle_cpu_s:.1f} {p.raw.idle_cpu_s:.1f}",
+    "others": lambda p: f"{p.harness.others_cores:.2f} {p.raw.others_cores:.2f}",
+    "LoadGen": lambda p: f"{p.harness.loadgen_start_s:.1f} s, {p.harness.loadgen_cpu_s:.1f} CPU s",
 }
 
 
@@ -43,24 +42,25 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _row(pair: Pair) -> list[str]:
-    return [text(pair) for text in COLUMNS.values()]
+def _table(pairs: Sequence[Pair]) -> Table:
+    table = Table(*COLUMNS, title="harness and raw vLLM", box=None)
+    for pair in pairs:
+        table.add_row(*(text(pair) for text in COLUMNS.values()))
+    return table
 
 
 def run(pairs: int, seconds: float, console: Console) -> float:
     """Measure and report; returns the median ratio."""
     request = demo_request()
-    table = Table(*COLUMNS, title="the harness against raw vLLM")
     done: list[Pair] = []
     load_before = os.getloadavg()
     with hold(request.choices.gpu, COMMAND), warm_arms(request, Panel(console)) as (bench, raw):
         for pair in measure_pairs(bench, raw, pairs, seconds):
             done.append(pair)
-            table.add_row(*_row(pair))
             console.print(f"pair {len(done)} of {pairs}: ratio {pair.ratio:.3f}")
     report = summary(done)
     ratio = report["ratio"]
-    console.print(table)
+    console.print(_table(done))
     console.print(f"ratio: median {ratio['median']:.3f}, {ratio['min']:.3f} to {ratio['max']:.3f}; wanted {WANTED}")
     report |= {"load_average_before": load_before, "machine": detect(), "subject": bench.subject}
     sys.stdout.write(json.dumps(report) + "\n")
@@ -71,7 +71,7 @@ def main() -> None:
     """Run the bench; errors are told as the command line tells them."""
     arguments = _arguments()
     try:
-        median = run(arguments.pairs, arguments.seconds, Console(stderr=True))
+        median = run(arguments.pairs, arguments.seconds, Console(stderr=True, soft_wrap=True))
         if median < WANTED:
             raise GateFailed("the harness is slower than it may be", expected=f">= {WANTED}", found=f"{median:.3f}")
     except HarnessError as error:

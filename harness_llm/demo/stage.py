@@ -13,7 +13,7 @@ Report = Callable[[str, float | None], None]
 
 LAST_LINES = 12
 PATIENCE_S = 5
-# Threads that wait for each other asleep: on a busy machine, waiting awake made training 20 times slower.
+# Threads wait for each other asleep: awake, they made training six times slower while two cores had other work too.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 

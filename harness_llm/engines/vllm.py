@@ -56,7 +56,7 @@ class VllmEngine:
         """Take in one query; raises ValueError when the prompt cannot be served."""
         key = str(query)
         try:
-            self._engine.add_request(key, {"prompt_token_ids": prompt}, self._params.clone())
+            self._engine.add_request(key, {"prompt_token_ids": prompt}, self._params)
         except VLLMValidationError as error:
             raise ValueError(str(error)) from error
         self._answers[key] = []

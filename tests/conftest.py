@@ -1,0 +1,39 @@
+from collections.abc import Callable, Iterator
+
+import pytest
+from terminal import Terminal, make_workspace
+
+from harness_llm.benchmarks import load_benchmark
+from harness_llm.demo.assets import Assets, prepare
+from harness_llm.profiles import load_profile
+from harness_llm.workspace import CHECKOUT, Workspace
+
+BENCHMARK = "demo"
+PROFILE = "smoke"
+
+
+@pytest.fixture(scope="session")
+def assets() -> Assets:
+    """The demo's data, checkpoints and reference scores; made once, then kept in the checkout's build/."""
+    workspace = Workspace(CHECKOUT)
+    benchmark = load_benchmark(BENCHMARK, workspace)
+    samples = load_profile(PROFILE, workspace).sample_count(benchmark)
+    return prepare(benchmark, workspace, samples, lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def new_workspace(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Workspace]:
+    """Makes workspaces that hold the assets and nothing else."""
+    return lambda: make_workspace(tmp_path_factory.mktemp("workspace"), assets)
+
+
+@pytest.fixture(scope="module")
+def workspace(new_workspace: Callable[[], Workspace]) -> Workspace:
+    return new_workspace()
+
+
+@pytest.fixture(scope="module")
+def terminal(workspace: Workspace) -> Iterator[Terminal]:
+    terminal = Terminal(workspace)
+    yield terminal
+    terminal.close()

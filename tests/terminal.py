@@ -1,0 +1,117 @@
+"""The command line as a user drives it, in a workspace and a folder for temporary files of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from harness_llm.demo.assets import Assets
+from harness_llm.workspace import CHECKOUT, ROOT_VARIABLE, Workspace
+
+MAIN = "from harness_llm.cli import main; main()"
+# The official checker is run where a test asks for it.
+UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE")
+
+
+def make_workspace(root: Path, assets: Assets) -> Workspace:
+    """A copy of what the program reads of the checkout, without its runs and trees."""
+    for name in ("models", "code"):
+        shutil.copytree(CHECKOUT / name, root / name)
+    workspace = Workspace(root)
+    for checkpoint in (assets.original, assets.checkpoint):
+        shutil.copytree(checkpoint, workspace.models / checkpoint.name)
+    shutil.copytree(assets.evaluation.parent, workspace.data / assets.evaluation.parent.name)
+    cache = Workspace(CHECKOUT).cache
+    cache.mkdir(exist_ok=True)
+    workspace.cache.symlink_to(cache)
+    return workspace
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended; `err` is what the user saw, `out` what a script would read."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+@dataclass
+class Command:
+    """A command under way."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    began: float = field(default_factory=time.monotonic)
+
+    def wait(self, timeout_s: float = 240) -> Ended:
+        """Its end."""
+        code = self.process.wait(timeout_s)
+        out, err = ((self.folder / name).read_text() for name in ("out", "err"))
+        return Ended(code, out, err, time.monotonic() - self.began)
+
+
+class Terminal:
+    """Starts commands in `workspace`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        # Short: the path of a socket has at most 107 characters.
+        self.temporary = Path(tempfile.mkdtemp(prefix="hl-"))
+        self.workspace = workspace
+        kept = {key: value for key, value in os.environ.items() if key not in UNSET}
+        self._commands: list[Command] = []
+        self._environment = kept | {ROOT_VARIABLE: str(workspace.root), "TMPDIR": str(self.temporary)}
+
+    def start(self, *words: str) -> Command:
+        folder = Path(tempfile.mkdtemp(dir=self.temporary))
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            process = subprocess.Popen(
+                [sys.executable, "-c", MAIN, *words],
+                cwd=CHECKOUT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self._commands.append(Command(process, folder))
+        return self._commands[-1]
+
+    def run(self, *words: str) -> Ended:
+        return self.start(*words).wait()
+
+    def processes(self) -> list[psutil.Process]:
+        """All that still runs for the workspace, whoever its parent is by now: the environment tells."""
+        return [p for p in psutil.process_iter() if _environment(p).get(ROOT_VARIABLE) == str(self.workspace.root)]
+
+    def socket_folders(self) -> list[Path]:
+        return [path for path in self.temporary.glob("harness-llm-*") if path.is_dir()]
+
+    def close(self) -> None:
+        for process in self.processes():
+            process.kill()
+        for command in self._commands:
+            command.process.wait()
+        shutil.rmtree(self.temporary)
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:  # ended meanwhile, or another user's
+        return {}
+
+
+def wait_until(true: Callable[[], object], timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, f"{timeout_s} s have passed without {what}"
+        time.sleep(0.1)
