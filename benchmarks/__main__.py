@@ -22,16 +22,20 @@ from harness_llm.errors import GateFailed, HarnessError
 from harness_llm.monitor.panel import Panel
 from harness_llm.package.machine import detect
 
-# Both figures of a column are the harness's and that of raw vLLM.
+LEGEND = """two figures: the harness, raw vLLM
+per CPU s: the ratio of tokens per CPU second of the engine's process
+idle: CPU seconds of the engine whose turn it was not
+others: cores that processes of neither arm kept busy
+LoadGen: seconds until its process began to load, without a probe; its CPU seconds"""
 COLUMNS: dict[str, Callable[[Pair], str]] = {
     "samples": lambda p: f"{p.raw.samples:,}",
     "seconds": lambda p: f"{p.harness.seconds:.1f} {p.raw.seconds:.1f}",
     "tokens/s": lambda p: f"{p.harness.tokens_per_second:,.0f} {p.raw.tokens_per_second:,.0f}",
     "ratio": lambda p: f"{p.ratio:.3f}",
-    "CPU ratio": lambda p: f"{p.cpu_ratio:.3f}",
-    "idle CPU s": lambda p: f"{p.harness.idle_cpu_s:.1f} {p.raw.idle_cpu_s:.1f}",
+    "per CPU s": lambda p: f"{p.cpu_ratio:.3f}",
+    "idle": lambda p: f"{p.harness.idle_cpu_s:.1f} {p.raw.idle_cpu_s:.1f}",
     "others": lambda p: f"{p.harness.others_cores:.2f} {p.raw.others_cores:.2f}",
-    "LoadGen": lambda p: f"{p.harness.loadgen_start_s:.1f} s, {p.harness.loadgen_cpu_s:.1f} CPU s",
+    "LoadGen": lambda p: f"{p.harness.loadgen_start_s:.1f} {p.harness.loadgen_cpu_s:.1f}",
 }
 
 
@@ -43,7 +47,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _table(pairs: Sequence[Pair]) -> Table:
-    table = Table(*COLUMNS, title="harness and raw vLLM", box=None)
+    table = Table(*COLUMNS, caption=LEGEND, caption_justify="left", box=None, pad_edge=False)
     for pair in pairs:
         table.add_row(*(text(pair) for text in COLUMNS.values()))
     return table
@@ -71,7 +75,7 @@ def main() -> None:
     """Run the bench; errors are told as the command line tells them."""
     arguments = _arguments()
     try:
-        median = run(arguments.pairs, arguments.seconds, Console(stderr=True, soft_wrap=True))
+        median = run(arguments.pairs, arguments.seconds, Console(stderr=True))
         if median < WANTED:
             raise GateFailed("the harness is slower than it may be", expected=f">= {WANTED}", found=f"{median:.3f}")
     except HarnessError as error:

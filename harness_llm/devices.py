@@ -18,8 +18,7 @@ def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
         EnvironmentMissing: another submission holds it.
     """
     path = (folder or Path(tempfile.gettempdir())) / f"harness-llm-{devices}.lock"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    with os.fdopen(handle, "r+") as file:
+    with os.fdopen(_open(path), "r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -34,3 +33,13 @@ def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
         file.flush()
         yield
         file.truncate(0)
+
+
+def _open(path: Path) -> int:
+    """A lock that every user of the machine may hold; Linux refuses O_CREAT on another's file in a sticky folder."""
+    try:
+        return os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.fchmod(handle, 0o666)
+        return handle

@@ -289,5 +289,4 @@ def _load(scenario: str, samples: int, values: Mapping[str, float], round_: Roun
         target_qps=values.get("target_qps", 0),
         target_latency_s=values.get("target_latency", 0) / 1000,
         min_query_count=int(values.get("min_query_count", 0)),
-        schedule_seed=round_.loadgen.seeds["schedule_rng_seed"],
     )

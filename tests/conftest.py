@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from terminal import Terminal, make_workspace
+from terminal import Terminal, prepared_workspace
 
 from harness_llm.benchmarks import load_benchmark
 from harness_llm.demo.assets import Assets, prepare
@@ -24,7 +24,7 @@ def assets() -> Assets:
 @pytest.fixture(scope="session")
 def new_workspace(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Workspace]:
     """Makes workspaces that hold the assets and nothing else."""
-    return lambda: make_workspace(tmp_path_factory.mktemp("workspace"), assets)
+    return lambda: prepared_workspace(tmp_path_factory.mktemp("workspace"), assets)
 
 
 @pytest.fixture(scope="module")

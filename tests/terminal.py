@@ -20,7 +20,7 @@ MAIN = "from harness_llm.cli import main; main()"
 UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE")
 
 
-def make_workspace(root: Path, assets: Assets) -> Workspace:
+def prepared_workspace(root: Path, assets: Assets) -> Workspace:
     """A copy of what the program reads of the checkout, without its runs and trees."""
     for name in ("models", "code"):
         shutil.copytree(CHECKOUT / name, root / name)

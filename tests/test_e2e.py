@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import Command, Ended, Terminal, make_workspace, wait_until
+from terminal import Command, Ended, Terminal, prepared_workspace, wait_until
 
 from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
 from harness_llm.demo.assets import Assets
@@ -341,7 +341,7 @@ def test_status_shows_all_cells(tree: Path, terminal: Terminal) -> None:
 @pytest.fixture
 def copy(journey: Journey, workspace: Workspace, assets: Assets, tmp_path: Path) -> Iterator[Terminal]:
     """A workspace with the same runs, and no tree."""
-    other = make_workspace(tmp_path / "copy", assets)
+    other = prepared_workspace(tmp_path / "copy", assets)
     shutil.copytree(workspace.logs, other.logs)
     terminal = Terminal(other)
     yield terminal

@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from harness_llm.fleet.dispatcher import Dispatcher
 from harness_llm.fleet.local import Fleet, start_fleet
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, parse_detail, read_accuracy_log
 from harness_llm.loadgen.probe import judge_probe
-from harness_llm.outcome import Scorer
+from harness_llm.outcome import Scorer, load_reference
 from harness_llm.plan import issued
 from harness_llm.request import Choices, Request, resolve
 from harness_llm.runs import Run, State, load_run
@@ -40,6 +41,7 @@ llama2-70b.SingleStream.target_latency = 100
 """
 # FP8 answers as the original does, but for a few.
 LIKE = 0.8
+PATIENCE_S = 90  # a cell that hangs is ended and fails
 
 _started = itertools.count()
 
@@ -105,10 +107,15 @@ class Cells:
             store=assets.evaluation,
             tokenizer=assets.tokenizer,
             samples=request.samples,
-            reference=json.loads(assets.reference.read_text())["scores"],
+            reference=load_reference(assets.reference),
         )
         bench = Bench(request, request.scenarios[0], assets, scorer, {}, self.fleet)
-        return run_cell(bench, test, watcher or Watcher())
+        guard = threading.Timer(PATIENCE_S, kill_loadgen)
+        guard.start()
+        try:
+            return run_cell(bench, test, watcher or Watcher())
+        finally:
+            guard.cancel()
 
     def fails(
         self,

@@ -103,9 +103,7 @@ def start_fleet(
 def _start_replica(name: str, spec: ReplicaSpec, environment: dict[str, str], *, logs: Path, folder: Path) -> Child:
     file = folder / f"{name}.json"
     file.write_bytes(msgspec.json.encode(spec))
-    return start(
-        "harness_llm.fleet.replica", [str(file)], name=name, log=logs / f"{name}.log", environment=environment
-    )
+    return start("harness_llm.fleet.replica", [str(file)], name=name, log=logs / f"{name}.log", environment=environment)
 
 
 def _await_ready(fleet: Fleet, timeout_s: float, tell: Callable[[str], None]) -> None:

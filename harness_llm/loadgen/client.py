@@ -98,7 +98,8 @@ def _run(spec: CellSpec, parent: Parent) -> None:
     if spec.probe_s:
         rate = _probe(spec, dispatcher)
         parent.say(event="probed", rate=rate)
-        judge_probe(spec.load, rate, spec.target_key)
+        if rate is not None:
+            judge_probe(spec.load, rate, spec.target_key)
     store = open_store(Path(spec.store))
 
     def report(meter: Meter) -> None:
@@ -137,8 +138,12 @@ def _load(spec: CellSpec, settings: lg.TestSettings, sut: Sut) -> None:
     lg.DestroyFastSUT(handle)
 
 
-def _probe(spec: CellSpec, dispatcher: Dispatcher) -> float:
-    """Samples a second over the second half of the probe, at the concurrency of the scenario."""
+def _probe(spec: CellSpec, dispatcher: Dispatcher) -> float | None:
+    """Samples a second over the second half of the probe, at the concurrency of the scenario.
+
+    None where that half did not see as many answers as are in flight: they take longer than the probe, which therefore
+    tells nothing.
+    """
     store = open_store(Path(spec.probe_store))
     concurrency = 1 if spec.scenario == "SingleStream" else spec.credit * len(spec.endpoints)
     begin = time.perf_counter()
@@ -152,7 +157,7 @@ def _probe(spec: CellSpec, dispatcher: Dispatcher) -> float:
         counted += finished if now >= counted_from else 0
     while dispatcher.in_flight:
         dispatcher.harvest(timeout_ms=10)
-    return counted / (spec.probe_s / 2)
+    return counted / (spec.probe_s / 2) if counted >= concurrency else None
 
 
 if __name__ == "__main__":

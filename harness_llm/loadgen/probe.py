@@ -16,8 +16,6 @@ def judge_probe(load: Load, rate: float, key: str) -> None:
 
     `key` is the user.conf key that chose the load, for the hint.
     """
-    if not rate:
-        return  # answers take longer than the probe, which therefore tells nothing
     if load.scenario == "Server":
         _judge_server(load, rate, key)
         return

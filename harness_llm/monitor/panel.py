@@ -52,7 +52,8 @@ class CellProgress:
     def take(self, body: Mapping[str, Any]) -> None:
         """A status line of LoadGen's process."""
         if body["event"] == "probed":
-            self.text = f"probe: {body['rate']:.0f} samples/s"
+            rate = body["rate"]
+            self.text = "probe: answers take longer than it lasts" if rate is None else f"probe: {rate:.0f} samples/s"
         elif body["event"] == "started":
             self.began, self.text = time.monotonic(), "running"
         elif body["event"] == "progress":
