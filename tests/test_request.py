@@ -82,7 +82,7 @@ def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
     found = ask(model=CLOSED, profile="valid", scenarios="Offline,Server,Interactive,SingleStream", company="Acme",
                 system_name="box")  # fmt: skip
     assert [plan.load for plan in found.scenarios] == [
-        Load("Offline", 24576, 600, 650, 0),
+        Load("Offline", 24576, 600, 550, 0),
         Load("Server", 24576, 600, 80, 0),
         Load("Server", 24576, 600, 40, 0),
         Load("SingleStream", 24576, 600, 0, 0.02),
