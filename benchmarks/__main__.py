@@ -34,7 +34,7 @@ COLUMNS: dict[str, Callable[[Pair], str]] = {
     "ratio": lambda p: f"{p.ratio:.3f}",
     "per CPU s": lambda p: f"{p.cpu_ratio:.3f}",
     "idle": lambda p: f"{p.harness.idle_cpu_s:.1f} {p.raw.idle_cpu_s:.1f}",
-    "others": lambda p: f"{p.harness.others_cores:.2f} {p.raw.others_cores:.2f}",
+    "others": lambda p: f"{max(p.harness.others_cores, 0):.2f} {max(p.raw.others_cores, 0):.2f}",
     "LoadGen": lambda p: f"{p.harness.loadgen_start_s:.1f} {p.harness.loadgen_cpu_s:.1f}",
 }
 

@@ -66,7 +66,7 @@ def serve(generate: Generate, spec: RawSpec, sampling: Sampling, parent: Parent)
 def main() -> None:
     """Load, warm up as a replica does, serve."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RawSpec)
-    parent = Parent()
+    parent = Parent(clean_up=Path(sys.argv[1]).parent)
     os.sched_setaffinity(0, spec.cpus)
     generate = load(spec)
     sampling = Sampling.model_validate(spec.sampling)

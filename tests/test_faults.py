@@ -155,7 +155,8 @@ def cells(workspace: Workspace, assets: Assets) -> Iterator[Cells]:
 
 
 def loadgen_processes() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "harness_llm.loadgen.client" in p.cmdline()]
+    living = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in living if "harness_llm.loadgen.client" in p.cmdline()]
 
 
 def kill_loadgen() -> None:
