@@ -17,6 +17,7 @@ $(if $(unknown),$(error there is no setting $(unknown); there are $(SETTINGS)))
 # Settings reach the shell through the environment, letter for letter, so that no character in them is special.
 $(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(eval override $(name) := $$(value $(name)))))
 export $(SETTINGS)
+options = $(foreach pair,$(OPTIONS),$(if $(filter $(firstword $(subst :, ,$(pair))),$1),$(call option,$(subst :, ,$(pair)))))
 option = $${$(firstword $1):+"--$(lastword $1)=$$$(firstword $1)"}
 
 # What libraries would keep in the home folder stays in the checkout; only a Hugging Face login is read from there.
@@ -47,15 +48,15 @@ help: ## list the targets
 
 .PHONY: submission
 submission: setup ## everything from models to the checked and packed tree; again to resume
-	$(BIN)/harness-llm submit $(foreach pair,$(OPTIONS),$(call option,$(subst :, ,$(pair))))
+	$(BIN)/harness-llm submit $(call options,$(SETTINGS))
 
 .PHONY: status
-status: setup ## which runs are done, and which are missing
-	$(BIN)/harness-llm status
+status: setup ## which runs are done, and which are missing: SYSTEM_NAME=my-box
+	$(BIN)/harness-llm status $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE)
 
 .PHONY: check
 check: setup ## check a finished tree: TREE=path/to/inference_results_v6.1
-	$(BIN)/harness-llm check $${TREE:+"$$TREE"}
+	$(BIN)/harness-llm check $${TREE:+"$$TREE"} $(call options,ROUND)
 
 .PHONY: bench
 bench: setup ## measure the harness itself

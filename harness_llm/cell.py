@@ -2,6 +2,7 @@
 
 import datetime as dt
 import itertools
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness_llm.outcome import Outcome, Scorer, judge_performance, judge_test06
 from harness_llm.processes import Child, Exit, start, watch
 from harness_llm.request import Request, ScenarioPlan
 from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run
+from harness_llm.subject import source_digest
 
 USER_CONF = "user.conf"
 AUDIT_CONFIG = "audit.config"
@@ -30,6 +32,31 @@ _generations = itertools.count(1)
 _ERRORS: dict[int, type[HarnessError]] = {
     error.exit_code: error for error in (GateFailed, ConfigError, EnvironmentMissing, RunFailed)
 }
+
+
+class Stall:
+    """Notices a fleet that lives and answers nothing; times in seconds."""
+
+    def __init__(self, timeout_s: float) -> None:
+        """Start the clock with the first status line."""
+        self._timeout_s = timeout_s
+        self._seen: tuple[Any, ...] = ()
+        self._since: float | None = None
+
+    def take(self, body: Mapping[str, Any], now: float) -> None:
+        """A status line: anything new in it starts the clock again."""
+        seen = tuple(body.get(key) for key in ("event", "issued", "done", "tokens", "ttft_ms"))
+        if seen != self._seen or not body.get("in_flight"):
+            self._seen, self._since = seen, now
+
+    def check(self, now: float) -> None:
+        """Raise RunFailed where nothing new was heard for too long."""
+        if self._since is not None and now - self._since > self._timeout_s:
+            raise RunFailed(
+                "the fleet answers no more",
+                expected=f"an answer within {self._timeout_s:g} s (harness_config.stall_timeout_s)",
+                hint="look at the replica logs of the scenario",
+            )
 
 
 class Watcher(Protocol):
@@ -64,16 +91,28 @@ def run_cell(bench: Bench, test: str, watcher: Watcher) -> Run:
             finish(path, _record(bench, cell, outcome, started))
 
         try:
-            _load(bench, cell, path, watcher)
-            outcome = _judge(bench, test, path)
-        except GateFailed as error:
-            record(Outcome(State.INVALID, [_line(error)]))
-            raise
+            outcome = _measure(bench, cell, path, watcher)
+            _require_source(bench)
         except HarnessError as error:
             record(Outcome(State.FAILED, [_line(error)]))
             raise
         record(outcome)
     return load_run(path)
+
+
+def _measure(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> Outcome:
+    """Load and judge; a run that the probe stops is INVALID, and says what to set."""
+    try:
+        _load(bench, cell, path, watcher)
+    except GateFailed as error:
+        return Outcome(State.INVALID, [_line(error)])
+    return _judge(bench, cell.test, path)
+
+
+def _require_source(bench: Bench) -> None:
+    """LoadGen's process imports the package anew, so a run is of the source only that stood still meanwhile."""
+    if source_digest() != bench.subject["harness_llm"]:
+        raise RunFailed("the source of harness_llm was changed during the run", hint="run it again")
 
 
 def _line(error: HarnessError) -> str:
@@ -127,15 +166,17 @@ def _load(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> None:
     spec.write_bytes(msgspec.json.encode(_spec(bench, cell, path)))
     child = start("harness_llm.loadgen.client", [str(spec)], name="LoadGen", log=path / "loadgen.log", environment={})
     try:
-        _follow(child, bench.fleet, watcher)
+        _follow(child, bench.fleet, watcher, bench.plan.config.harness_config.stall_timeout_s)
     finally:
         child.stop(patience_s=1)
 
 
-def _follow(child: Child, fleet: Fleet, watcher: Watcher) -> None:
+def _follow(child: Child, fleet: Fleet, watcher: Watcher, stall_timeout_s: float) -> None:
     """Return when LoadGen's process has finished well; raise whatever else happens."""
     failure: HarnessError | None = None
+    stall = Stall(stall_timeout_s)
     while True:
+        stall.check(time.monotonic())
         for event in watch([child, *fleet.replicas], 0.5):
             if isinstance(event, Exit):
                 if event.child is not child:
@@ -146,6 +187,7 @@ def _follow(child: Child, fleet: Fleet, watcher: Watcher) -> None:
             if event.body["event"] == "failed":
                 failure = _rebuild(event.body)
             else:
+                stall.take(event.body, time.monotonic())
                 watcher.progress(event.body)
 
 
@@ -167,7 +209,8 @@ def _judge(bench: Bench, test: str, path: Path) -> Outcome:
         return judge_performance(path)
     if test == "accuracy":
         return bench.scorer.judge(path, enforce=bench.request.profile.enforce_accuracy)
-    return judge_test06(path, bench.plan.scenario, bench.request.rules)
+    asked = bench.request.round.compliance[test].audit["accuracy_log_sampling_target"]
+    return judge_test06(path, bench.plan.scenario, bench.request.rules, asked)
 
 
 def cell_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -> dict[str, Any]:
@@ -176,6 +219,8 @@ def cell_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) 
     return {
         "dataset": open_store(assets.evaluation).digest,
         "samples": request.samples,
+        "profile": request.profile.model_dump(),
+        "accuracy": request.benchmark.accuracy.model_dump(),
         "sampling": plan.config.sampling.model_dump(mode="json"),
         "departures": plan.departures,
         "user_conf": plan.conf.render(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.familiar import translate
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 Model = Annotated[str, typer.Option(help="benchmark, a folder of models/")]
-Gpu = Annotated[str, typer.Option(help="chooses code/user_<gpu>.conf; default: what is found in this machine")]
+Gpu = Annotated[str, typer.Option(help="chooses code/user_<gpu>.conf and models/*/*_<gpu>.yaml; default: cpu")]
 RoundName = Annotated[str, typer.Option("--round", help="default: the newest that has the benchmark")]
 Division = Annotated[str, typer.Option(help="closed or open; default: the benchmark's first")]
 Category = Annotated[str, typer.Option(help="datacenter or edge")]
@@ -203,6 +203,11 @@ def main() -> None:
             traceback.print_exc()
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
+    except OSError as error:
+        if os.environ.get(VERBOSE):
+            raise
+        sys.stderr.write(f"error: the operating system says no: {error}\n\nhint: harness-llm -v shows where\n")
+        sys.exit(EnvironmentMissing.exit_code)
     except Exception as error:  # a user sees no traceback without -v
         if os.environ.get(VERBOSE):
             raise

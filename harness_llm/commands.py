@@ -62,7 +62,7 @@ def run(choices: Choices, panel: Panel, *, tests: list[str]) -> None:
     request = resolve(choices, Workspace())
     if unknown := [test for test in tests if test not in request.tests]:
         raise ConfigError(f"there is no test {unknown[0]}", expected=", ".join(request.tests))
-    runs = Pipeline(request, panel).run(tests)
+    runs = Pipeline(request, panel).run(list(dict.fromkeys(tests)))
     for done in runs:
         sys.stdout.write(f"{done.path}\n")
     bad = [r for r in runs if r.state is not State.VALID]

@@ -26,6 +26,7 @@ class HarnessConfig(BaseModel):
     warm_up_samples: int = Field(ge=1, description="calibration prompts served before a replica is ready")
     loadgen_cpus: int = Field(ge=1, description="cores kept for LoadGen's process")
     startup_timeout_s: float = Field(gt=0, description="seconds until a replica that is not ready has failed")
+    stall_timeout_s: float = Field(gt=0, description="seconds without any answer until a run has failed")
 
 
 class EngineConfig(BaseModel):
@@ -69,6 +70,11 @@ REFUSED = {
     "override_generation_config": "sampling stands in benchmark.yaml",
     "speculative_config": "speculative decoding is not allowed here (inference_rules.adoc, LLM rules)",
     "logits_processors": "sampling stands in benchmark.yaml",
+    "hf_overrides": "the checkpoint says what the model is",
+    **dict.fromkeys(
+        ("kv_transfer_config", "kv_offloading_size", "kv_offloading_backend", "ec_transfer_config"),
+        "nothing computed for one query may serve another (inference_rules.adoc, LLM rules)",
+    ),
     "disable_log_stats": "nothing reads the engine's statistics",
 }
 REQUIRED = ("max_model_len", "max_num_seqs")

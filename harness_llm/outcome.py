@@ -110,10 +110,13 @@ def load_reference(file: Path) -> dict[str, float]:
     return scores
 
 
-def judge_test06(run: Path, scenario: str, rules: BenchmarkRules) -> Outcome:
-    """Our own verification of TEST06, and the file that the checker wants."""
+def judge_test06(run: Path, scenario: str, rules: BenchmarkRules, asked: int) -> Outcome:
+    """Our own verification of TEST06 with `asked` answers, and the file that the checker wants."""
     log = parse_detail(run / DETAIL)
     verdict = test06.verify_log(run / ACCURACY, scenario, rules.eos_ids)
     (run / test06.VERDICT).write_text(test06.render(verdict))
     reasons = [f"LoadGen error: {error}" for error in log.errors] + [f"TEST06: {f}" for f in verdict.failures]
+    found = len(read_accuracy_log(run / ACCURACY))
+    if found != asked or log.mode != "PerformanceOnly":
+        reasons.append(f"TEST06: {found} answers of mode {log.mode}, audit.config asks for {asked} in performance")
     return _verdict(reasons, {})

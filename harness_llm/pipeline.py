@@ -28,6 +28,8 @@ from harness_llm.rules import load_round
 from harness_llm.runs import Run, find_runs
 from harness_llm.subject import subject
 
+_SAME_WORK = ("dataset", "samples", "sampling", "profile", "accuracy")  # facts of a cell that must be today's
+
 
 @dataclass
 class Pipeline:
@@ -49,12 +51,12 @@ class Pipeline:
         with hold(request.choices.gpu, request.choices.command):
             self.announce()
             assets = self._prepare()
-            selection = self.select(assets)
+            selection = self.select(assets, anew=True)
             for plan in request.scenarios:
                 missing = [s for s in selection.missing if s.cell.scenario == plan.scenario]
                 if missing:
                     self._run_scenario(plan, [s.cell.test for s in missing], assets)
-            return self.package()
+            return self._package(self.select(assets, anew=True))
 
     def run(self, tests: Sequence[str]) -> list[Run]:
         """Run `tests` of every scenario, whatever has been run before."""
@@ -70,7 +72,9 @@ class Pipeline:
             EnvironmentMissing: the assets that the runs would be compared with are not there.
             GateFailed: a cell is not done.
         """
-        selection = self.select(self.required_assets())
+        return self._package(self.select(self.required_assets()))
+
+    def _package(self, selection: Selection) -> Package:
         return package(self.request.submission, selection, self.machine, self.request.workspace)
 
     def _prepare(self) -> Assets:
@@ -120,8 +124,11 @@ class Pipeline:
             machine=self.machine,
         )
 
-    def select(self, assets: Assets | None) -> Selection:
-        """Which cells are done by runs that could have been made now; none without the assets."""
+    def select(self, assets: Assets | None, *, anew: bool = False) -> Selection:
+        """Which cells are done; none without the assets.
+
+        Runs count that could be made now (`anew`: what `submit` would not repeat), else those of the newest subject.
+        """
         request = self.request
         if assets is None:
             nothing = Wanted(
@@ -133,7 +140,7 @@ class Pipeline:
             profile=request.profile.name,
             round=request.round.round,
             division=request.choices.division,
-            subjects={plan.scenario: self.subject(plan, assets) for plan in request.scenarios},
+            subjects={plan.scenario: self.subject(plan, assets) for plan in request.scenarios} if anew else {},
         )
         plans = {plan.scenario: plan for plan in request.scenarios}
         runs = [
@@ -148,14 +155,14 @@ class Pipeline:
         if run.record is None:
             return True
         now = cell_facts(self.request, plan, assets, run.cell.test)
-        return all(run.record.cell_facts.get(key) == now[key] for key in ("dataset", "samples", "sampling"))
+        return all(run.record.cell_facts.get(key) == now[key] for key in _SAME_WORK)
 
     def announce(self) -> None:
         """Print the plan: what is to be prepared, every cell, and how long it should last."""
         for stage in self.unprepared():
             self.panel.say(f"  to prepare: {stage}")
         total = 0.0
-        for status in self.select(self.assets()).cells:
+        for status in self.select(self.assets(), anew=True).cells:
             view = self._view(status.cell.scenario, status.cell.test)
             total += 0 if status.done else view.predicted_s
             words = "done" if status.done else f"{view.total} samples, about {clock(view.predicted_s)}"

@@ -30,6 +30,11 @@ class Profile(BaseModel):
     enforce_accuracy: bool
     probe_s: float
 
+    @property
+    def submittable(self) -> bool:
+        """Whether runs are what the rules ask for: a profile that lowers any number is one to try things with."""
+        return self.samples is None and self.min_duration_ms is None and self.enforce_accuracy
+
     def sample_count(self, benchmark: Benchmark, requested: int | None = None) -> int:
         """Samples of a run; `requested` is the user's own number."""
         count = requested or self.samples or benchmark.dataset.samples

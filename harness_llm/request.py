@@ -11,7 +11,7 @@ from harness_llm.config import EngineConfig, departures, load_config, refuse_dep
 from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf, parse
-from harness_llm.package.submission import Submission
+from harness_llm.package.submission import SMOKE, Submission
 from harness_llm.plan import Load
 from harness_llm.profiles import Profile, load_profile
 from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
@@ -157,7 +157,7 @@ class Request:
             category=choices.category,
             submitter=choices.submitter,
             system=choices.system,
-            profile=self.profile.name,
+            profile=self.profile.name if self.profile.submittable else SMOKE,
         )
 
     def audit_samples(self, test: str) -> int:

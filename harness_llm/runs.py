@@ -91,18 +91,19 @@ class RunRecord(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory; `record` is None while it has no run.json."""
+    """A run directory; `record` is None while it has no run.json, or one that cannot be read, as `fault` says."""
 
     path: Path
     cell: Cell
     system: str
     record: RunRecord | None
     state: State
+    fault: str = ""
 
     @property
     def reasons(self) -> list[str]:
         """Why the run is no result."""
-        return self.record.reasons if self.record else []
+        return self.record.reasons if self.record else [self.fault] if self.fault else []
 
 
 def log_folder(logs: Path, started: dt.datetime, system: str, benchmark: str) -> Path:
@@ -139,9 +140,11 @@ def load_run(path: Path) -> Run:
     cell = Cell(benchmark, scenario, test)
     if not (path / RECORD).is_file():
         return Run(path, cell, system, None, State.RUNNING if _is_locked(path / LOCK) else State.INTERRUPTED)
-    document = json.loads((path / RECORD).read_text())
-    fields = {name: document[name] for name in RunRecord.model_fields}
-    record = RunRecord.model_validate(fields)
+    try:
+        document = json.loads((path / RECORD).read_text())
+        record = RunRecord.model_validate({name: document[name] for name in RunRecord.model_fields})
+    except (ValueError, KeyError) as error:
+        return Run(path, cell, system, None, State.FAILED, f"run.json is damaged or of another version: {error!r}")
     return Run(path, cell, system, record, record.state)
 
 

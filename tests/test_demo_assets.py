@@ -12,8 +12,9 @@ import pytest
 
 from harness_llm.benchmarks import load_benchmark
 from harness_llm.checkpoint import checkpoint_digest, write_record
+from harness_llm.datasets.store import open_store
 from harness_llm.demo import assets
-from harness_llm.demo.assets import Preparation, locate, missing, prepare
+from harness_llm.demo.assets import Preparation, locate, missing, prepare, reference_sources
 from harness_llm.demo.stage import run_stage
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.folders import replacing
@@ -45,9 +46,13 @@ def made(monkeypatch, tmp_path):
         names.append(name)
         with replacing(output) as folder:
             if name == "reference":
-                digest = checkpoint_digest(Path(options["--checkpoint"]))
-                facts = {"samples": int(options["--samples"]), "checkpoint": digest, "scores": {}}
-                (folder / "scores.json").write_text(json.dumps(facts))
+                facts = reference_sources(
+                    Path(options["--checkpoint"]),
+                    open_store(Path(options["--store"])),
+                    int(options["--max-tokens"]),
+                    options["--metrics"].split(","),
+                )
+                (folder / "scores.json").write_text(json.dumps(facts | {"scores": {}}))
                 return
             (folder / "model.safetensors").write_text(f"{name} {len(names)}")
             if name == "train":

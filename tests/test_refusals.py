@@ -220,4 +220,4 @@ def test_what_is_wrong_is_refused_and_explained(harness: CommandLine, tmp_path: 
 def test_without_a_change_the_same_command_plans(harness: CommandLine) -> None:
     done = harness(*SUBMIT)
     assert done.code == 0
-    assert "442368 samples" in done.err
+    assert "417792 samples" in done.err

@@ -82,7 +82,7 @@ def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
     found = ask(model=CLOSED, profile="valid", scenarios="Offline,Server,Interactive,SingleStream", company="Acme",
                 system_name="box")  # fmt: skip
     assert [plan.load for plan in found.scenarios] == [
-        Load("Offline", 24576, 600, 550, 0),
+        Load("Offline", 24576, 600, 600, 0),
         Load("Server", 24576, 600, 80, 0),
         Load("Server", 24576, 600, 40, 0),
         Load("SingleStream", 24576, 600, 0, 0.02),
@@ -106,7 +106,7 @@ def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
 def test_smoke_is_a_small_load(ask: Callable[..., Request]) -> None:
     found = ask(scenarios="Server")
     assert found.samples == 2048
-    assert found.scenarios[0].load == Load("Server", 2048, 1, 80, 0, min_query_count=2048)
+    assert found.scenarios[0].load == Load("Server", 2048, 0.1, 80, 0, min_query_count=2048)
     assert found.submission.tree_name.endswith("-smoke")
 
 

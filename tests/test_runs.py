@@ -46,6 +46,16 @@ def test_a_run_without_its_record_is_running_while_its_lock_is_held(tmp_path: Pa
     assert (found.system, found.cell) == (SYSTEM, Cell(BENCHMARK, "Offline", "performance"))
 
 
+@pytest.mark.parametrize("text", ["{", "{}", '{"state": "GOOD"}'])
+def test_a_record_that_cannot_be_read_counts_for_nothing_and_stops_nobody(tmp_path: Path, text: str) -> None:
+    run = write_run(tmp_path, "Offline", "performance")
+    (run.path / "run.json").write_text(text)
+    found = load_run(run.path)
+    assert found.state is State.FAILED
+    assert found.record is None
+    assert "damaged or of another version" in found.reasons[0]
+
+
 def test_a_record_that_was_not_finished_is_none(tmp_path: Path) -> None:
     run = write_run(tmp_path, "Offline", "performance", finished=False)
     (run.path / "run.json.tmp").write_text("{")

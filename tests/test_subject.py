@@ -17,7 +17,9 @@ def config(**changes: Any) -> EngineConfig:
     facts: dict[str, Any] = {
         "llm_config": {"max_num_seqs": 8},
         "env_config": {"A": "1"},
-        "harness_config": HarnessConfig(replicas=1, backlog=1, warm_up_samples=1, loadgen_cpus=1, startup_timeout_s=1),
+        "harness_config": HarnessConfig(
+            replicas=1, backlog=1, warm_up_samples=1, loadgen_cpus=1, startup_timeout_s=1, stall_timeout_s=1
+        ),
         "sampling": Sampling(temperature=0, min_tokens=1, max_tokens=2, stop_token_ids=(2,)),
     }
     return EngineConfig(**facts | changes)
@@ -42,6 +44,7 @@ def test_the_same_facts_are_the_same_subject() -> None:
         lambda: facts(checkpoint="d"),
         lambda: facts(loadgen="6.0.16"),
         lambda: facts(machine=MACHINE | {"operating_system": "Plan 9"}),
+        lambda: facts(machine=MACHINE | {"other_software_stack": "driver 1"}),
         *(lambda name=name: facts(machine=MACHINE | {name: "2"}) for name in HARDWARE),
     ],
 )
@@ -63,14 +66,23 @@ def test_versions_of_what_is_installed_count(monkeypatch: pytest.MonkeyPatch) ->
     assert digest(facts()) != before
 
 
+def test_what_the_replicas_inherit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest(facts())
+    monkeypatch.setenv("VLLM_CACHE_ROOT", "elsewhere")
+    assert digest(facts()) == before
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert facts()["inherited"]["OMP_NUM_THREADS"] == "3"
+    assert digest(facts()) != before
+
+
 def test_the_source_counts_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "harness_llm"
     shutil.copytree(Path(harness_llm.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(harness_llm, "__file__", str(root / "__init__.py"))
-    seen = [source_digest.__wrapped__()]
+    seen = [source_digest()]
     (root / "__pycache__").mkdir()
     (root / "__pycache__" / "plan.pyc").write_bytes(b"1")
-    assert source_digest.__wrapped__() == seen[0]
+    assert source_digest() == seen[0]
     for change in (
         lambda: (root / "plan.py").write_text("# other\n"),
         lambda: (root / "plan.py").rename(root / "plans.py"),
@@ -78,5 +90,5 @@ def test_the_source_counts_file_by_file(tmp_path: Path, monkeypatch: pytest.Monk
         (root / "new.yaml").touch,
     ):
         change()
-        seen.append(source_digest.__wrapped__())
+        seen.append(source_digest())
     assert len(set(seen)) == len(seen)

@@ -244,7 +244,12 @@ def test_other_systems_and_submitters_stay_and_the_same_system_is_replaced(works
     tree = pack(workspace, "Server", submitter="Umbrella").tree
     pack(workspace, "Server")
     folders = {f"{p.parts[-5]}/{p.parts[-3]}/{p.name}" for p in tree.glob("*/*/results/*/*/*")}
-    assert folders == {"Acme/other-box/Offline", "Acme/cpu-box/Server", "Umbrella/cpu-box/Server"}
+    assert folders == {
+        "Acme/other-box/Offline",
+        "Acme/cpu-box/Offline",
+        "Acme/cpu-box/Server",
+        "Umbrella/cpu-box/Server",
+    }
     text = (tree / "README.md").read_text()
     assert "- `open/Acme`: demo, Offline, on other-box" in text
 

@@ -5,7 +5,7 @@ A stage is done when its result is complete and was made from what is there now,
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from harness_llm.benchmarks import Benchmark
 from harness_llm.checkpoint import checkpoint_digest, file_digest, read_record
-from harness_llm.datasets.store import open_store
+from harness_llm.datasets.store import TokenStore, open_store
 from harness_llm.demo.corpus import Split
 from harness_llm.demo.dataset import train_tokenizer, write_split
 from harness_llm.demo.stage import Report, run_stage
@@ -87,6 +87,18 @@ def missing(benchmark: Benchmark, workspace: Workspace, samples: int) -> list[st
         if stage.source in names or not stage.done():
             names.append(stage.name)
     return names
+
+
+def reference_sources(
+    checkpoint: Path, store: TokenStore, max_tokens: int, metrics: Sequence[str]
+) -> dict[str, object]:
+    """By what reference scores are known to be of today's checkpoint, data set and demands."""
+    return {
+        "checkpoint": checkpoint_digest(checkpoint),
+        "dataset": store.digest,
+        "max_tokens": max_tokens,
+        "metrics": list(metrics),
+    }
 
 
 @dataclass(frozen=True)
@@ -163,10 +175,13 @@ class Preparation:
         self._run("quantize", str(self.quantizer), "harness_llm.quantize.fp8", options, report)
 
     def _has_reference(self) -> bool:
-        if not self.assets.reference.is_file():
+        if not (self._has_dataset() and self.assets.reference.is_file()):
             return False
         record = json.loads(self.assets.reference.read_text())
-        return bool(record["checkpoint"] == checkpoint_digest(self.assets.original))
+        accuracy, sampling = self.benchmark.accuracy, self.benchmark.sampling
+        store = open_store(self.assets.evaluation)
+        wanted = reference_sources(self.assets.original, store, sampling.max_tokens, accuracy.metrics)
+        return bool(record.items() >= wanted.items())
 
     def _answer(self, report: Report) -> None:
         options = {

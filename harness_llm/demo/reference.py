@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 from harness_llm.accuracy.score import score_answers
-from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.datasets.store import TokenStore, open_store
+from harness_llm.demo.assets import reference_sources
 from harness_llm.folders import replacing
 
 BATCH = 256
@@ -86,9 +86,8 @@ def main() -> None:
     store = open_store(arguments.store)
     model = LlamaForCausalLM.from_pretrained(arguments.checkpoint)
     answered = answers(model, store, arguments.samples, arguments.max_tokens)
-    record = {
+    record = reference_sources(arguments.checkpoint, store, arguments.max_tokens, arguments.metrics) | {
         "samples": arguments.samples,
-        "checkpoint": checkpoint_digest(arguments.checkpoint),
         "scores": scores(arguments.checkpoint, store, answered, arguments.metrics),
     }
     with replacing(arguments.output) as folder:

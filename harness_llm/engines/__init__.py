@@ -24,7 +24,7 @@ class Engine(Protocol):
         """Take in one query; raises ValueError when the prompt cannot be served."""
 
     def step(self) -> Step:
-        """Advance all queries by one scheduling step."""
+        """Advance all queries by one scheduling step; raises ValueError where an answer was cut."""
 
     @property
     def busy(self) -> bool:

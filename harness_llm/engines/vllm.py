@@ -72,8 +72,15 @@ class VllmEngine:
                 step.first.append((int(key), new[0]))
             answer += new
             if output.finished:
+                self._require_whole(output.outputs[0].finish_reason, answer)
                 step.finished.append((int(key), self._answers.pop(key)))
         return step
+
+    def _require_whole(self, reason: str | None, answer: list[int]) -> None:
+        """An answer ends with a stop token or has all the tokens it may have; anything else was cut."""
+        if reason == "stop" or (reason == "length" and len(answer) == self._params.max_tokens):
+            return
+        raise ValueError(f"an answer was cut after {len(answer)} tokens: {reason}")
 
     @property
     def busy(self) -> bool:

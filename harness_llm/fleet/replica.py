@@ -49,7 +49,7 @@ class Replica:
                 self._socket.poll()
             self._receive()
             if self._engine.busy:
-                self._answer(self._engine.step())
+                self._step()
 
     def _receive(self) -> None:
         while True:
@@ -84,6 +84,14 @@ class Replica:
             except ValueError as error:
                 self._send(wire.Fault(self._generation, str(error)))
             start += length
+
+    def _step(self) -> None:
+        try:
+            step = self._engine.step()
+        except ValueError as error:
+            self._send(wire.Fault(self._generation, str(error)))
+        else:
+            self._answer(step)
 
     def _answer(self, step: Step) -> None:
         if not step.first and not step.finished:

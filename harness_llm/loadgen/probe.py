@@ -5,8 +5,9 @@ import math
 from harness_llm.errors import GateFailed
 from harness_llm.plan import Load, issued, seconds
 
-# A probe of seconds is that far from what a run of minutes sees; closer calls are left to the run.
-TOLERANCE = 0.15
+# A probe of seconds may see less than a run of minutes does, hardly more; closer calls are left to the run.
+SLOW_BY = 0.15
+FAST_BY = 0.05
 # What a Server target is advised at, as a share of the rate without arrivals to wait for.
 SERVER_ADVICE = 0.8
 
@@ -20,7 +21,7 @@ def judge_probe(load: Load, rate: float, key: str) -> None:
         _judge_server(load, rate, key)
         return
     length = seconds(load, "performance", rate)
-    if length >= load.min_duration_s * (1 - TOLERANCE):
+    if length >= load.min_duration_s * (1 - FAST_BY):
         return
     advice = f"{key} = {math.ceil(rate * 1.1)}"
     if load.scenario == "SingleStream":
@@ -35,7 +36,7 @@ def judge_probe(load: Load, rate: float, key: str) -> None:
 
 
 def _judge_server(load: Load, rate: float, key: str) -> None:
-    if load.target_qps <= rate * (1 + TOLERANCE):
+    if load.target_qps <= rate * (1 + SLOW_BY):
         return
     raise GateFailed(
         "this system cannot keep up with the target rate",

@@ -21,6 +21,7 @@ def expected_settings(
     expected: dict[str, int | float] = {
         "use_token_latencies": 1,
         "sample_concatenate_permutation": 1,
+        "min_duration_ms": round_.min_duration_ms,
         "performance_sample_count_override": rules.samples,
         **round_.loadgen.seeds,
     }

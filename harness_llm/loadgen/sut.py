@@ -4,6 +4,7 @@ LoadGen's issue callback only appends and wakes the thread. The thread alone mak
 a completion can overtake its first token (loadgen/logging.cc).
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -100,9 +101,9 @@ class Sut:
         self._report(self.meter)
 
     def _take_issued(self, now: float) -> None:
-        if not self._issued:
-            return
-        os.eventfd_read(self._wake)
+        # Unconditionally: LoadGen's thread may be between its append and its wake-up.
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
         while self._issued:
             queries, indices = self._issued.popleft()
             self.meter.issue(queries, now, stream=self._stream)

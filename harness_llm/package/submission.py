@@ -56,7 +56,7 @@ class Submission:
             ConfigError: the division does not take this, a name fits no folder, or measurements have gaps.
         """
         for option, name in (("submitter", self.submitter), ("system name", self.system)):
-            _check_name(option, name)
+            check_name(option, name)
         self._check_division()
         gaps = [f for f in self.rules.measurements_fields if not self.benchmark.measurements.get(f)]
         if gaps:
@@ -88,7 +88,8 @@ class Submission:
         return notices
 
 
-def _check_name(option: str, name: str) -> None:
+def check_name(option: str, name: str) -> None:
+    """Refuse a name that fits no folder; `option` says whose it is."""
     fit = _UNFIT.sub("_", name).strip("._-")
     if fit != name or not fit:
         raise ConfigError(

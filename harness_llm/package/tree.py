@@ -34,7 +34,7 @@ Runs = Mapping[str, Mapping[str, Run]]
 
 
 def build_tree(submission: Submission, runs: Runs, description: Mapping[str, str], workspace: Workspace) -> Path:
-    """Put the results of `runs` into the tree of `submission`; what it held of them before goes.
+    """Put the results of `runs` into the tree of `submission`; what it held of those scenarios before goes.
 
     Args:
         description: the content of `systems/<system>.json`.
@@ -49,9 +49,9 @@ def build_tree(submission: Submission, runs: Runs, description: Mapping[str, str
         _pack_source(submission, home / submission.rules.layout.source / submission.benchmark.name, workspace)
         _write_mapping(submission, home)
         _write_calibration(submission, home)
-        results = _emptied(home / "results" / submission.system / submission.benchmark.name)
+        results = home / "results" / submission.system / submission.benchmark.name
         for scenario, tests in runs.items():
-            _pack_scenario(submission, scenario, tests, results / scenario)
+            _pack_scenario(submission, scenario, tests, _emptied(results / scenario))
         _write_json(tree / "profile.json", _profile(submission))
         write_tree_readme(tree, submission)
     return target
@@ -135,7 +135,6 @@ def _write_calibration(submission: Submission, home: Path) -> None:
 
 
 def _pack_scenario(submission: Submission, scenario: str, tests: Mapping[str, Run], folder: Path) -> None:
-    folder.mkdir()
     _take(tests[PERFORMANCE], "user.conf", folder)
     # A config.yaml here would make the checker take the result for one of Endpoints (endpoints_parser.py:30).
     _take(tests[PERFORMANCE], "config.yaml", folder, "configuration.yaml")
