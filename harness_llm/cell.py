@@ -219,8 +219,8 @@ def cell_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) 
     return {
         "dataset": open_store(assets.evaluation).digest,
         "samples": request.samples,
-        "profile": request.profile.model_dump(),
-        "accuracy": request.benchmark.accuracy.model_dump(),
+        "profile": request.profile.model_dump(mode="json"),
+        "accuracy": request.benchmark.accuracy.model_dump(mode="json"),
         "sampling": plan.config.sampling.model_dump(mode="json"),
         "departures": plan.departures,
         "user_conf": plan.conf.render(),
