@@ -15,7 +15,10 @@ import psutil
 from harness_llm.demo.assets import Assets
 from harness_llm.workspace import CHECKOUT, ROOT_VARIABLE, Workspace
 
-MAIN = "from harness_llm.cli import main; main()"
+# A shell that starts us in the background makes its children ignore Ctrl-C; a terminal does not.
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from harness_llm.cli import main; main()"
+)
 # The official checker is run where a test asks for it.
 UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE")
 

@@ -35,7 +35,7 @@ def overrides(profile: str, scenario: str, samples: int) -> dict[str, float]:
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
 def test_smoke_is_short_and_valid_leaves_all_to_the_round(scenario: str) -> None:
     assert overrides("smoke", scenario, 2048) == {
-        "min_duration": 100,
+        "min_duration": 500,
         "min_query_count": 2048,
         "performance_sample_count_override": 2048,
     }

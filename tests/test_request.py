@@ -106,7 +106,7 @@ def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
 def test_smoke_is_a_small_load(ask: Callable[..., Request]) -> None:
     found = ask(scenarios="Server")
     assert found.samples == 2048
-    assert found.scenarios[0].load == Load("Server", 2048, 0.1, 80, 0, min_query_count=2048)
+    assert found.scenarios[0].load == Load("Server", 2048, 0.5, 80, 0, min_query_count=2048)
     assert found.submission.tree_name.endswith("-smoke")
 
 

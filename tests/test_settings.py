@@ -50,7 +50,7 @@ def test_loadgen_understands_what_is_meant(tmp_path: Path, scenario: str, profil
     settings = SimpleNamespace(**real_settings(tmp_path, conf.render(), model, loadgen))
     compare(settings, expect(conf, scenario))
     assert settings.performance_sample_count_override == samples
-    assert settings.min_duration_ms == {"smoke": 100, "valid": ROUND.min_duration_ms}[profile]
+    assert settings.min_duration_ms == {"smoke": 500, "valid": ROUND.min_duration_ms}[profile]
 
 
 @needs_loadgen
