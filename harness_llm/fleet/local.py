@@ -94,7 +94,7 @@ def start_fleet(
             replica = _start_replica(f"replica-{index}", spec, environment, logs=logs, folder=folder)
             fleet.replicas.append(replica)
         _await_ready(fleet, harness.startup_timeout_s, tell)
-    except BaseException:
+    except BaseException:  # Ctrl-C too: no engine may outlive a start that did not succeed
         fleet.stop()
         raise
     return fleet
