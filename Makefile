@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 # Settings of `make submission`, and the option of `harness-llm submit` that each one becomes.
 OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu ROUND:round DIVISION:division \
            CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine
-SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) TREE PYTHON
+SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON
 
 # A misspelt setting would otherwise change nothing in silence.
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -41,18 +41,22 @@ help: ## list the targets
 	sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
 	    printf '  %-20s %s\n' "$$target" "$$text"; done
 	echo
-	echo 'settings of `make submission`, all optional: $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair))))'
+	echo 'settings of `make submission`, all optional: $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN'
 	echo 'example: make submission COMPANY="Acme" SYSTEM_NAME="my-box"'
 	echo 'make itself ends with 2 on any failure; the exit code of harness-llm is the number in "Error 1" (a gate says'
 	echo 'no), 2 (wrong use or configuration), 3 (something is missing here), 4 (a run failed) or 130 (interrupted).'
 
 .PHONY: submission
 submission: setup ## everything from models to the checked and packed tree; again to resume
-	$(BIN)/harness-llm submit $(call options,$(SETTINGS))
+	$(BIN)/harness-llm submit $(call options,$(SETTINGS)) $${STAND_IN:+--stand-in}
 
 .PHONY: status
 status: setup ## which runs are done, and which are missing: SYSTEM_NAME=my-box
-	$(BIN)/harness-llm status $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE)
+	$(BIN)/harness-llm status $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $${STAND_IN:+--stand-in}
+
+.PHONY: download
+download: setup ## fetch a benchmark's model and data: MODEL=llama2-70b, PART=dataset, calibration or model
+	$(BIN)/harness-llm download $(call options,MODEL) $${PART:+--part="$$PART"}
 
 .PHONY: check
 check: setup ## check a finished tree: TREE=path/to/inference_results_v6.1
@@ -62,13 +66,17 @@ check: setup ## check a finished tree: TREE=path/to/inference_results_v6.1
 bench: setup ## measure the harness itself
 	$(BIN)/python -m benchmarks
 
+.PHONY: stand-ins
+stand-ins: setup ## every benchmark in every round, small, with the demo's model (about 30 minutes)
+	$(BIN)/python -m benchmarks.stand_ins
+
 .PHONY: setup
 setup: ## make or update .venv and .venv-quantize; PYTHON=python3.11 chooses the interpreter
-	setup/environments.sh cpu quantize
+	setup/environments.sh cpu loadgen quantize
 
 .PHONY: tools
 tools:
-	setup/environments.sh cpu quantize dev
+	setup/environments.sh cpu loadgen quantize dev
 
 .PHONY: test
 test: tools ## run the tests

@@ -96,11 +96,12 @@ def measure_harness(bench: Bench, samples: int, idle: Child) -> HarnessMeasureme
     """A run of `samples` through LoadGen, kept with the other runs of this system."""
     plan = bench.plan
     # LoadGen takes min_query_count as Offline's number of samples.
-    conf = plan.conf.for_run(plan.loadgen_model, plan.load.scenario, {"min_query_count": samples})
+    conf = plan.confs["performance"].for_run(plan.loadgen_model, plan.load.scenario, {"min_query_count": samples})
     request = replace(bench.request, started=dt.datetime.now(dt.UTC))
     [engine] = bench.fleet.replicas
     notes, before = Notes(), Usage.now(engine, idle)
-    run = run_cell(replace(bench, request=request, plan=replace(plan, conf=conf)), "performance", notes)
+    own = replace(bench, request=request, plan=replace(plan, confs={"performance": conf}))
+    run = run_cell(own, "performance", notes)
     used = Usage.now(engine, idle).since(before)
     if run.record is None or run.state is not State.VALID or notes.last["done"] != samples:
         raise RunFailed("the harness's run is not VALID", where=str(run.path), found="; ".join(run.reasons))
@@ -132,8 +133,8 @@ class Raw:
             sampling=plan.config.sampling.model_dump(),
             endpoint=endpoint,
             cpus=cpus,
-            store=str(assets.evaluation),
-            samples=bench.request.samples,
+            store=str(assets.store("performance")),
+            samples=bench.request.samples("performance"),
             warm_up_store=str(assets.calibration),
             warm_up_samples=plan.config.harness_config.warm_up_samples,
         )

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from benchmarks.arms import Raw, measure_harness
 from benchmarks.measurement import Measurement, Pair
+from harness_llm.assets import prepare
 from harness_llm.cell import Bench
-from harness_llm.demo.assets import prepare
 from harness_llm.fleet.local import start_fleet
 from harness_llm.monitor.panel import Panel
 from harness_llm.outcome import Scorer
@@ -20,7 +20,7 @@ COMMAND = "make bench"
 # One replica, because LLM.generate is one engine. The runs lie with the others, as those of a system of this name.
 WORDS = {
     "system_name": "make-bench",
-    "category": "datacenter",
+    "model": "demo",
     "scenarios": "Offline",
     "profile": "smoke",
     "set_": ["harness_config.replicas=1"],
@@ -37,9 +37,10 @@ def demo_request() -> Request:
 def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[Bench, Raw]]:
     """The fleet and raw vLLM, both loaded and warmed up on the same cores."""
     [plan] = request.scenarios
-    assets = prepare(request.benchmark, request.workspace, request.samples, panel.stage)
-    subject = Pipeline(request, panel).subject(plan, assets)
-    scorer = Scorer(request.benchmark, request.rules, assets.evaluation, assets.tokenizer, request.samples, None)
+    pipeline = Pipeline(request, panel)
+    assets = prepare(pipeline.preparation, panel.stage)
+    subject = pipeline.subject(plan, assets)
+    scorer = Scorer(request.benchmark, request.variants, assets)
     fleet = start_fleet(
         plan.config,
         engine=request.choices.engine,
@@ -65,7 +66,7 @@ def measure_pairs(bench: Bench, raw: Raw, count: int, seconds: float) -> Iterato
 
     A first pair over the data set once is thrown away: it warms both arms up and tells how fast they are.
     """
-    pair = _measure_pair(bench, raw, bench.request.samples, harness_first=False)
+    pair = _measure_pair(bench, raw, bench.request.samples("performance"), harness_first=False)
     for number in range(count):
         rate = max(_rate(pair.harness), _rate(pair.raw))
         load = replace(bench.plan.load, min_duration_s=seconds, target_qps=rate)

@@ -1,15 +1,21 @@
 """What a benchmark is: `models/<name>/benchmark.yaml`."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
 from harness_llm.workspace import Workspace
 
-Metric = Literal["ROUGE1", "ROUGE2", "ROUGEL", "TOKENS_PER_SAMPLE"]
+Metric = Literal[
+    "ROUGE1", "ROUGE2", "ROUGEL", "ROUGELSUM", "EXACT_MATCH", "GSM8K", "MBXP", "TOKENS_PER_SAMPLE", "GEN_LEN"
+]
+Scoring = Literal["rouge", "niah_em", "qa_em", "gsm8k", "mbxp", "exact", "deepseek-r1", "gpt-oss-120b"]
+
+EVALUATION = "evaluation"
 
 
 class _Facts(BaseModel):
@@ -17,38 +23,95 @@ class _Facts(BaseModel):
 
 
 class Sampling(_Facts):
-    """How tokens are chosen; fixed by the rules, so nothing in the engine settings may touch it."""
+    """How tokens are chosen; fixed by the rules, so nothing in the engine settings may touch it.
+
+    Attributes:
+        top_k: 0 is off.
+        beams: above 1 is beam search, which not every engine has.
+        stop_sequences: by kind of sample, runs of token ids that end an answer too.
+    """
 
     temperature: float
+    top_p: float = 1.0
+    top_k: int = 0
+    beams: int = 1
     min_tokens: int
     max_tokens: int
     stop_token_ids: tuple[int, ...]
+    stop_sequences: dict[str, tuple[tuple[int, ...], ...]] = {}
+
+    def changed(self, values: Mapping[str, Any]) -> "Sampling":
+        """The same, but for `values`."""
+        return Sampling.model_validate(self.model_dump() | dict(values))
+
+
+class SampleSet(_Facts):
+    """Samples of one purpose: a source file below the data folder, and how many samples it holds."""
+
+    file: str
+    samples: int
 
 
 class Dataset(_Facts):
-    """Token stores below `build/data`; `longest_prompt` in token ids."""
+    """What is asked of the model; `longest_prompt` in token ids.
 
-    evaluation: str
+    Attributes:
+        source: the module that reads the files, `harness_llm.datasets.sources`.
+        calibration: the file of the official calibration set.
+        sets: `evaluation`, and sets of their own by test (accuracy, TEST07).
+        made_by: the command that makes the files of what is downloaded, where they are not published as they are read.
+    """
+
+    source: str
     calibration: str
-    samples: int
+    sets: dict[str, SampleSet]
     longest_prompt: int
+    made_by: str = ""
+
+    def of(self, test: str) -> SampleSet:
+        """The samples that `test` asks."""
+        return self.sets.get(test, self.sets[EVALUATION])
 
 
 class Checkpoint(_Facts):
-    """Folders below `build/models`."""
+    """Folders below `build/models`; both are the same where the benchmark's own checkpoint is served as it is."""
 
     original: str
     quantized: str
 
 
+class Download(_Facts):
+    """Where one part of a benchmark comes from: an MLCommons metadata URI, or a Hugging Face repository.
+
+    Attributes:
+        part: `model` lands below the models folder, the others below the data folder, in `folder`.
+        uri: of the metadata file, `https://…/metadata/<name>.uri`.
+        repo: with its `revision`, a commit.
+        files: patterns of the files that are wanted of a list or repository; all if empty.
+    """
+
+    part: Literal["dataset", "calibration", "model"]
+    folder: str
+    uri: str = ""
+    repo: str = ""
+    repo_type: Literal["model", "dataset"] = "model"
+    revision: str = ""
+    files: tuple[str, ...] = ()
+
+
 class Accuracy(_Facts):
-    """What is scored, and against what.
+    """What is scored, how, and against what.
 
     A benchmark with a `reference` folder is gated at `share_of_reference` of the scores found there, with the tokens
     per sample within `tokens_within` of it; one without is gated by the rules of its round.
+
+    Attributes:
+        scoring: how the samples of each kind are scored; the kind is "" where a data set has but one.
+        sentence_split: whether sentences stand on lines of their own, which ROUGELSUM and GEN_LEN see.
     """
 
     metrics: tuple[Metric, ...]
+    scoring: dict[str, Scoring] = {"": "rouge"}
     sentence_split: bool
     reference: str | None = None
     share_of_reference: float = 0.99
@@ -56,23 +119,51 @@ class Accuracy(_Facts):
 
 
 class Benchmark(_Facts):
-    """One benchmark; `rules_of` is the official variant that it is judged by."""
+    """One benchmark.
+
+    Attributes:
+        preparer: who puts checkpoint and data sets in place: the user, or this program (demo, stand-in).
+        variants: the official variants that a result can stand for, strictest first.
+        mapped: whether a tree shows it under its own name, which model_mapping.json maps to the first variant.
+        engine_of: the benchmark whose engine settings are used, itself if empty; `engine_scenarios` maps to its
+            scenarios where they differ.
+        sampling_of: what a test samples otherwise.
+        obstacle: why its results can never be submitted; empty if they can.
+    """
 
     name: str
     title: str
-    rules_of: str
-    divisions: tuple[Literal["closed", "open"], ...]
+    preparer: Literal["published", "demo", "stand-in"] = "published"
+    variants: tuple[str, ...]
+    mapped: bool = False
+    divisions: tuple[Literal["closed", "open"], ...] = ("closed", "open")
     tree_suffix: str = Field(default="", description="appended to inference_results_<round>")
+    obstacle: str = ""
+    engine_of: str = ""
+    engine_scenarios: dict[str, str] = {}
     sampling: Sampling
+    sampling_of: dict[str, dict[str, Any]] = {}
     dataset: Dataset
     checkpoint: Checkpoint
+    downloads: tuple[Download, ...] = ()
     accuracy: Accuracy
     measurements: dict[str, str]
 
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        """A tree apart from results says why it is."""
+        if self.tree_suffix and not self.obstacle:
+            raise ValueError("tree_suffix without obstacle")
+        return self
+
     @property
-    def mapped(self) -> bool:
-        """Whether the tree needs a model_mapping.json (open division, a name of its own)."""
-        return self.name != self.rules_of
+    def settings(self) -> str:
+        """The folder of models/ that says how its engine is run."""
+        return self.engine_of or self.name
+
+    def sampling_for(self, test: str) -> Sampling:
+        """How tokens are chosen in `test`."""
+        return self.sampling.changed(self.sampling_of.get(test, {}))
 
 
 def benchmark_names(workspace: Workspace) -> list[str]:

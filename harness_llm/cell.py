@@ -11,14 +11,19 @@ from typing import Any, Protocol
 import msgspec
 import yaml
 
-from harness_llm.compliance.test06 import audit_config
+from harness_llm.assets import Assets
+from harness_llm.benchmarks import Sampling
+from harness_llm.compliance import Evidence
+from harness_llm.compliance.audit import audit_config
 from harness_llm.datasets.store import open_store
-from harness_llm.demo.assets import Assets
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, HarnessError, RunFailed
 from harness_llm.fleet.local import Fleet, replica_lost
-from harness_llm.loadgen.client import CellSpec
+from harness_llm.host import read_host
+from harness_llm.loadgen.logs import ACCURACY, read_accuracy_log
 from harness_llm.loadgen.settings import expected_settings
-from harness_llm.outcome import Outcome, Scorer, judge_performance, judge_test06
+from harness_llm.loadgen.spec import CellSpec
+from harness_llm.loadgen.versions import loadgen_folder
+from harness_llm.outcome import Outcome, Scorer, judge_compliance, judge_performance
 from harness_llm.processes import Child, Exit, start, watch
 from harness_llm.request import Request, ScenarioPlan
 from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run
@@ -84,11 +89,11 @@ def run_cell(bench: Bench, test: str, watcher: Watcher) -> Run:
     cell = Cell(request.benchmark.name, plan.scenario, test)
     path = request.log_folder / cell.scenario / cell.test
     with open_run(path):
-        started = dt.datetime.now(dt.UTC)
+        started, host = dt.datetime.now(dt.UTC), read_host()
         _write_inputs(bench, test, path)
 
         def record(outcome: Outcome) -> None:
-            finish(path, _record(bench, cell, outcome, started))
+            finish(path, _record(bench, cell, outcome, started, host))
 
         try:
             outcome = _measure(bench, cell, path, watcher)
@@ -120,7 +125,7 @@ def _line(error: HarnessError) -> str:
 
 
 def _write_inputs(bench: Bench, test: str, path: Path) -> None:
-    (path / USER_CONF).write_text(bench.plan.conf.render())
+    (path / USER_CONF).write_text(bench.plan.confs[test].render())
     config = bench.plan.config.model_dump(mode="json")
     (path / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False))
     if test in bench.request.round.compliance:
@@ -130,7 +135,7 @@ def _write_inputs(bench: Bench, test: str, path: Path) -> None:
 def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
     request, plan = bench.request, bench.plan
     measured = cell.test == "performance"
-    values = {name.key: value for name, value in plan.conf.values.items()}
+    values = {name.key: value for name, value in plan.confs[cell.test].values.items()}
     return CellSpec(
         cell=str(cell),
         generation=next(_generations),
@@ -142,10 +147,11 @@ def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
         # LoadGen reads an audit.config that happens to lie in its folder: it is always told where to look.
         audit_config=str(path / AUDIT_CONFIG),
         endpoints=bench.fleet.endpoints,
+        stream=plan.stream,
         credit=plan.config.credit,
-        sampling=plan.config.sampling.model_dump(),
-        store=str(bench.assets.evaluation),
-        samples=request.samples,
+        sampling=sampling_of(request, plan, cell.test).model_dump(mode="json"),
+        store=str(bench.assets.store(cell.test)),
+        samples=request.samples(cell.test),
         load=plan.load,
         target_key=plan.target_key,
         probe_store=str(bench.assets.calibration),
@@ -161,10 +167,17 @@ def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
     )
 
 
+def sampling_of(request: Request, plan: ScenarioPlan, test: str) -> Sampling:
+    """How `test` chooses tokens, --set included."""
+    return plan.config.sampling.changed(request.benchmark.sampling_of.get(test, {}))
+
+
 def _load(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> None:
     spec = path / "loadgen.json"
     spec.write_bytes(msgspec.json.encode(_spec(bench, cell, path)))
-    child = start("harness_llm.loadgen.client", [str(spec)], name="LoadGen", log=path / "loadgen.log", environment={})
+    environment = {"PYTHONPATH": str(loadgen_folder(bench.request.round))}
+    log = path / "loadgen.log"
+    child = start("harness_llm.loadgen.client", [str(spec)], name="LoadGen", log=log, environment=environment)
     try:
         _follow(child, bench.fleet, watcher, bench.plan.config.harness_config.stall_timeout_s)
     finally:
@@ -208,27 +221,35 @@ def _judge(bench: Bench, test: str, path: Path) -> Outcome:
     if test == "performance":
         return judge_performance(path)
     if test == "accuracy":
-        return bench.scorer.judge(path, enforce=bench.request.profile.enforce_accuracy)
-    asked = bench.request.round.compliance[test].audit["accuracy_log_sampling_target"]
-    return judge_test06(path, bench.plan.scenario, bench.request.rules, asked)
+        return bench.scorer.judge(path, bench.request.samples(test), enforce=bench.request.enforce_accuracy)
+    request, samples = bench.request, bench.request.samples(test)
+    rules = request.round.compliance[test]
+    evidence = Evidence(
+        answers=read_accuracy_log(path / ACCURACY),
+        scenario=bench.plan.scenario,
+        eos_ids=request.benchmark.sampling.stop_token_ids,
+        bounds=rules.bounds,
+        score=lambda: bench.scorer.score(path / ACCURACY, test, samples)["EXACT_MATCH"],
+    )
+    return judge_compliance(path, test, rules, evidence, enforce=request.enforce_accuracy)
 
 
 def cell_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -> dict[str, Any]:
     """Data set, sampling, user.conf and audit settings of a run of `test`."""
     audit = request.round.compliance.get(test)
     return {
-        "dataset": open_store(assets.evaluation).digest,
-        "samples": request.samples,
+        "dataset": open_store(assets.store(test)).digest,
+        "samples": request.samples(test),
         "profile": request.profile.model_dump(mode="json"),
         "accuracy": request.benchmark.accuracy.model_dump(mode="json"),
-        "sampling": plan.config.sampling.model_dump(mode="json"),
+        "sampling": sampling_of(request, plan, test).model_dump(mode="json"),
         "departures": plan.departures,
-        "user_conf": plan.conf.render(),
+        "user_conf": plan.confs[test].render(),
         "audit": audit.audit if audit else {},
     }
 
 
-def _record(bench: Bench, cell: Cell, outcome: Outcome, started: dt.datetime) -> RunRecord:
+def _record(bench: Bench, cell: Cell, outcome: Outcome, started: dt.datetime, host: dict[str, str]) -> RunRecord:
     request = bench.request
     choices = request.choices
     return RunRecord(
@@ -244,6 +265,7 @@ def _record(bench: Bench, cell: Cell, outcome: Outcome, started: dt.datetime) ->
         started=started,
         ended=dt.datetime.now(dt.UTC),
         subject=bench.subject,
+        host=host,
         cell_facts=cell_facts(request, bench.plan, bench.assets, cell.test),
         metrics=outcome.metrics,
     )

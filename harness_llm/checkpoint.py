@@ -12,6 +12,7 @@ from typing import Any
 from harness_llm.errors import ConfigError
 
 CACHE = ".digests.json"
+QUANTIZATION = "quantization.json"  # the record of how a checkpoint was quantized
 LOADED = ("config.json", "generation_config.json", "tokenizer.json")
 
 

@@ -30,16 +30,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Model = Annotated[str, typer.Option(help="benchmark, a folder of models/")]
-Gpu = Annotated[str, typer.Option(help="chooses code/user_<gpu>.conf and models/*/*_<gpu>.yaml; default: cpu")]
+Model = Annotated[
+    str, typer.Option(help="benchmark, a folder of models/; default: llama2-70b, demo without accelerator")
+]
+Gpu = Annotated[
+    str, typer.Option(help="chooses code/user_<gpu>.conf and models/*/*_<gpu>.yaml; default: what is found")
+]
 RoundName = Annotated[str, typer.Option("--round", help="default: the newest that has the benchmark")]
 Division = Annotated[str, typer.Option(help="closed or open; default: the benchmark's first")]
-Category = Annotated[str, typer.Option(help="datacenter or edge")]
-Scenarios = Annotated[str, typer.Option(help="comma-separated: Offline, Server, Interactive, SingleStream")]
+Category = Annotated[str, typer.Option(help="datacenter or edge; default: the benchmark's first")]
+Scenarios = Annotated[str, typer.Option(help="comma-separated; default: what a closed result needs")]
 ProfileName = Annotated[str, typer.Option("--profile", help="smoke or valid; default: smoke without accelerator")]
 EngineName = Annotated[str, typer.Option("--engine", help="what answers the queries")]
 Company = Annotated[str, typer.Option(help="the submitter")]
 SystemName = Annotated[str, typer.Option(help="for example 8xMI300X_2xEPYC_9554")]
+StandIn = Annotated[bool, typer.Option("--stand-in", help="try it with the demo's model and made-up data")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value on top of models/*.yaml")]
 SampleCount = Annotated[int | None, typer.Option("--total-sample-count", min=1, help="fewer samples; bars from closed")]
 UserConf = Annotated[Path | None, typer.Option(help="another file than code/user_<gpu>.conf")]
@@ -59,6 +64,12 @@ def _choices(words: dict[str, Any]) -> "Choices":
     return choose(words, command=f"harness-llm {shlex.join(sys.argv[1:])}")
 
 
+def _default_model() -> str:
+    from harness_llm.request import default_model
+
+    return default_model()
+
+
 def _panel() -> "Panel":
     from rich.console import Console
 
@@ -73,9 +84,10 @@ def submit(
     gpu: Gpu = "",
     round_name: RoundName = "",
     division: Division = "",
-    category: Category = "datacenter",
-    scenarios: Scenarios = "Offline,Server",
+    category: Category = "",
+    scenarios: Scenarios = "",
     profile: ProfileName = "",
+    stand_in: StandIn = False,
     engine: EngineName = "vllm",
     company: Company = "",
     system_name: SystemName = "",
@@ -96,9 +108,10 @@ def run(
     gpu: Gpu = "",
     round_name: RoundName = "",
     division: Division = "",
-    category: Category = "datacenter",
-    scenarios: Scenarios = "Offline,Server",
+    category: Category = "",
+    scenarios: Scenarios = "",
     profile: ProfileName = "",
+    stand_in: StandIn = False,
     engine: EngineName = "vllm",
     company: Company = "",
     system_name: SystemName = "",
@@ -120,9 +133,10 @@ def package(
     gpu: Gpu = "",
     round_name: RoundName = "",
     division: Division = "",
-    category: Category = "datacenter",
-    scenarios: Scenarios = "Offline,Server",
+    category: Category = "",
+    scenarios: Scenarios = "",
     profile: ProfileName = "",
+    stand_in: StandIn = False,
     company: Company = "",
     system_name: SystemName = "",
 ) -> None:
@@ -138,14 +152,15 @@ def status(
     gpu: Gpu = "",
     round_name: RoundName = "",
     division: Division = "",
-    scenarios: Scenarios = "Offline,Server",
+    scenarios: Scenarios = "",
     profile: ProfileName = "",
+    stand_in: StandIn = False,
     system_name: SystemName = "",
 ) -> None:
     """Show the matrix scenario x test, and why a cell is not done."""
     from harness_llm.commands import status as command
 
-    command(_choices({"category": "datacenter", **locals()}))
+    command(_choices(locals()))
 
 
 @app.command()
@@ -154,12 +169,13 @@ def score(
     model: Model = "",
     round_name: RoundName = "",
     profile: ProfileName = "",
+    stand_in: StandIn = False,
     output: Annotated[Path | None, typer.Option(help="write accuracy.txt here")] = None,
 ) -> None:
     """Score the answers of an accuracy run and hold them to the gates."""
     from harness_llm.commands import score as command
 
-    command(log_dir, _choices({"category": "datacenter", "scenarios": "Offline", **locals()}), output)
+    command(log_dir, _choices(locals()), output)
 
 
 @app.command()
@@ -174,7 +190,26 @@ def verify(
     """Verify a TEST06 run."""
     from harness_llm.commands import verify as command
 
-    command(log_dir, scenario, _choices({"category": "datacenter", "scenarios": scenario, **locals()}), output)
+    command(log_dir, scenario, _choices({"scenarios": scenario, **locals()}), output)
+
+
+@app.command()
+def download(
+    model: Model = "",
+    part: Annotated[list[str] | None, typer.Option(help="dataset, calibration or model; default: all")] = None,
+) -> None:
+    """Fetch what a benchmark is made of, verified; the same command again continues."""
+    from harness_llm.downloads.command import download as command
+
+    command(model or _default_model(), part or (), _panel().stage)
+
+
+@app.command()
+def quantize(model: Model = "") -> None:
+    """Make the checkpoint that is served of the one that was downloaded."""
+    from harness_llm.quantize.command import quantize as command
+
+    command(model or _default_model(), _panel().stage)
 
 
 @app.command()

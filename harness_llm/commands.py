@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from harness_llm.accuracy.gates import judge
 from harness_llm.accuracy.report import render as render_accuracy
 from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.check import report
@@ -100,20 +99,21 @@ def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
     request = resolve(choices, Workspace())
     pipeline = Pipeline(request, Panel(Console(stderr=True)))
     scorer = pipeline.scorer(pipeline.required_assets())
-    scores = scorer.score(log_dir / ACCURACY)
+    scores = scorer.score(log_dir / ACCURACY, "accuracy", request.samples("accuracy"))
     if output:
         write_accuracy(output, scores)
     sys.stdout.write(render_accuracy(scores))
-    failed = [str(verdict) for verdict in judge(scores, scorer.gates) if not verdict.passed]
-    if failed:
-        raise GateFailed("the answers miss the accuracy gate", where=str(log_dir), found="; ".join(failed))
+    missed = scorer.verdicts(scores)
+    if all(missed.values()):
+        found = "; ".join(f"{name}: {line}" for name, lines in missed.items() for line in lines)
+        raise GateFailed("the answers miss the accuracy gate", where=str(log_dir), found=found)
 
 
 def verify(log_dir: Path, scenario: str, choices: Choices, output: Path | None) -> None:
     """Verify TEST06, print verify_accuracy.txt; a failure ends with 1."""
     request = resolve(choices, Workspace())
-    verdict = test06.verify_log(log_dir / ACCURACY, scenario, request.rules.eos_ids)
-    text = test06.render(verdict)
+    verdict = test06.verify_log(log_dir / ACCURACY, scenario, request.benchmark.sampling.stop_token_ids)
+    text = verdict.render()
     if output:
         output.write_text(text)
     sys.stdout.write(text)

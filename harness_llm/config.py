@@ -1,4 +1,6 @@
-"""How an engine is run: models/defaults.yaml, then models/<benchmark>/<scenario>_<gpu>.yaml, then --set."""
+"""How an engine is run: models/defaults.yaml, then of models/<benchmark>/ engine.yaml, <gpu>.yaml and
+<scenario>_<gpu>.yaml, then --set.
+"""
 
 import ast
 import difflib
@@ -12,7 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness_llm.benchmarks import Benchmark, Sampling
 from harness_llm.documents import parse_yaml, read_yaml
+from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.rules import BenchmarkRules
 from harness_llm.workspace import Workspace
 
 
@@ -77,6 +81,7 @@ REFUSED = {
     ),
     "disable_log_stats": "nothing reads the engine's statistics",
 }
+SET = "--set"
 REQUIRED = ("max_model_len", "max_num_seqs")
 
 
@@ -84,16 +89,8 @@ def load_config(
     benchmark: Benchmark, scenario: str, gpu: str, sets: Iterable[str], workspace: Workspace
 ) -> EngineConfig:
     """Resolve and check the configuration of `scenario` on `gpu`."""
-    file = workspace.benchmarks / benchmark.name / f"{scenario.lower()}_{gpu}.yaml"
-    if not file.is_file():
-        raise ConfigError(
-            f"there are no settings for {benchmark.name} {scenario} on {gpu}",
-            where=str(file),
-            expected=", ".join(sorted(f.name for f in file.parent.glob(f"{scenario.lower()}_*.yaml"))),
-            hint=f"copy one of those to {file.name} and adapt it",
-        )
-    layers = {str(f): _read(f) for f in (workspace.benchmarks / "defaults.yaml", file)}
-    layers |= {f"--set {text}": _parse_set(text) for text in sets}
+    layers = {str(f): _read(f) for f in _files(workspace.benchmarks, benchmark, scenario, gpu)}
+    layers |= {f"{SET} {text}": _parse_set(text) for text in sets}
     known = vllm_arguments()
     merged: dict[str, Any] = {"sampling": benchmark.sampling.model_dump()}
     for where, layer in layers.items():
@@ -108,6 +105,22 @@ def load_config(
     for name in REQUIRED:
         _check_required(name, config.llm_config, layers)
     return config.model_copy(update={"llm_config": config.llm_config | FIXED})
+
+
+def _files(root: Path, benchmark: Benchmark, scenario: str, gpu: str) -> list[Path]:
+    """The layers that are there, the weakest first; of those of the GPU there must be one."""
+    folder = root / benchmark.settings
+    scenario = benchmark.engine_scenarios.get(scenario, scenario)
+    own = [folder / f"{gpu}.yaml", folder / f"{scenario.lower()}_{gpu}.yaml"]
+    if not any(file.is_file() for file in own):
+        known = {file.stem.rpartition("_")[2] for file in folder.glob("*.yaml")} - {"benchmark", "engine"}
+        raise ConfigError(
+            f"there are no settings for {benchmark.settings} {scenario} on {gpu}",
+            where=" or ".join(map(str, own)),
+            expected=f"a GPU that has some: {', '.join(sorted(known))}",
+            hint=f"--gpu names another one; or write {own[0].name}, starting from one of those",
+        )
+    return [root / "defaults.yaml", *(file for file in (folder / "engine.yaml", *own) if file.is_file())]
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -139,7 +152,8 @@ def _explained(error: ValidationError, layers: Mapping[str, dict[str, Any]]) -> 
 def _place(section: str, key: str, layers: Mapping[str, dict[str, Any]]) -> str:
     """The last layer that sets a key, or a section as a whole, and its name; the scenario's file where none does."""
     setters = [where for where, layer in layers.items() if section in layer and (not key or key in layer[section])]
-    return f"{setters[-1] if setters else [*layers][1]}: {section}{key and '.'}{key}"
+    files = [where for where in layers if not where.startswith(SET)]
+    return f"{setters[-1] if setters else files[-1]}: {section}{key and '.'}{key}"
 
 
 def _check_required(name: str, llm_config: dict[str, Any], layers: Mapping[str, dict[str, Any]]) -> None:
@@ -196,21 +210,55 @@ def check_engine_arguments(llm_config: dict[str, Any], where: str, known: Collec
             raise ConfigError("an engine argument is not yours to set", where=place, expected=REFUSED[name])
 
 
-def departures(config: EngineConfig, benchmark: Benchmark, samples: int) -> list[str]:
+def departures(config: EngineConfig, benchmark: Benchmark) -> list[str]:
     """Where the run would not be what the benchmark's rules fix; any of them bars it from closed."""
     found = [
         f"sampling.{name} is {value}, the benchmark says {getattr(benchmark.sampling, name)}"
         for name, value in config.sampling
         if value != getattr(benchmark.sampling, name)
     ]
-    if samples != benchmark.dataset.samples:
-        found.append(f"{samples} samples, the benchmark says {benchmark.dataset.samples}")
-    longest = benchmark.dataset.longest_prompt + config.sampling.max_tokens
+    answers = [config.sampling, *(config.sampling.changed(own) for own in benchmark.sampling_of.values())]
+    longest = benchmark.dataset.longest_prompt + max(sampling.max_tokens for sampling in answers)
     if config.llm_config["max_model_len"] < longest:
         found.append(
             f"max_model_len {config.llm_config['max_model_len']} cuts answers: longest prompt and answer are {longest}"
         )
     return found
+
+
+def rule_departures(benchmark: Benchmark, rules: BenchmarkRules) -> list[str]:
+    """Where benchmark.yaml itself is not what the round says."""
+    sampling, accuracy = benchmark.sampling, benchmark.sampling_for("accuracy")
+    facts = {
+        **{f"sampling.{name}": (getattr(sampling, name), right) for name, right in rules.sampling},
+        "sampling.min_tokens": (sampling.min_tokens, rules.min_output_tokens),
+        "sampling.max_tokens": (sampling.max_tokens, rules.max_output_tokens),
+        "accuracy: sampling.max_tokens": (
+            accuracy.max_tokens,
+            rules.accuracy_max_output_tokens or rules.max_output_tokens,
+        ),
+        "sampling.stop_token_ids": (sampling.stop_token_ids, rules.eos_ids),
+        "dataset: samples": (benchmark.dataset.of("performance").samples, rules.samples),
+        "dataset: accuracy samples": (
+            benchmark.dataset.of("accuracy").samples,
+            rules.accuracy_samples or rules.samples,
+        ),
+    }
+    return [
+        f"benchmark.yaml: {key} is {own}, the round says {right}" for key, (own, right) in facts.items() if own != right
+    ]
+
+
+def refuse_engine(engine: str, sampling: Sampling, *, stream: bool) -> None:
+    """Raise where `engine` cannot do what the benchmark asks; `stream` is whether it asks for first tokens."""
+    for asked, able, what, where in (
+        (sampling.beams > 1, "beams", "has no beam search", "sampling.beams; open may --set sampling.beams=1"),
+        (stream, "streams", "reports no first tokens", "scenario"),
+        (bool(sampling.stop_sequences), "stop_sequences", "knows no stop sequences", "sampling.stop_sequences"),
+    ):
+        if asked and not getattr(ENGINES[engine], able):
+            having = ", ".join(name for name, facts in ENGINES.items() if getattr(facts, able))
+            raise ConfigError(f"the engine {engine} {what}", where=where, expected=f"an engine that does: {having}")
 
 
 def refuse_departures(found: list[str], division: str) -> None:

@@ -14,8 +14,12 @@ def replacing(output: Path) -> Iterator[Path]:
     temporary = output.with_name(f"{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    yield temporary
-    for file in temporary.iterdir():
-        file.chmod(READABLE)  # safetensors writes for the owner alone; containers run as someone else
-    shutil.rmtree(output, ignore_errors=True)
-    temporary.rename(output)
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            file.chmod(READABLE)  # safetensors writes for the owner alone; containers run as someone else
+        shutil.rmtree(output, ignore_errors=True)
+        temporary.rename(output)
+    except BaseException:  # Ctrl-C too: nothing half-written stays
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

@@ -1,21 +1,24 @@
 """What a finished LoadGen run is worth: its state, why, and its figures."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from harness_llm.accuracy.evaluator import EVALUATORS, evaluate
 from harness_llm.accuracy.gates import Gates, gates_for, judge
 from harness_llm.accuracy.report import ACCURACY as ACCURACY_REPORT
 from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.accuracy.score import answers_by_index, score_answers
+from harness_llm.assets import Assets
 from harness_llm.benchmarks import Benchmark
-from harness_llm.compliance import test06
+from harness_llm.compliance import TESTS, Evidence
 from harness_llm.datasets.store import open_store
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, DetailLog, parse_detail, read_accuracy_log
-from harness_llm.rules import BenchmarkRules
+from harness_llm.rules import BenchmarkRules, ComplianceTest
 from harness_llm.runs import State
 
 
@@ -64,44 +67,53 @@ class Scorer:
     """Scores the answers of accuracy runs of one benchmark.
 
     Attributes:
-        reference: scores of the original checkpoint, for benchmarks that are gated by them.
+        variants: rules of the variants that a result may stand for, strictest first.
     """
 
     benchmark: Benchmark
-    rules: BenchmarkRules
-    store: Path
-    tokenizer: Path
-    samples: int
-    reference: Mapping[str, float] | None
+    variants: Mapping[str, BenchmarkRules]
+    assets: Assets
 
     @property
-    def gates(self) -> Gates:
-        """What the scores must reach."""
-        return gates_for(self.benchmark, self.rules, self.reference)
+    def gates(self) -> dict[str, Gates]:
+        """What the scores must reach, by variant."""
+        reference = load_reference(self.assets.reference) if self.assets.reference else None
+        return {name: gates_for(self.benchmark, rules, reference) for name, rules in self.variants.items()}
 
-    def score(self, log: Path) -> dict[str, float]:
-        """Scores by metric of the answers in a mlperf_log_accuracy.json."""
-        answers = answers_by_index(read_accuracy_log(log), self.samples)
-        targets = open_store(self.store).targets()[: self.samples]
-        tokenizer = Tokenizer.from_file(str(self.tokenizer))
+    def score(self, log: Path, test: str, samples: int) -> dict[str, float]:
+        """Scores by metric of the answers in a mlperf_log_accuracy.json to the first `samples` that `test` asks."""
         accuracy = self.benchmark.accuracy
+        if accuracy.scoring.get("") in EVALUATORS:
+            return evaluate(accuracy.scoring[""], log, self.assets.source(test), self.assets.checkpoint, samples)
+        store = open_store(self.assets.store(test))
+        tokenizer = Tokenizer.from_file(str(self.assets.tokenizer))
         return score_answers(
-            answers,
-            targets,
+            answers_by_index(read_accuracy_log(log), samples),
+            store.targets()[:samples],
+            store.kinds()[:samples],
             lambda ids: tokenizer.decode_batch(ids, skip_special_tokens=True),
-            accuracy.metrics,
-            accuracy.sentence_split,
+            accuracy,
+            workers=len(os.sched_getaffinity(0)),
         )
 
-    def judge(self, run: Path, *, enforce: bool) -> Outcome:
-        """Score a run, write its accuracy.txt, hold it to the gates; a gate that is not enforced is a note."""
+    def verdicts(self, scores: Mapping[str, float]) -> dict[str, list[str]]:
+        """The gates that `scores` miss, by variant."""
+        return {
+            name: [f"{verdict}" for verdict in judge(scores, gates) if not verdict.passed]
+            for name, gates in self.gates.items()
+        }
+
+    def judge(self, run: Path, samples: int, *, enforce: bool) -> Outcome:
+        """Score a run, write its accuracy.txt, hold it to the gates of any variant; else, unless enforced, note it."""
         log = parse_detail(run / DETAIL)
-        scores = self.score(run / ACCURACY)
+        scores = self.score(run / ACCURACY, "accuracy", samples)
         write_accuracy(run / ACCURACY_REPORT, scores)
-        failed = [f"accuracy: {verdict}" for verdict in judge(scores, self.gates) if not verdict.passed]
-        reasons = [f"LoadGen error: {error}" for error in log.errors] + (failed if enforce else [])
-        notes = [f"{line} (not enforced at this profile)" for line in failed if not enforce]
-        return _verdict(reasons, scores, notes)
+        missed = self.verdicts(scores)
+        lines = [f"accuracy of {name}: {line}" for name, failed in missed.items() for line in failed]
+        binding = enforce and all(missed.values())
+        reasons = [f"LoadGen error: {error}" for error in log.errors] + (lines if binding else [])
+        tail = "" if enforce else " (not enforced at this profile)"
+        return _verdict(reasons, scores, [] if binding else [line + tail for line in lines])
 
 
 def load_reference(file: Path) -> dict[str, float]:
@@ -110,13 +122,19 @@ def load_reference(file: Path) -> dict[str, float]:
     return scores
 
 
-def judge_test06(run: Path, scenario: str, rules: BenchmarkRules, asked: int) -> Outcome:
-    """Our own verification of TEST06 with `asked` answers, and the file that the checker wants."""
+def judge_compliance(run: Path, name: str, test: ComplianceTest, evidence: Evidence, *, enforce: bool) -> Outcome:
+    """Our own verification of a compliance test, and the file that the checker wants.
+
+    Bounds on scores and lengths bind only where accuracy does (`enforce`); that answers are true always binds.
+    """
     log = parse_detail(run / DETAIL)
-    verdict = test06.verify_log(run / ACCURACY, scenario, rules.eos_ids)
-    (run / test06.VERDICT).write_text(test06.render(verdict))
-    reasons = [f"LoadGen error: {error}" for error in log.errors] + [f"TEST06: {f}" for f in verdict.failures]
-    found = len(read_accuracy_log(run / ACCURACY))
+    verdict = TESTS[name](evidence)
+    (run / test.verdict).write_text(verdict.render())
+    failed = [f"{name}: {failure}" for failure in verdict.failures]
+    binding = enforce or not test.bounds
+    reasons = [f"LoadGen error: {error}" for error in log.errors] + (failed if binding else [])
+    asked = min(test.audit["accuracy_log_sampling_target"], test.audit["min_query_count"])
+    found = len(evidence.answers)
     if found != asked or log.mode != "PerformanceOnly":
-        reasons.append(f"TEST06: {found} answers of mode {log.mode}, audit.config asks for {asked} in performance")
-    return _verdict(reasons, {})
+        reasons.append(f"{name}: {found} answers of mode {log.mode}, audit.config asks for {asked} in performance")
+    return _verdict(reasons, {}, [] if binding else [f"{line} (not enforced at this profile)" for line in failed])

@@ -7,23 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness_llm.assets import Assets, Preparation, missing, prepare
 from harness_llm.cell import Bench, cell_facts, run_cell
 from harness_llm.check import check
 from harness_llm.check.findings import Finding
 from harness_llm.check.official import CHECKOUT_VARIABLE, OfficialVerdict, run_official
 from harness_llm.checkpoint import checkpoint_digest
-from harness_llm.demo.assets import Assets, locate, missing, prepare
 from harness_llm.devices import hold
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.fleet.local import Fleet, start_fleet
-from harness_llm.loadgen.settings import loadgen_version
+from harness_llm.host import advice, read_host
+from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.monitor.panel import CellView, Panel, clock
-from harness_llm.outcome import Scorer, load_reference
+from harness_llm.outcome import Scorer
 from harness_llm.package.machine import detect
-from harness_llm.package.package import Package, package
+from harness_llm.package.package import Package, describe_system, package
 from harness_llm.package.selection import Selection, Wanted, select
 from harness_llm.plan import issued, seconds
-from harness_llm.request import Request, ScenarioPlan
+from harness_llm.preparations import preparation_of
+from harness_llm.request import NO_ACCELERATOR, Request, ScenarioPlan
 from harness_llm.rules import load_round
 from harness_llm.runs import Run, find_runs
 from harness_llm.subject import subject
@@ -48,15 +50,18 @@ class Pipeline:
         """Run what is missing and package; the same call again continues."""
         request = self.request
         loadgen_version(request.round)
+        describe_system(request.submission, self.machine, request.workspace)
         with hold(request.choices.gpu, request.choices.command):
             self.announce()
+            for line in advice(read_host()) if request.choices.gpu != NO_ACCELERATOR else ():
+                self.panel.say(f"  {line}")
             assets = self._prepare()
             selection = self.select(assets, anew=True)
             for plan in request.scenarios:
                 missing = [s for s in selection.missing if s.cell.scenario == plan.scenario]
                 if missing:
                     self._run_scenario(plan, [s.cell.test for s in missing], assets)
-            return self._package(self.select(assets, anew=True))
+            return self._package(self.select(assets, anew=True), assets)
 
     def run(self, tests: Sequence[str]) -> list[Run]:
         """Run `tests` of every scenario, whatever has been run before."""
@@ -72,24 +77,28 @@ class Pipeline:
             EnvironmentMissing: the assets that the runs would be compared with are not there.
             GateFailed: a cell is not done.
         """
-        return self._package(self.select(self.required_assets()))
+        assets = self.required_assets()
+        return self._package(self.select(assets), assets)
 
-    def _package(self, selection: Selection) -> Package:
-        return package(self.request.submission, selection, self.machine, self.request.workspace)
+    def _package(self, selection: Selection, assets: Assets) -> Package:
+        return package(self.request.submission, selection, self.machine, self.request.workspace, assets.checkpoint)
 
     def _prepare(self) -> Assets:
+        return prepare(self.preparation, self.panel.stage)
+
+    @property
+    def preparation(self) -> Preparation:
+        """What puts the benchmark's assets in place."""
         request = self.request
-        return prepare(request.benchmark, request.workspace, request.samples, self.panel.stage)
+        return preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
 
     def unprepared(self) -> list[str]:
         """Stages of the preparation that are still to come."""
-        return missing(self.request.benchmark, self.request.workspace, self.request.samples)
+        return missing(self.preparation)
 
     def assets(self) -> Assets | None:
         """The assets, if they are all there."""
-        return (
-            None if self.unprepared() else locate(self.request.benchmark, self.request.workspace, self.request.samples)
-        )
+        return None if self.unprepared() else self.preparation.assets
 
     def required_assets(self) -> Assets:
         """The assets; an error says which are missing."""
@@ -100,19 +109,11 @@ class Pipeline:
                 found=f"still to do: {', '.join(stages)}",
                 hint=f"harness-llm submit --model {name} --profile {self.request.profile.name} prepares it",
             )
-        return locate(self.request.benchmark, self.request.workspace, self.request.samples)
+        return self.preparation.assets
 
     def scorer(self, assets: Assets) -> Scorer:
         """What scores accuracy runs."""
-        request = self.request
-        return Scorer(
-            benchmark=request.benchmark,
-            rules=request.rules,
-            store=assets.evaluation,
-            tokenizer=assets.tokenizer,
-            samples=request.samples,
-            reference=load_reference(assets.reference),
-        )
+        return Scorer(self.request.benchmark, self.request.variants, assets)
 
     def subject(self, plan: ScenarioPlan, assets: Assets) -> dict[str, Any]:
         """What a run of `plan` would be a measurement of, now."""
@@ -146,7 +147,10 @@ class Pipeline:
         runs = [
             run
             for run in find_runs(request.workspace.logs, request.choices.system)
-            if run.cell.scenario in plans and self._same_work(run, plans[run.cell.scenario], assets)
+            if run.cell.benchmark == request.benchmark.name
+            and run.cell.scenario in plans
+            and run.cell.test in request.tests
+            and self._same_work(run, plans[run.cell.scenario], assets)
         ]
         return select(runs, list(plans), request.tests, wanted)
 

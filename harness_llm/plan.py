@@ -20,7 +20,8 @@ class Load:
 
     Attributes:
         scenario: LoadGen's (Interactive is Server).
-        samples: the data set, N.
+        samples: the performance set, N.
+        accuracy_samples: the accuracy set, which most benchmarks have in common with it.
         min_duration_s: of the performance run.
         target_qps: Offline and Server.
         target_latency_s: SingleStream's hint.
@@ -29,6 +30,7 @@ class Load:
 
     scenario: str
     samples: int
+    accuracy_samples: int
     min_duration_s: float
     target_qps: float
     target_latency_s: float = 0.01
@@ -44,7 +46,7 @@ def issued(load: Load, test: str, audit_samples: int = 0) -> int:
     if audit_samples:
         return audit_samples
     if test == "accuracy":
-        return load.samples
+        return load.accuracy_samples
     if load.scenario == "Offline":
         return _whole_passes(load, int(OFFLINE_SLACK * load.min_duration_s * load.target_qps))
     if load.scenario == "Server":

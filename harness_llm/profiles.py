@@ -4,7 +4,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from harness_llm.benchmarks import Benchmark
 from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf
@@ -35,10 +34,9 @@ class Profile(BaseModel):
         """Whether runs are what the rules ask for: a profile that lowers any number is one to try things with."""
         return self.samples is None and self.min_duration_ms is None and self.enforce_accuracy
 
-    def sample_count(self, benchmark: Benchmark, requested: int | None = None) -> int:
-        """Samples of a run; `requested` is the user's own number."""
-        count = requested or self.samples or benchmark.dataset.samples
-        return min(count, benchmark.dataset.samples)
+    def sample_count(self, official: int, requested: int | None = None) -> int:
+        """Samples of a run over a set of `official`; `requested` is the user's own number."""
+        return min(requested or self.samples or official, official)
 
     def user_conf(self, conf: UserConf, model: str, scenario: str, samples: int, official: int) -> UserConf:
         """The user.conf of one run: the submitter's targets, and this profile's numbers on top.

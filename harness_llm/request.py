@@ -1,15 +1,17 @@
 """What the user asked for, resolved against files into one plan per scenario. Nothing is started here."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
-from harness_llm.config import EngineConfig, departures, load_config, refuse_departures
+from harness_llm.config import EngineConfig, departures, load_config, refuse_departures, refuse_engine, rule_departures
+from harness_llm.demo.stand_in import DEMO, stand_in
 from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError
+from harness_llm.gpus import detect_gpu
 from harness_llm.loadgen.user_conf import UserConf, parse
 from harness_llm.package.submission import SMOKE, Submission
 from harness_llm.plan import Load
@@ -19,7 +21,8 @@ from harness_llm.runs import log_folder
 from harness_llm.workspace import Workspace
 
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream")
-DEFAULT_MODEL = "demo"
+NO_ACCELERATOR = "cpu"
+DEFAULT_MODELS = {True: "demo", False: "llama2-70b"}  # by whether there is no accelerator
 MEASURED = ("performance", "accuracy")
 
 
@@ -29,6 +32,7 @@ class Choices:
 
     Attributes:
         sets: `section.key=value`, on top of the configuration files.
+        stand_in: whether the demo's checkpoint and made-up data take the benchmark's place, to try everything else.
         sample_count: the user's own number of samples; None leaves it to the profile.
         command: what was typed, for the documents of the tree.
     """
@@ -44,40 +48,63 @@ class Choices:
     submitter: str
     system: str
     command: str
+    stand_in: bool = False
     sets: tuple[str, ...] = ()
     sample_count: int | None = None
     user_conf: Path | None = None
 
 
-def newest_round(variant: str = "") -> str:
-    """The newest round, or the newest that has `variant`."""
-    names = [n for n in round_names() if not variant or variant in load_round(n).benchmarks]
+def newest_round(variants: Sequence[str] = ()) -> str:
+    """The newest round, or the newest that has one of `variants`."""
+    names = [n for n in round_names() if not variants or load_round(n).benchmarks.keys() & set(variants)]
     if not names:
-        raise ConfigError(f"no round has {variant}", expected=", ".join(round_names()))
+        raise ConfigError(f"no round has {variants[0]}", expected=", ".join(round_names()))
     return names[-1]
 
 
 def choose(words: Mapping[str, Any], command: str) -> Choices:
     """Fill what the command line left open; an empty word is one that was not given."""
-    workspace = Workspace()
-    gpu = words.get("gpu") or "cpu"
-    benchmark = load_benchmark(words.get("model") or DEFAULT_MODEL, workspace)
+    stand_in = bool(words.get("stand_in"))
+    gpu = words.get("gpu") or (None if stand_in else detect_gpu()) or NO_ACCELERATOR
+    benchmark = find_benchmark(words.get("model") or default_model(gpu), Workspace(), stand_in)
+    round_ = load_round(words.get("round_name") or newest_round(benchmark.variants))
+    rules = next(iter(round_.variants(benchmark.variants).values()))
+    category = words.get("category") or next(iter(rules.scenarios))
     return Choices(
         model=benchmark.name,
         gpu=gpu,
-        round=words.get("round_name") or newest_round(benchmark.rules_of),
+        round=round_.round,
         division=words.get("division") or benchmark.divisions[0],
-        category=words["category"],
-        scenarios=tuple(_spelt(name) for name in words["scenarios"].split(",")),
-        profile=words.get("profile") or ("smoke" if gpu == "cpu" else "valid"),
+        category=category,
+        scenarios=_scenarios(words.get("scenarios") or "", rules, category),
+        profile=words.get("profile") or ("smoke" if gpu == NO_ACCELERATOR else "valid"),
         engine=words.get("engine") or "vllm",
         submitter=words.get("company") or "",
         system=words.get("system_name") or "",
         command=command,
+        stand_in=stand_in,
         sets=tuple(words.get("set_") or ()),
         sample_count=words.get("total_sample_count"),
         user_conf=words.get("user_conf"),
     )
+
+
+def default_model(gpu: str = "") -> str:
+    """What is run where no model is named."""
+    return DEFAULT_MODELS[(gpu or detect_gpu() or NO_ACCELERATOR) == NO_ACCELERATOR]
+
+
+def find_benchmark(name: str, workspace: Workspace, as_stand_in: bool) -> Benchmark:
+    """The benchmark called `name`, or what stands in for it."""
+    benchmark = load_benchmark(name, workspace)
+    return stand_in(benchmark, load_benchmark(DEMO, workspace)) if as_stand_in else benchmark
+
+
+def _scenarios(words: str, rules: BenchmarkRules, category: str) -> tuple[str, ...]:
+    """The scenarios named, or those that a closed result of the category needs."""
+    if words:
+        return tuple(_spelt(name) for name in words.split(","))
+    return rules.scenarios[category].usual if category in rules.scenarios else ()
 
 
 def _spelt(scenario: str) -> str:
@@ -99,21 +126,18 @@ class ScenarioPlan:
     """One scenario, ready to be run.
 
     Attributes:
-        conf: what LoadGen is told; `load` is what follows from it.
+        confs: what LoadGen is told, by test; `load` is what follows from it.
+        stream: whether first tokens are reported: LoadGen asks for none in Offline, nor where it infers tokens.
         departures: where the run is not what the rules fix.
     """
 
     scenario: str
+    stream: bool
     config: EngineConfig
-    conf: UserConf
+    confs: Mapping[str, UserConf]
     load: Load
     departures: list[str]
     loadgen_model: str
-
-    @property
-    def stream(self) -> bool:
-        """Whether first tokens are reported."""
-        return self.load.scenario != "Offline"
 
     @property
     def target_key(self) -> str:
@@ -124,17 +148,25 @@ class ScenarioPlan:
 
 @dataclass(frozen=True)
 class Request:
-    """A submission that makes sense: every file was read, every rule that can be checked beforehand was."""
+    """A submission that makes sense: every file was read, every rule that can be checked beforehand was.
+
+    Attributes:
+        variants: rules of the benchmark's variants that the round has, strictest first; they differ in gates alone.
+    """
 
     choices: Choices
     benchmark: Benchmark
-    rules: BenchmarkRules
+    variants: Mapping[str, BenchmarkRules]
     round: Round
     profile: Profile
-    samples: int
     workspace: Workspace
     scenarios: tuple[ScenarioPlan, ...] = ()
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
+
+    @property
+    def rules(self) -> BenchmarkRules:
+        """The rules of the strictest variant."""
+        return next(iter(self.variants.values()))
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -160,6 +192,16 @@ class Request:
             profile=self.profile.name if self.profile.submittable else SMOKE,
         )
 
+    @property
+    def enforce_accuracy(self) -> bool:
+        """Whether a run under its gate is INVALID: open reports instead, but for gates of one's own reference."""
+        binding = self.choices.division == "closed" or self.benchmark.accuracy.reference is not None
+        return self.profile.enforce_accuracy and binding
+
+    def samples(self, test: str) -> int:
+        """Samples of the data set that `test` uses."""
+        return self.profile.sample_count(self.benchmark.dataset.of(test).samples, self.choices.sample_count)
+
     def audit_samples(self, test: str) -> int:
         """Samples that a compliance test asks for; 0 for what is none."""
         if test not in self.round.compliance:
@@ -169,54 +211,68 @@ class Request:
 
 def resolve(choices: Choices, workspace: Workspace) -> Request:
     """Read every file that the choices name and check them against each other."""
-    benchmark = load_benchmark(choices.model, workspace)
+    benchmark = find_benchmark(choices.model, workspace, choices.stand_in)
     round_ = load_round(choices.round)
-    rules = round_.benchmark(benchmark.rules_of)
-    profile = load_profile(choices.profile, workspace)
     request = Request(
         choices=choices,
         benchmark=benchmark,
-        rules=rules,
+        variants=round_.variants(benchmark.variants),
         round=round_,
-        profile=profile,
-        samples=profile.sample_count(benchmark, choices.sample_count),
+        profile=load_profile(choices.profile, workspace),
         workspace=workspace,
     )
     if choices.submitter:
         request.submission.check()
-    _check_words(choices, benchmark, rules)
+    _check_words(request)
     conf_file = choices.user_conf or workspace.user_confs / f"user_{choices.gpu}.conf"
-    conf = _read_conf(conf_file, loadgen_models(workspace, round_))
+    conf = _read_conf(conf_file, loadgen_models(workspace))
     plans = tuple(_plan(scenario, request, conf, conf_file) for scenario in choices.scenarios)
     return replace(request, scenarios=plans)
 
 
-def _check_words(choices: Choices, benchmark: Benchmark, rules: BenchmarkRules) -> None:
+def _check_words(request: Request) -> None:
+    choices, rules = request.choices, request.rules
+    for word, value, known in (
+        ("division", choices.division, request.benchmark.divisions),
+        ("category", choices.category, rules.scenarios),
+        ("engine", choices.engine, ENGINES),
+    ):
+        if value not in known:
+            raise ConfigError(f"{choices.model} has no {word} {value}", expected=", ".join(known))
     for scenario in choices.scenarios:
         if scenario not in SCENARIOS:
             raise ConfigError(f"there is no scenario {scenario}", expected=", ".join(SCENARIOS))
     if len(set(choices.scenarios)) != len(choices.scenarios):
         raise ConfigError("a scenario stands twice", found=", ".join(choices.scenarios))
-    for word, value, known in (
-        ("category", choices.category, rules.scenarios),
-        ("division", choices.division, benchmark.divisions),
-        ("engine", choices.engine, ENGINES),
-    ):
-        if value not in known:
-            raise ConfigError(f"{choices.model} has no {word} {value}", expected=", ".join(known))
+    own = rules.scenarios[choices.category]
+    allowed = (*own.required, *own.optional)
+    for scenario in choices.scenarios:
+        if scenario not in allowed and choices.division == "closed":
+            raise ConfigError(
+                f"round {choices.round} has no scenario {scenario} for {choices.model}, {choices.category}",
+                expected=", ".join(allowed),
+                hint=_own_benchmark(request, scenario),
+            )
 
 
-def loadgen_models(workspace: Workspace, round_: Round) -> frozenset[str]:
-    """LoadGen's names of all benchmarks that this checkout knows."""
+def _own_benchmark(request: Request, scenario: str) -> str:
+    """In v5.0 Interactive is a benchmark."""
+    name = f"{request.benchmark.name}-{scenario.lower()}"
+    return f"MODEL={name}" if (request.workspace.benchmarks / name).is_dir() else ""
+
+
+def loadgen_models(workspace: Workspace) -> frozenset[str]:
+    """LoadGen's names of all benchmarks that this checkout knows, in any round."""
     benchmarks = (load_benchmark(name, workspace) for name in benchmark_names(workspace))
-    rules = [round_.benchmarks[b.rules_of] for b in benchmarks if b.rules_of in round_.benchmarks]
+    variants = {variant for benchmark in benchmarks for variant in benchmark.variants}
+    rules = [rule for n in round_names() for name, rule in load_round(n).benchmarks.items() if name in variants]
     return frozenset(rule.loadgen_model(scenario) for rule in rules for scenario in SCENARIOS)
 
 
 def _read_conf(file: Path, models: frozenset[str]) -> UserConf:
     if not file.is_file():
         raise ConfigError(
-            "the file with LoadGen's targets is not there",
+            "there are no LoadGen targets for this GPU",
             where=str(file),
             expected=", ".join(sorted(f.name for f in file.parent.glob("user_*.conf"))),
             hint="name another with --gpu or --user-conf",
@@ -226,32 +282,65 @@ def _read_conf(file: Path, models: frozenset[str]) -> UserConf:
 
 def _plan(scenario: str, request: Request, conf: UserConf, conf_file: Path) -> ScenarioPlan:
     choices, profile = request.choices, request.profile
-    loadgen = "Server" if scenario == "Interactive" else scenario
+    loadgen = request.round.scenarios[scenario]
     model = request.rules.loadgen_model(scenario)
     profile.check_duration(conf, model, loadgen, request.round, conf_file)
-    own = profile.user_conf(conf, model, loadgen, request.samples, request.rules.samples)
+    confs = {test: _conf(test, request, conf, model, loadgen) for test in request.tests}
+    own = confs["performance"]
     if choices.division == "closed" and (barred := own.open_only()):
         raise ConfigError(
             "user.conf sets what only the open division may", where=str(conf_file), found=", ".join(barred)
         )
     values = {name.key: value for name, value in own.values.items()}
-    load = _load(loadgen, request.samples, values, request.round, f"{conf_file}: {model}.{loadgen}")
+    load = _load(loadgen, request, values, f"{conf_file}: {model}.{loadgen}")
     config = load_config(request.benchmark, scenario, choices.gpu, choices.sets, request.workspace)
-    counted = choices.sample_count or request.benchmark.dataset.samples
-    found = departures(config, request.benchmark, counted) + _conf_departures(
-        conf, model, loadgen, request.benchmark.dataset.samples
-    )
+    stream = loadgen != "Offline" and request.rules.token_latencies
+    refuse_engine(choices.engine, config.sampling, stream=stream)
+    found = [
+        *departures(config, request.benchmark),
+        *_sample_departures(request),
+        *_conf_departures(conf, model, loadgen, request.rules),
+    ]
     if choices.division == "closed":
-        found += _rule_departures(request.benchmark, request.rules)
+        found += rule_departures(request.benchmark, request.rules)
     refuse_departures(found, choices.division)
-    return ScenarioPlan(scenario, config, own, load, found, model)
+    return ScenarioPlan(
+        scenario=scenario,
+        stream=stream,
+        config=config,
+        confs=confs,
+        load=load,
+        departures=found,
+        loadgen_model=model,
+    )
 
 
-def _conf_departures(conf: UserConf, model: str, scenario: str, samples: int) -> list[str]:
+def _conf(test: str, request: Request, conf: UserConf, model: str, scenario: str) -> UserConf:
+    """What LoadGen is told in `test`: LoadGen knows the sizes of the performance and the accuracy set itself."""
+    official = request.rules.samples
+    performance, accuracy = request.samples("performance"), request.samples("accuracy")
+    overrides: dict[str, int | float] = {}
+    if test in request.benchmark.dataset.sets and test != "accuracy":
+        performance = request.samples(test)
+    if request.rules.accuracy_samples not in (None, accuracy):
+        overrides["accuracy_sample_count_override"] = accuracy
+    return request.profile.user_conf(conf, model, scenario, performance, official).for_run(model, scenario, overrides)
+
+
+def _sample_departures(request: Request) -> list[str]:
+    asked = request.choices.sample_count
+    return [
+        f"{asked} samples, the benchmark says {samples.samples}"
+        for samples in request.benchmark.dataset.sets.values()
+        if asked and asked < samples.samples
+    ]
+
+
+def _conf_departures(conf: UserConf, model: str, scenario: str, rules: BenchmarkRules) -> list[str]:
     """What a submitter's user.conf changes of the sample count and of equal issue."""
     fixed = {
-        "performance_sample_count_override": samples,
-        "accuracy_sample_count_override": samples,
+        "performance_sample_count_override": rules.samples,
+        "accuracy_sample_count_override": rules.accuracy_samples or rules.samples,
         "sample_concatenate_permutation": 1,
     }
     found = {key: conf.lookup(model, scenario, key) for key in fixed}
@@ -262,19 +351,7 @@ def _conf_departures(conf: UserConf, model: str, scenario: str, samples: int) ->
     ]
 
 
-def _rule_departures(benchmark: Benchmark, rules: BenchmarkRules) -> list[str]:
-    """Where benchmark.yaml itself is not what the round says."""
-    facts = {
-        "sampling.max_tokens": (benchmark.sampling.max_tokens, rules.max_output_tokens),
-        "sampling.stop_token_ids": (benchmark.sampling.stop_token_ids, rules.eos_ids),
-        "dataset.samples": (benchmark.dataset.samples, rules.samples),
-    }
-    return [
-        f"benchmark.yaml: {key} is {own}, the round says {right}" for key, (own, right) in facts.items() if own != right
-    ]
-
-
-def _load(scenario: str, samples: int, values: Mapping[str, float], round_: Round, where: str) -> Load:
+def _load(scenario: str, request: Request, values: Mapping[str, float], where: str) -> Load:
     key = "target_latency" if scenario == "SingleStream" else "target_qps"
     if key not in values:
         raise ConfigError(
@@ -284,8 +361,9 @@ def _load(scenario: str, samples: int, values: Mapping[str, float], round_: Roun
         )
     return Load(
         scenario=scenario,
-        samples=samples,
-        min_duration_s=values.get("min_duration", round_.min_duration_ms) / 1000,
+        samples=request.samples("performance"),
+        accuracy_samples=request.samples("accuracy"),
+        min_duration_s=values.get("min_duration", request.round.min_duration_ms) / 1000,
         target_qps=values.get("target_qps", 0),
         target_latency_s=values.get("target_latency", 0) / 1000,
         min_query_count=int(values.get("min_query_count", 0)),

@@ -55,6 +55,7 @@ class RunRecord(BaseModel):
     Attributes:
         reasons: why the state is not VALID, and what else its reader should know, one sentence each.
         subject: what performance, accuracy and compliance of one result must share.
+        host: settings of the machine that may change its speed (governor, power caps, ECC …).
         cell_facts: data set, sampling, user.conf and audit settings; judged each by its own rule.
         metrics: figures by name, units in the name.
     """
@@ -75,6 +76,7 @@ class RunRecord(BaseModel):
     started: dt.datetime
     ended: dt.datetime
     subject: dict[str, Any]
+    host: dict[str, str] = {}
     cell_facts: dict[str, Any]
     metrics: dict[str, float]
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 ROOT_VARIABLE = "HARNESS_LLM_WORKSPACE"
+MODELS_VARIABLE = "LAB_MODEL"
+DATA_VARIABLE = "LAB_DATASET"
 
 
 def default_root() -> Path:
@@ -36,13 +38,17 @@ class Workspace:
 
     @property
     def models(self) -> Path:
-        """Checkpoints, one folder each."""
-        return self.root / "build" / "models"
+        """Checkpoints, one folder each; LAB_MODEL names another place."""
+        return Path(os.environ.get(MODELS_VARIABLE) or self.root / "build" / "models").resolve()
 
     @property
     def data(self) -> Path:
-        """Data sets and reference answers, one folder per benchmark."""
-        return self.root / "build" / "data"
+        """Data sets and reference answers, one folder per benchmark; LAB_DATASET names another place."""
+        return Path(os.environ.get(DATA_VARIABLE) or self.root / "build" / "data").resolve()
+
+    def stage_log(self, name: str) -> Path:
+        """What a stage of the preparation says on standard error."""
+        return self.root / "build" / "assets" / f"{name}.log"
 
     @property
     def cache(self) -> Path:

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -25,6 +26,8 @@ from setup.uv import Uv
 
 _REQUIREMENTS = Path("setup/requirements")
 _PROJECT = Path("pyproject.toml")
+_RULES = Path("harness_llm/rules")
+_LOADGEN = re.compile(r"^loadgen:\n  package: (\S+)\n  version: (\S+)$", re.MULTILINE)
 _LOCK = Path("build/setup.lock")
 _GIB = 1024**3
 
@@ -60,16 +63,55 @@ class Layer:
         """Holds the digest that the layer was made from; absent unless it is complete."""
         return self.folder / f"harness-llm-{self.name}.stamp"
 
+    @property
+    def parts(self) -> list[Path]:
+        """What must be there for the layer to be whole."""
+        return [self.python]
+
+    @property
+    def packages(self) -> str:
+        """The pinned packages, one a line."""
+        return self.requirements.read_text()
+
+    def install(self, uv: Uv) -> None:
+        """Make the environment where the layer stands on none, and add the packages."""
+        if not self.on:
+            uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
+        install = ("pip", "install", "--python", str(self.python), "--no-deps")
+        requirements = str(self.requirements)
+        if torch := pinned(self.packages, "torch"):
+            uv(*install, torch, *_torch_source(uv, str(self.python), torch))
+        package = () if self.on else ("--editable", ".")
+        uv(*install, "--build-constraints", requirements, "--requirement", requirements, *package)
+
+
+@dataclass(frozen=True)
+class LoadGens(Layer):
+    """The LoadGen of each round, as its rules name it, in a folder of its own: all are one and the same module."""
+
+    @property
+    def packages(self) -> str:
+        """The pin of each round's, oldest first; no YAML reader is installed yet."""
+        pins = (pin for rules in sorted(_RULES.glob("v*.yaml")) for pin in _LOADGEN.findall(rules.read_text()))
+        return "\n".join(map("==".join, pins))
+
+    @property
+    def parts(self) -> list[Path]:
+        """The folders, in the order of the pins."""
+        return [self.folder / self.name / pin.partition("==")[2] for pin in self.packages.splitlines()]
+
+    def install(self, uv: Uv) -> None:
+        """Put each into its folder."""
+        shutil.rmtree(self.folder / self.name, ignore_errors=True)
+        for pin, folder in zip(self.packages.splitlines(), self.parts, strict=True):
+            uv("pip", "install", "--quiet", "--python", str(self.python), "--no-deps", "--target", str(folder), pin)
+
 
 _CPU = Layer("cpu", Path(".venv"), 4.0)
-LAYERS = {
-    layer.name: layer
-    for layer in (
-        _CPU,
-        Layer("quantize", Path(".venv-quantize"), 0.5),
-        Layer("dev", Path(".venv"), 0.2, on=_CPU),
-    )
-}
+_QUANTIZE = Layer("quantize", Path(".venv-quantize"), 0.5)
+_DEV = Layer("dev", Path(".venv"), 0.2, on=_CPU)
+LOCKED = (_CPU, _QUANTIZE, _DEV)
+LAYERS = {layer.name: layer for layer in (*LOCKED, LoadGens("loadgen", Path(".venv"), 0.1, on=_CPU))}
 
 
 def pinned(requirements: str, package: str) -> str | None:
@@ -83,7 +125,7 @@ def digest(layer: Layer) -> str:
         sys.version_info[:2],
         str(Path.cwd()),
         tomllib.loads(_PROJECT.read_text())["project"],
-        layer.requirements.read_text(),
+        layer.packages,
         digest(layer.on) if layer.on else None,
     ]
     return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
@@ -91,7 +133,8 @@ def digest(layer: Layer) -> str:
 
 def is_current(layer: Layer) -> bool:
     """Whether a layer is complete and made from what stands in the checkout now."""
-    return layer.python.exists() and layer.stamp.is_file() and layer.stamp.read_text() == digest(layer)
+    whole = layer.stamp.is_file() and all(part.exists() for part in layer.parts)
+    return whole and layer.stamp.read_text() == digest(layer)
 
 
 def stale(names: Sequence[str]) -> list[Layer]:
@@ -152,7 +195,7 @@ def lock(options: Sequence[str]) -> None:
         uv = Uv(os.environ, descriptor)
         constraints = _REQUIREMENTS / "constraints.txt"
         torch = _torch_source(uv, sys.executable, str(pinned(constraints.read_text(), "torch")))
-        for layer in LAYERS.values():
+        for layer in LOCKED:
             uv(
                 *("pip", "compile", "--quiet", "--custom-compile-command", "make lock"),
                 *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"),
@@ -169,18 +212,10 @@ def lock(options: Sequence[str]) -> None:
 
 
 def _make(layer: Layer, uv: Uv) -> None:
-    sys.stderr.write(f"installing {layer.requirements} into {layer.folder}\n")
+    sys.stderr.write(f"installing {layer.name} into {layer.folder}\n")
     start = time.monotonic()
-    if layer.on:
-        layer.stamp.unlink(missing_ok=True)
-    else:
-        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(layer.folder))
-    install = ("pip", "install", "--python", str(layer.python), "--no-deps")
-    requirements = str(layer.requirements)
-    if torch := pinned(layer.requirements.read_text(), "torch"):
-        uv(*install, torch, *_torch_source(uv, str(layer.python), torch))
-    package = () if layer.on else ("--editable", ".")
-    uv(*install, "--build-constraints", requirements, "--requirement", requirements, *package)
+    layer.stamp.unlink(missing_ok=True)
+    layer.install(uv)
     unfinished = layer.stamp.with_suffix(".tmp")
     unfinished.write_text(digest(layer))
     unfinished.rename(layer.stamp)

@@ -1,15 +1,24 @@
+import contextlib
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from real_loadgen import NEWEST
 from terminal import Terminal, prepared_workspace
 
+from harness_llm.assets import Assets, prepare
 from harness_llm.benchmarks import load_benchmark
-from harness_llm.demo.assets import Assets, prepare
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.loadgen.versions import loadgen_folder
+from harness_llm.preparations import preparation_of
 from harness_llm.profiles import load_profile
 from harness_llm.workspace import CHECKOUT, Workspace
 
 BENCHMARK = "demo"
 PROFILE = "smoke"
+
+with contextlib.suppress(EnvironmentMissing):  # what needs it is skipped
+    sys.path.insert(0, str(loadgen_folder(NEWEST)))
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +26,8 @@ def assets() -> Assets:
     """The demo's data, checkpoints and reference scores; made once, then kept in the checkout's build/."""
     workspace = Workspace(CHECKOUT)
     benchmark = load_benchmark(BENCHMARK, workspace)
-    samples = load_profile(PROFILE, workspace).sample_count(benchmark)
-    return prepare(benchmark, workspace, samples, lambda *_: None)
+    samples = load_profile(PROFILE, workspace).sample_count(benchmark.dataset.of("accuracy").samples)
+    return prepare(preparation_of(benchmark, workspace, samples), lambda *_: None)
 
 
 @pytest.fixture(scope="session")

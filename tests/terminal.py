@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from harness_llm.demo.assets import Assets
+from harness_llm.assets import Assets
 from harness_llm.workspace import CHECKOUT, ROOT_VARIABLE, Workspace
 
 # A shell that starts us in the background makes its children ignore Ctrl-C; a terminal does not.
@@ -20,7 +20,7 @@ MAIN = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from harness_llm.cli import main; main()"
 )
 # The official checker is run where a test asks for it.
-UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE")
+UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE", "LAB_MODEL", "LAB_DATASET")
 
 
 def prepared_workspace(root: Path, assets: Assets) -> Workspace:
@@ -30,7 +30,7 @@ def prepared_workspace(root: Path, assets: Assets) -> Workspace:
     workspace = Workspace(root)
     for checkpoint in (assets.original, assets.checkpoint):
         shutil.copytree(checkpoint, workspace.models / checkpoint.name)
-    shutil.copytree(assets.evaluation.parent, workspace.data / assets.evaluation.parent.name)
+    shutil.copytree(assets.calibration.parent, workspace.data / assets.calibration.parent.name)
     cache = Workspace(CHECKOUT).cache
     cache.mkdir(exist_ok=True)
     workspace.cache.symlink_to(cache)

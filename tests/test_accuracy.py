@@ -3,17 +3,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import nltk
 import numpy as np
 import pytest
-from rouge_score.rouge_scorer import RougeScorer
 
 from harness_llm.accuracy import report
 from harness_llm.accuracy.gates import Gates, gates_for, judge
-from harness_llm.accuracy.score import answers_by_index, score_answers
 from harness_llm.benchmarks import Benchmark, load_benchmark
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.loadgen.logs import Answer
 from harness_llm.rules.rounds import BenchmarkRules, load_round
 from harness_llm.workspace import Workspace
 
@@ -26,76 +22,6 @@ SCORES = {
     "TOKENS_PER_SAMPLE": 294.4,
     "GEN_NUM": 24576,
 }
-WORDS = ["</s>", "the", "cat", "sat", "dogs", "ran", "Fine.", "Good."]
-
-
-def decode(answers: list[list[int]]) -> list[str]:
-    return [" ".join(WORDS[i] for i in ids if i) for ids in answers]
-
-
-def answer(index: int, *ids: int) -> Answer:
-    return Answer(0, index, np.array(ids, dtype=np.int32), len(ids), None)
-
-
-def test_the_first_answer_to_a_sample_counts() -> None:
-    assert answers_by_index([answer(1, 7), answer(0, 5, 6), answer(1, 8)], samples=2) == [[5, 6], [7]]
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([answer(0, 1)], "1 of 2 samples have no answer"),
-        ([answer(0, 1), answer(2, 1)], "an answer is to sample 2"),
-        ([answer(-1, 1)], "an answer is to sample -1"),
-    ],
-)
-def test_every_sample_has_one_answer(entries: list[Answer], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        answers_by_index(entries, samples=2)
-
-
-def test_scores_are_rounded_means_in_percent() -> None:
-    answers = [[1, 2, 3, 0], [1, 4, 5], [6]]
-    targets = ["the cats sat", "a dog ran off", "fine weather"]
-    scorer = RougeScorer(["rouge1", "rougeL"], use_stemmer=True)
-    oracle = [scorer.score(t, p) for t, p in zip(targets, decode(answers), strict=True)]
-    scores = score_answers(answers, targets, decode, ["ROUGE1", "ROUGEL", "TOKENS_PER_SAMPLE", "GEN_LEN"])
-    assert scores == {
-        "ROUGE1": round(sum(s["rouge1"].fmeasure for s in oracle) / 3 * 100, 4),
-        "ROUGEL": round(sum(s["rougeL"].fmeasure for s in oracle) / 3 * 100, 4),
-        "TOKENS_PER_SAMPLE": 2.7,  # 8 ids, the end-of-sequence id among them
-        "GEN_LEN": len("the cat sat") + len("the dogs ran") + len("Fine."),
-        "GEN_NUM": 3,
-    }
-    assert {type(value) for value in scores.values()} <= {float, int}
-
-
-def test_answers_and_targets_must_match() -> None:
-    with pytest.raises(ConfigError, match="do not match"):
-        score_answers([[1], [2]], ["one"], decode, ["ROUGE1"])
-
-
-def test_sentences_stand_on_lines_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nltk, "sent_tokenize", lambda text: re.findall(r"[^.]+\.", text))
-    answers, targets = [[7, 6]], ["Good. Fine."]
-    whole, split = (
-        score_answers(answers, ["Fine. Good."], decode, ["ROUGELSUM", "GEN_LEN"], sentence_split=s)
-        for s in (False, True)
-    )
-    assert whole["ROUGELSUM"] == 50
-    assert split["ROUGELSUM"] == 100
-    assert score_answers(answers, targets, decode, ["ROUGELSUM"])["ROUGELSUM"] == 100
-
-
-def missing(text: str) -> list[str]:
-    raise LookupError
-
-
-def test_without_a_sentence_splitter_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nltk, "sent_tokenize", missing)
-    with pytest.raises(EnvironmentMissing, match="sentence splitter") as caught:
-        score_answers([[1]], ["the"], decode, ["ROUGELSUM"], sentence_split=True)
-    assert caught.value.hint == "python -m nltk.downloader punkt_tab"
 
 
 def test_accuracy_txt_is_what_the_checker_reads(tmp_path: Path) -> None:
@@ -105,6 +31,26 @@ def test_accuracy_txt_is_what_the_checker_reads(tmp_path: Path) -> None:
         "{'rouge1': 44.4312, 'rouge2': 22.0352, 'rougeL': 28.6162, 'tokens_per_sample': 294.4, 'gen_num': 24576}\n"
     )
     assert report.parse(path.read_text(), SCORES) == SCORES
+
+
+@pytest.mark.parametrize(
+    ("metric", "pattern"),  # the official checker's constants.py, ACC_PATTERN
+    [
+        ("EXACT_MATCH", r".*'exact_match':\s([\d.]+).*"),
+        ("GSM8K", r".*'gsm8k':\s([\d.]+).*"),
+        ("MBXP", r".*'mbxp':\s([\d.]+).*"),
+        ("ROUGELSUM", r".*'rougeLsum':\s+'?([\d.]+)'?.*"),
+        ("GEN_LEN", r".*'gen_len':\s([\d.]+).*"),
+    ],
+)
+def test_every_metric_is_found_by_the_checker(metric: str, pattern: str) -> None:
+    scores = {"ROUGEL": 21.66661234, metric: 90.1335}
+    found = re.match(pattern, report.render(scores))
+    assert found
+    assert float(found[1]) == 90.1335
+    assert report.parse(report.render(scores), scores) == scores
+    with pytest.raises(ConfigError, match=f"cannot read {metric}"):
+        report.parse(report.render(scores).replace("90.1335", "np.float64(90.1335)"), scores)
 
 
 @pytest.mark.parametrize("value", [np.float64(44.4), math.nan, math.inf, -1.0, 1e-05, 1e17])

@@ -15,13 +15,15 @@ from harness_llm.workspace import CHECKOUT, Workspace
 def test_every_benchmark_is_read_and_known_to_a_round(name: str) -> None:
     benchmark = load_benchmark(name, Workspace(CHECKOUT))
     assert benchmark.name == name
-    assert any(benchmark.rules_of in load_round(n).benchmarks for n in round_names())
+    assert all(any(variant in load_round(n).benchmarks for n in round_names()) for variant in benchmark.variants)
 
 
-def test_a_benchmark_with_a_name_of_its_own_is_mapped(tmp_path: Path) -> None:
-    benchmark = load_benchmark(CLOSED, make_workspace(tmp_path))
-    assert benchmark.mapped
-    assert not benchmark.model_copy(update={"name": benchmark.rules_of}).mapped
+@pytest.mark.parametrize("name", benchmark_names(Workspace(CHECKOUT)))
+def test_a_test_may_have_samples_and_sampling_of_its_own(name: str) -> None:
+    benchmark = load_benchmark(name, Workspace(CHECKOUT))
+    for test in ("performance", *benchmark.sampling_of):
+        expected = benchmark.sampling.model_dump() | benchmark.sampling_of.get(test, {})
+        assert benchmark.sampling_for(test).model_dump() == expected
 
 
 def test_an_unknown_benchmark_names_those_that_are_there(tmp_path: Path) -> None:
@@ -37,7 +39,7 @@ def test_an_unknown_benchmark_names_those_that_are_there(tmp_path: Path) -> None
     [
         (lambda facts: facts.update(tittle="x"), "tittle"),
         (lambda facts: facts["sampling"].update(temprature=1), "sampling.temprature"),
-        (lambda facts: facts.pop("rules_of"), "rules_of"),
+        (lambda facts: facts.pop("variants"), "variants"),
         (lambda facts: facts["accuracy"].update(metrics=["BLEU"]), "accuracy.metrics"),
     ],
 )

@@ -1,12 +1,37 @@
-from pathlib import Path
+from collections import Counter
 
 import pytest
-from trees import ALL_SCENARIOS, DESCRIPTION, ROUND, SCORES, Home, build_tree, hashed, write, write_json
+from trees import (
+    ALL_SCENARIOS,
+    DESCRIPTION,
+    EVERY_KIND,
+    GOLDEN,
+    ROUND,
+    SCORES,
+    SCORES_FILE,
+    SECOND_NS,
+    SUBMITTER,
+    SYSTEM,
+    VARIANT,
+    Home,
+    Kind,
+    R,
+    accuracy_log,
+    build_tree,
+    hashed,
+    passing_scores,
+    performance_log,
+    scenarios_of,
+    write,
+    write_json,
+    write_log,
+)
 
+from harness_llm.accuracy.report import render
 from harness_llm.check import Severity, check, exit_code
 from harness_llm.errors import ConfigError
-
-GOLDEN = Path(__file__).resolve().parents[1].parent / "shared" / "golden"
+from harness_llm.loadgen.logs import DETAIL
+from harness_llm.rules import load_round
 
 
 @pytest.mark.parametrize(
@@ -102,11 +127,125 @@ def test_a_folder_without_divisions_is_no_tree(tmp_path):
         check(tmp_path / "none", ROUND)
 
 
+@pytest.mark.parametrize("division", ["closed", "open"])
+@pytest.mark.parametrize(("kind", "category"), EVERY_KIND)
+def test_a_complete_tree_of_every_benchmark_of_every_round_has_no_finding(tmp_path, kind, category, division):
+    assert check(build_tree(tmp_path, division, scenarios_of(kind, category), kind, category), kind.round) == []
+
+
+def test_the_older_layout_takes_every_name_of_the_measurements(tmp_path):
+    kind = Kind(load_round("v5.1"), VARIANT)
+    home = build_tree(tmp_path, "closed", kind=kind) / "closed" / SUBMITTER
+    folder = home / f"measurements/{SYSTEM}/{VARIANT}/Offline"
+    file = folder / f"{SYSTEM}_Offline.json"
+    for name in (f"{SYSTEM}.json", f"{SYSTEM}_other.json"):
+        file = file.rename(folder / name)
+        assert check(tmp_path, kind.round) == []
+    file.rename(folder / "measurements.json")
+    (finding,) = check(tmp_path, kind.round)
+    assert (finding.rule, finding.path) == (
+        "measurements-file",
+        str((folder / f"{SYSTEM}_Offline.json").relative_to(tmp_path)),
+    )
+
+
+LLAMA_8B = Kind(load_round("v5.1"), "llama3.1-8b")
+EDGE = Kind(ROUND, "llama3.1-8b-edge")
+GPTJ = Kind(load_round("v5.0"), "gptj-99.9")
+GPT_OSS = Kind(ROUND, "gpt-oss-120b")
+INTERACTIVE = Kind(load_round("v5.0"), "llama2-70b-interactive-99")
+MIXTRAL = Kind(load_round("v6.0"), "mixtral-8x7b")
+
+
+@pytest.mark.parametrize(
+    ("kind", "scenario", "log", "found"),
+    [
+        (GPTJ, "Server", {"result_inferred_completed_tokens_per_second": None}, ["token-latencies"]),
+        (GPTJ, "Offline", {"result_inferred_tokens_per_second": None}, ["token-latencies"]),
+        (GPTJ, "Offline", {"effective_samples_per_query": 1}, []),
+        (GPTJ, "Server", {"effective_target_latency_ns": 0}, ["latency-settings"]),
+        (GPTJ, "Server", {"result_99.00_percentile_latency_ns": 20 * SECOND_NS}, ["latency"]),
+        (GPTJ, "Server", {"result_first_token_99.00_percentile_latency_ns": 9 * SECOND_NS}, []),
+        (INTERACTIVE, "Server", {"result_first_token_99.00_percentile_latency_ns": SECOND_NS}, ["latency"]),
+        (INTERACTIVE, "Server", {"requested_server_tpot_latency": 200_000_000}, ["latency-settings"]),
+        (LLAMA_8B, "Offline", {"requested_use_token_latencies": False}, ["token-latencies"]),
+        (GPT_OSS, "Offline", {"effective_performance_sample_count": 4395}, ["performance-samples"]),
+    ],
+)
+def test_each_benchmark_is_held_to_its_own_facts(tmp_path, kind, scenario, log, found):
+    tree = build_tree(tmp_path, "closed", ("Offline", "Server"), kind)
+    values = {k: v for k, v in (performance_log(scenario, kind) | log).items() if v is not None}
+    write_log(tree / "closed" / SUBMITTER / R / kind.variant / scenario / "performance/run_1", values)
+    assert [f.rule for f in check(tree, kind.round)] == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [
+        *((GPTJ, metric) for metric in ("ROUGE1", "GEN_LEN")),
+        *((LLAMA_8B, metric) for metric in ("ROUGELSUM", "GEN_LEN")),
+        *((MIXTRAL, metric) for metric in ("GSM8K", "MBXP", "TOKENS_PER_SAMPLE")),
+        (Kind(load_round("v6.0"), "llama3.1-405b"), "EXACT_MATCH"),
+    ],
+)
+def test_every_metric_is_gated(tmp_path, kind, metric):
+    tree = build_tree(tmp_path, "closed", ("Offline", "Server"), kind)
+    file = tree / "closed" / SUBMITTER / R / kind.variant / "Offline" / SCORES_FILE
+    good = passing_scores(kind)
+    for score, rule in ((kind.rules.gates[metric] * 0.9999, "gate"), (kind.rules.limits.get(metric, 0) + 1, "gate")):
+        if score > 1:
+            write(file, hashed(render(good | {metric: score})))
+            assert [f.rule for f in check(tree, kind.round)] == [f"accuracy-{rule}"]
+    write(file, hashed(render({name: score for name, score in good.items() if name != metric})))
+    assert [f.rule for f in check(tree, kind.round)] == ["accuracy-metric"]
+
+
+def test_the_accuracy_set_may_have_a_size_of_its_own(tmp_path):
+    tree = build_tree(tmp_path, "closed", ("Offline", "Server"), GPT_OSS)
+    folder = tree / "closed" / SUBMITTER / R / GPT_OSS.variant / "Offline/accuracy"
+    write_log(folder, accuracy_log("Offline", GPT_OSS) | {"effective_accuracy_sample_count": GPT_OSS.rules.samples})
+    (finding,) = check(tree, ROUND)
+    assert (finding.rule, finding.expected) == ("accuracy-samples", "4395 samples")
+
+
+@pytest.mark.parametrize(("category", "found"), [("edge", []), ("datacenter,edge", [])])
+def test_an_edge_system_may_infer_offline_from_a_single_stream(tmp_path, category, found):
+    tree = build_tree(tmp_path, "closed", ("Offline", "SingleStream"), EDGE, category)
+    results = tree / "closed" / SUBMITTER / R / EDGE.variant
+    for folder in ("performance/run_1", "accuracy"):
+        (results / "Offline" / folder / DETAIL).write_bytes((results / "SingleStream" / folder / DETAIL).read_bytes())
+    assert [f.rule for f in check(tree, ROUND)] == found
+
+
+@pytest.mark.parametrize("name", ["llama3_1-8b", "llama3_1-8b-edge", "llama3_1-405b"])
+def test_folder_names_that_the_official_checker_takes(tmp_path, name):
+    kind = Kind(load_round("v6.0"), name.replace("_", "."))
+    category = next(iter(kind.rules.scenarios))
+    tree = build_tree(tmp_path, "closed", scenarios_of(kind, category), kind, category)
+    folder = tree / "closed" / SUBMITTER / R / kind.variant
+    folder.rename(folder.with_name(name))
+    assert check(tree, kind.round) == []
+
+
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
 @pytest.mark.parametrize(
-    ("tree", "others"),
-    [("v6.0", []), ("v6.0-wrong-seeds", ["benchmark"])],
+    ("tree", "round_", "rules"),
+    [
+        ("v5.1", "v5.1", set()),
+        ("v6.0", "v6.0", set()),
+        ("v6.0-wrong-seeds", "v6.0", {"seeds", "loadgen-version"}),
+        ("v6.0", "v6.1", {"seeds", "loadgen-version"}),
+    ],
 )
-def test_published_results_break_the_rules_of_another_round_alone(tree, others):
-    errors = {f.rule for f in check(GOLDEN / tree, ROUND) if f.severity is Severity.ERROR}
-    assert errors == {"seeds", *others}
+def test_published_results_are_right_in_their_own_round_alone(tree, round_, rules):
+    errors = [f for f in check(GOLDEN / tree, load_round(round_)) if f.severity is Severity.ERROR]
+    assert {f.rule for f in errors} == rules
+    logs = list((GOLDEN / tree).rglob(DETAIL))
+    assert Counter(f.rule for f in errors) == (
+        {"loadgen-version": len(logs), "seeds": 3 * len(logs) // 2} if rules else {}
+    )
+
+
+def test_what_is_no_round_has_no_rules():
+    with pytest.raises(ConfigError, match=r"there is no round v4\.1"):
+        load_round("v4.1")

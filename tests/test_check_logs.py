@@ -11,6 +11,7 @@ from trees import (
     ROUND,
     RULES,
     SERVER,
+    VARIANT,
     Case,
     R,
     accuracy_log,
@@ -78,7 +79,7 @@ LOG_CASES = [
         "LoadGen of another round",
         "open",
         lambda h: h.performance(loadgen_version="5.1.2 @ 0c1353faf7"),
-        (f"warning loadgen-version {OPEN}/{PERFORMANCE}",),
+        (f"error loadgen-version {OPEN}/{PERFORMANCE}",),
     ),
 ]
 
@@ -177,7 +178,7 @@ PERFORMANCE_CASES = [
         "Server log in Interactive",
         "closed",
         lambda h: [
-            write_result(h.benchmark / "Interactive", "Interactive"),
+            write_result(h.path, VARIANT, "Interactive"),
             write_log(
                 h.benchmark / "Interactive/performance/run_1",
                 performance_log("Server") | {"result_first_token_99.00_percentile_latency_ns": 1_900_000_000},

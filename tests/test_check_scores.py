@@ -130,7 +130,7 @@ COMPLIANCE_CASES = [
             lambda h, x=line: write(
                 h.result / VERDICT, (h.result / VERDICT).read_text().replace(f"{x} True", f"{x} False")
             ),
-            (f"error compliance-verdict {OPEN}/{VERDICT}",),
+            (f"warning compliance-verdict {OPEN}/{VERDICT}",),
         )
         for line in ("First token check pass:", "EOS check pass:", "Sample length check pass:")
     ),
@@ -138,13 +138,34 @@ COMPLIANCE_CASES = [
         "no TEST06 log",
         "closed",
         lambda h: (h.result / TEST06_LOG).unlink(),
+        (f"error compliance-file {SERVER}/{TEST06_LOG}",),
+    ),
+    Case(
+        "empty TEST06 log",
+        "closed",
+        lambda h: write(h.result / TEST06_LOG, "[]"),
         (f"error test06-log {SERVER}/{TEST06_LOG}",),
     ),
     Case(
-        "two EOS",
-        "open",
-        lambda h: h.test06("Server", data=to_hex([1000, 7, 2, 2])),
-        (f"error test06-log {OPEN}/{TEST06_LOG}",),
+        "truncated TEST06 log",
+        "closed",
+        lambda h: write(h.result / TEST06_LOG, "[\n\n...\n\n]"),
+        (f"error test06-log {SERVER}/{TEST06_LOG}",),
+    ),
+    *(
+        Case(
+            f"two EOS in {division}",
+            division,
+            lambda h: h.test06("Server", data=to_hex([1000, 7, 2, 2])),
+            (f"{severity} test06-log {place}/{TEST06_LOG}",),
+        )
+        for division, severity, place in (("closed", "error", SERVER), ("open", "warning", OPEN))
+    ),
+    Case(
+        "EOS inside of an answer, which the official script lets pass",
+        "closed",
+        lambda h: h.test06("Server", data=to_hex([1000, 2, 8, 2])),
+        (f"warning test06-log {SERVER}/{TEST06_LOG}",),
     ),
     Case(
         "first token not in the answer",

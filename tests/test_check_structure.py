@@ -32,8 +32,26 @@ TREE_CASES = [
     Case(
         "no calibration document",
         "closed",
-        lambda h: shutil.rmtree(h.path / "documentation"),
+        lambda h: (h.path / "documentation/calibration.md").unlink(),
         ("error calibration .",),
+    ),
+    Case(
+        "a calibration document of one engine",
+        "closed",
+        lambda h: rename(h.path / "documentation/calibration.md", h.path / "documentation/calibration_vllm.md"),
+        (),
+    ),
+    Case(
+        "no description of a datacenter system",
+        "closed",
+        lambda h: (h.path / "documentation/system_architecture.md").unlink(),
+        ("warning architecture .",),
+    ),
+    Case(
+        "a description by another name",
+        "closed",
+        lambda h: rename(h.path / "documentation/system_architecture.md", h.path / "documentation/bandwidth.md"),
+        (),
     ),
     Case(
         "mapping to nothing",
@@ -91,9 +109,15 @@ TREE_CASES = [
     Case("two categories", "closed", lambda h: h.edit(DESCRIPTION, {"system_type": "datacenter,edge"}), ()),
     Case(
         "scenario in lower case",
-        "open",
+        "closed",
         lambda h: rename(h.result, h.benchmark / "server"),
-        (f"error scenario-name {R}/tiny/server",),
+        (f"warning scenario-name {CLOSED}/server",),
+    ),
+    Case(
+        "no scenario",
+        "open",
+        lambda h: rename(h.result, h.benchmark / "Bulk"),
+        (f"error scenario-name {R}/tiny/Bulk",),
     ),
     Case(
         "empty power folder",
@@ -286,6 +310,13 @@ MEASUREMENTS_CASES = [
         lambda h: write(h.result / "user.conf", "*.Server.ttft_latency = 3000\n"),
         (),
     ),
+    Case(
+        "placeholder in the measurements",
+        "open",
+        lambda h: h.measurements(weight_data_types="<fp8>"),
+        (f"warning placeholder {OPEN}/measurements.json:5",),
+    ),
+    Case("what a reader fills in", "open", lambda h: write(h.result / "README.md", 'export TOKEN="<token>"\n'), ()),
     Case(
         "placeholder in the README",
         "open",

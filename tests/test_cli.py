@@ -90,12 +90,12 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        (["--model", "llama9"], ["there is no benchmark llama9", "models/llama9/benchmark.yaml", "demo, toy"]),
+        (["--model", "llama9"], ["there is no benchmark llama9", "models/llama9/benchmark.yaml", "demo, ", "toy"]),
         (["--scenarios", "Batch"], ["there is no scenario Batch", "Offline, Server, Interactive, SingleStream"]),
         (["--scenario=Batch"], ["there is no scenario Batch"]),
         (["--round", "v9.9"], ["there is no round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),
         (["--profile", "fast"], ["there is no profile fast", "expected: smoke, valid"]),
-        (["--gpu", "h2000"], ["LoadGen's targets is not there", "user_h2000.conf", "expected: user_cpu.conf", "--gpu"]),
+        (["--gpu", "h2000"], ["no LoadGen targets for this GPU", "user_h2000.conf", "user_cpu.conf", "--gpu"]),
         (["--device", "h2000"], ["user_h2000.conf"]),
         (["--division", "half"], ["cannot stand in the half division", "expected: open"]),
         (["--category", "home"], ["no category home", "expected: datacenter"]),

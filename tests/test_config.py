@@ -144,10 +144,10 @@ def test_a_set_has_a_form(workspace: Workspace, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["max_model_len", "max_num_seqs"])
 def test_what_the_harness_reads_must_be_there(workspace: Workspace, name: str) -> None:
-    edit(workspace.benchmarks / CLOSED / "offline_cpu.yaml", lambda content: content["llm_config"].pop(name))
+    edit(workspace.benchmarks / CLOSED / "cpu.yaml", lambda content: content["llm_config"].pop(name))
     with pytest.raises(ConfigError, match="an engine argument is missing") as caught:
         load(workspace, "llm_config.dtype=half")
-    assert caught.value.where.endswith(f"offline_cpu.yaml: llm_config.{name}")
+    assert caught.value.where.endswith(f"cpu.yaml: llm_config.{name}")
 
 
 @pytest.mark.parametrize("text", ["- a list\n", "llm_config: 5\n", "llm_config:\n", "just words\n"])
@@ -175,8 +175,8 @@ def test_a_gpu_without_settings_names_those_that_have_some(workspace: Workspace)
     with pytest.raises(ConfigError, match=f"there are no settings for {CLOSED} Server on mi300x") as caught:
         load(workspace, scenario="Server", gpu="mi300x")
     assert caught.value.where.endswith("server_mi300x.yaml")
-    assert caught.value.expected == "server_cpu.yaml"
-    assert "copy one of those to server_mi300x.yaml" in caught.value.hint
+    assert caught.value.expected == "a GPU that has some: cpu"
+    assert "write mi300x.yaml" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -193,23 +193,21 @@ def test_the_installed_vllm_has_every_argument_that_is_fixed_or_refused() -> Non
 
 
 @pytest.mark.parametrize(
-    ("sets", "samples", "found"),
+    ("sets", "found"),
     [
-        ((), 24576, []),
-        (("sampling.max_tokens=16",), 24576, ["sampling.max_tokens is 16, the benchmark says 1024"]),
-        (("sampling.temperature=0.5",), 24576, ["sampling.temperature is 0.5, the benchmark says 0.0"]),
-        (("sampling.stop_token_ids=[]",), 24576, ["sampling.stop_token_ids is (), the benchmark says (2,)"]),
-        ((), 24575, ["24575 samples, the benchmark says 24576"]),
-        (("llm_config.max_model_len=1120",), 24576, []),
+        ((), []),
+        (("sampling.max_tokens=16",), ["sampling.max_tokens is 16, the benchmark says 1024"]),
+        (("sampling.temperature=0.5",), ["sampling.temperature is 0.5, the benchmark says 0.0"]),
+        (("sampling.stop_token_ids=[]",), ["sampling.stop_token_ids is (), the benchmark says (2,)"]),
+        (("llm_config.max_model_len=1120",), []),
         (
             ("llm_config.max_model_len=1119",),
-            24576,
             ["max_model_len 1119 cuts answers: longest prompt and answer are 1120"],
         ),
     ],
 )
-def test_closed_takes_no_departure(workspace: Workspace, sets: tuple[str, ...], samples: int, found: list[str]) -> None:
-    assert departures(load(workspace, *sets), load_benchmark(CLOSED, workspace), samples) == found
+def test_closed_takes_no_departure(workspace: Workspace, sets: tuple[str, ...], found: list[str]) -> None:
+    assert departures(load(workspace, *sets), load_benchmark(CLOSED, workspace)) == found
     refuse_departures(found, "open")
     if found:
         with pytest.raises(ConfigError, match="which closed does not take") as caught:

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.benchmarks import load_benchmark
+from harness_llm.assets import missing, prepare
+from harness_llm.benchmarks import Accuracy, SampleSet, load_benchmark
 from harness_llm.checkpoint import checkpoint_digest, write_record
 from harness_llm.datasets.store import open_store
 from harness_llm.demo import assets
-from harness_llm.demo.assets import Preparation, locate, missing, prepare, reference_sources
-from harness_llm.demo.stage import run_stage
+from harness_llm.demo.assets import DemoPreparation, reference_sources
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.folders import replacing
+from harness_llm.stage import run_stage
 from harness_llm.workspace import CHECKOUT, Workspace
 
 SAMPLES = 8
@@ -27,7 +28,8 @@ ALL = ["data set", "train", "quantize", "reference"]
 @pytest.fixture
 def benchmark():
     demo = load_benchmark("demo", Workspace(CHECKOUT))
-    return demo.model_copy(update={"dataset": demo.dataset.model_copy(update={"samples": 20})})
+    sets = {"evaluation": SampleSet(file="demo/evaluation.store", samples=20)}
+    return demo.model_copy(update={"dataset": demo.dataset.model_copy(update={"sets": sets})})
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def made(monkeypatch, tmp_path):
                     Path(options["--checkpoint"]),
                     open_store(Path(options["--store"])),
                     int(options["--max-tokens"]),
-                    options["--metrics"].split(","),
+                    Accuracy.model_validate_json(options["--accuracy"]),
                 )
                 (folder / "scores.json").write_text(json.dumps(facts | {"scores": {}}))
                 return
@@ -62,8 +64,9 @@ def made(monkeypatch, tmp_path):
                 write_record(folder, "quantization.json", source=checkpoint_digest(Path(options["--checkpoint"])))
 
     monkeypatch.setattr(assets, "run_stage", stand_in)
-    monkeypatch.setattr(Preparation, "quantizer", Path(sys.executable))
-    monkeypatch.setattr(Preparation.__init__, "__defaults__", (Path(sys.executable),))
+    monkeypatch.setattr("harness_llm.quantize.command.run_stage", stand_in)
+    monkeypatch.setattr(DemoPreparation, "quantizer", Path(sys.executable))
+    monkeypatch.setattr(DemoPreparation.__init__, "__defaults__", (Path(sys.executable),))
     return names
 
 
@@ -72,27 +75,28 @@ def silent(text, done):
 
 
 def test_all_is_made_once(benchmark, workspace, made):
-    assert missing(benchmark, workspace, SAMPLES) == ALL
-    result = prepare(benchmark, workspace, SAMPLES, silent)
+    assert missing(DemoPreparation(benchmark, workspace, SAMPLES)) == ALL
+    result = prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     assert made == ["train", "quantize", "reference"]
-    assert result == locate(benchmark, workspace, SAMPLES)
-    assert all(Path(path).exists() for path in vars(result).values())
-    assert missing(benchmark, workspace, SAMPLES) == []
-    prepare(benchmark, workspace, SAMPLES, silent)
+    assert result == DemoPreparation(benchmark, workspace, SAMPLES).assets
+    paths = (result.checkpoint, result.original, result.calibration, result.reference, *result.stores.values())
+    assert all(path.exists() for path in paths)
+    assert missing(DemoPreparation(benchmark, workspace, SAMPLES)) == []
+    prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     assert made == ["train", "quantize", "reference"]
 
 
 def test_another_number_of_samples_wants_its_own_scores_alone(benchmark, workspace, made):
-    prepare(benchmark, workspace, SAMPLES, silent)
-    assert missing(benchmark, workspace, SAMPLES + 1) == ["reference"]
-    prepare(benchmark, workspace, SAMPLES + 1, silent)
-    assert missing(benchmark, workspace, SAMPLES) == []
+    prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
+    assert missing(DemoPreparation(benchmark, workspace, SAMPLES + 1)) == ["reference"]
+    prepare(DemoPreparation(benchmark, workspace, SAMPLES + 1), silent)
+    assert missing(DemoPreparation(benchmark, workspace, SAMPLES)) == []
 
 
 @pytest.mark.parametrize(
     ("removed", "redone"),
     [
-        ("evaluation/manifest.json", []),  # the same tokenizer comes out, so no child has to run
+        ("store/manifest.json", []),  # the same tokenizer comes out, so no child has to run
         ("tokenizer", []),
         ("original/manifest.json", ["train", "quantize", "reference"]),
         ("checkpoint/quantization.json", ["quantize"]),
@@ -100,41 +104,43 @@ def test_another_number_of_samples_wants_its_own_scores_alone(benchmark, workspa
     ],
 )
 def test_a_half_written_stage_is_redone(benchmark, workspace, made, removed, redone):
-    result = prepare(benchmark, workspace, SAMPLES, silent)
+    result = prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     attribute, _, name = removed.partition("/")
-    (getattr(result, attribute) / name if name else getattr(result, attribute)).unlink()
-    assert missing(benchmark, workspace, SAMPLES)
+    holder = DemoPreparation(benchmark, workspace, SAMPLES) if attribute in {"store", "tokenizer"} else result
+    (getattr(holder, attribute) / name if name else getattr(holder, attribute)).unlink()
+    assert missing(DemoPreparation(benchmark, workspace, SAMPLES))
     before = len(made)
-    prepare(benchmark, workspace, SAMPLES, silent)
-    assert missing(benchmark, workspace, SAMPLES) == []
+    prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
+    assert missing(DemoPreparation(benchmark, workspace, SAMPLES)) == []
     assert made[before:] == redone
 
 
 def test_another_tokenizer_makes_all_checkpoints_stale(benchmark, workspace, made):
-    tokenizer = prepare(benchmark, workspace, SAMPLES, silent).tokenizer
+    prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
+    tokenizer = DemoPreparation(benchmark, workspace, SAMPLES).tokenizer
     tokenizer.write_text(tokenizer.read_text() + "\n")
-    assert missing(benchmark, workspace, SAMPLES) == ["train", "quantize", "reference"]
-    prepare(benchmark, workspace, SAMPLES, silent)
+    assert missing(DemoPreparation(benchmark, workspace, SAMPLES)) == ["train", "quantize", "reference"]
+    prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     assert made[3:] == ["train", "quantize", "reference"]
 
 
 @pytest.mark.parametrize("attribute", ["original", "checkpoint"])
 def test_a_damaged_checkpoint_is_named_and_not_replaced(benchmark, workspace, made, attribute):
-    result = prepare(benchmark, workspace, SAMPLES, silent)
+    result = prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     weights = getattr(result, attribute) / "model.safetensors"
     weights.write_text("flipped")
     with pytest.raises(ConfigError) as caught:
-        prepare(benchmark, workspace, SAMPLES, silent)
+        prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     assert caught.value.where == str(weights)
     assert weights.read_text() == "flipped"
 
 
 def test_no_environment_to_quantize_in(benchmark, workspace, made, monkeypatch):
-    monkeypatch.setattr(Preparation.__init__, "__defaults__", (Path("nowhere/python"),))
+    monkeypatch.setattr(DemoPreparation.__init__, "__defaults__", (Path("nowhere/python"),))
     with pytest.raises(EnvironmentMissing) as caught:
-        prepare(benchmark, workspace, SAMPLES, silent)
+        prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     assert caught.value.hint == "make setup"
-    assert missing(benchmark, workspace, SAMPLES) == ["quantize", "reference"]
+    assert missing(DemoPreparation(benchmark, workspace, SAMPLES)) == ["quantize", "reference"]
 
 
 def program(text):
@@ -172,7 +178,7 @@ def test_a_child_does_not_outlive_a_killed_parent(tmp_path):
         "while True: print('noise', flush=True); time.sleep(0.05)"
     )
     parent = (
-        "import sys; from pathlib import Path; from harness_llm.demo.stage import run_stage\n"
+        "import sys; from pathlib import Path; from harness_llm.stage import run_stage\n"
         f"run_stage([sys.executable, '-c', {child!r}], Path({str(tmp_path / 'x.log')!r}), print)"
     )
     with subprocess.Popen(program(parent), cwd=CHECKOUT) as process:

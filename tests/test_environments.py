@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.rules import load_round, round_names
 from setup import environments, uv
-from setup.environments import LAYERS, Layer
+from setup.environments import LAYERS, LOCKED, Layer
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-SOURCES = ("pyproject.toml", "setup/requirements/cpu.txt", "setup/requirements/dev.txt")
+RULES = [f"harness_llm/rules/{name}.yaml" for name in round_names()]
+SOURCES = ["pyproject.toml", *(f"setup/requirements/{name}.txt" for name in ("cpu", "dev", "quantize")), *RULES]
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with nothing but what the environments are made from."""
-    for source in (*SOURCES, "setup/requirements/quantize.txt"):
+    for source in SOURCES:
         (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CHECKOUT / source, tmp_path / source)
     monkeypatch.chdir(tmp_path)
@@ -29,8 +31,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def complete(*names: str) -> None:
     """Leave what a finished set-up leaves."""
     for layer in (LAYERS[name] for name in names):
-        layer.python.parent.mkdir(parents=True, exist_ok=True)
-        layer.python.touch()
+        for part in layer.parts:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.touch()
         layer.stamp.write_text(environments.digest(layer))
 
 
@@ -39,36 +42,40 @@ def stale(*names: str) -> list[str]:
 
 
 def test_a_fresh_checkout_needs_each_layer_once_and_bases_first(checkout: Path) -> None:
-    assert stale("dev", "quantize", "cpu") == ["cpu", "dev", "quantize"]
+    assert stale("dev", "quantize", "loadgen", "cpu") == ["cpu", "dev", "quantize", "loadgen"]
 
 
 def test_nothing_is_done_twice(checkout: Path) -> None:
-    complete("cpu", "quantize", "dev")
+    complete(*LAYERS)
     before = sorted(checkout.rglob("*"))
-    environments.ensure(["cpu", "quantize", "dev"])
+    environments.ensure([*LAYERS])
     assert sorted(checkout.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
     ("file", "text", "expected"),
     [
-        ("setup/requirements/cpu.txt", "pip==1\n", ["cpu", "dev"]),
+        ("setup/requirements/cpu.txt", "pip==1\n", ["cpu", "dev", "loadgen"]),
         ("setup/requirements/dev.txt", "pip==1\n", ["dev"]),
-        ("pyproject.toml", '[project.urls]\nhome = "x"\n', ["cpu", "quantize", "dev"]),
+        ("pyproject.toml", '[project.urls]\nhome = "x"\n', ["cpu", "quantize", "dev", "loadgen"]),
         ("pyproject.toml", '[tool.other]\nkey = "x"\n', []),
+        ("harness_llm/rules/v7.0.yaml", "loadgen:\n  package: pip\n  version: 1\n", ["loadgen"]),
+        (RULES[0], "# a comment\n", []),
     ],
 )
 def test_a_change_makes_stale_what_is_made_from_it(checkout: Path, file: str, text: str, expected: list[str]) -> None:
-    complete("cpu", "quantize", "dev")
+    complete(*LAYERS)
     with (checkout / file).open("a") as appended:
         appended.write(text)
-    assert stale("cpu", "quantize", "dev") == expected
+    assert stale(*LAYERS) == expected
 
 
 def test_an_interrupted_or_damaged_environment_is_made_again(checkout: Path) -> None:
-    complete("cpu", "quantize")
-    LAYERS["cpu"].stamp.unlink()
+    complete("cpu", "quantize", "loadgen")
     LAYERS["quantize"].python.unlink()
+    LAYERS["loadgen"].parts[0].unlink()
+    assert stale("cpu", "quantize", "loadgen") == ["quantize", "loadgen"]
+    LAYERS["cpu"].stamp.unlink()
     assert stale("cpu", "quantize") == ["cpu", "quantize"]
 
 
@@ -108,6 +115,16 @@ def test_a_program_is_found_by_the_name_that_it_was_called_by(checkout: Path) ->
         running = set(environments._programs())
         process.communicate("\n")
     assert (process.pid, f"{checkout}/bin/python") in running
+
+
+def test_the_loadgen_of_every_round_is_installed(checkout: Path) -> None:
+    layer, calls = LAYERS["loadgen"], []
+    (layer.folder / "loadgen" / "0.5").mkdir(parents=True)
+    layer.install(lambda *call: calls.append(call))
+    rules = [load_round(name).loadgen for name in round_names()]
+    assert [call[-1] for call in calls] == [f"{own.package}=={own.version}" for own in rules]
+    assert [call[-2] for call in calls] == [f".venv/loadgen/{own.version}" for own in rules]
+    assert not (layer.folder / "loadgen").exists()
 
 
 LISTING = """\
@@ -156,13 +173,14 @@ def test_a_failed_installation_says_what_to_do(tail: str, what: str, hint: str) 
     assert hint in uv.explain(tail)[1]
 
 
-@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+@pytest.mark.parametrize("layer", LOCKED, ids=lambda layer: layer.name)
 def test_every_package_is_pinned_and_no_file_names_a_host(layer: Layer) -> None:
     lines = (CHECKOUT / layer.requirements).read_text().splitlines()
     packages = [line for line in lines if not line.strip().startswith("#")]
     assert packages
     assert all(package.count("==") == 1 and "/" not in package for package in packages)
-    assert not [line for line in packages if line.startswith(("torchvision", "torchaudio", "torchcodec", "nvidia-c"))]
+    unwanted = ("torchvision", "torchaudio", "torchcodec", "nvidia-c", "mlcommons-loadgen")
+    assert not [line for line in packages if line.startswith(unwanted)]
 
 
 @pytest.mark.parametrize("version", [(3, 10, 13), (3, 14, 0)])

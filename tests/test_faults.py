@@ -24,7 +24,7 @@ from harness_llm.fleet.dispatcher import Dispatcher
 from harness_llm.fleet.local import Fleet, start_fleet
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, parse_detail, read_accuracy_log
 from harness_llm.loadgen.probe import judge_probe
-from harness_llm.outcome import Scorer, load_reference
+from harness_llm.outcome import Scorer
 from harness_llm.plan import issued
 from harness_llm.request import Choices, Request, resolve
 from harness_llm.runs import Run, State, load_run
@@ -102,14 +102,7 @@ class Cells:
 
     def run(self, request: Request, test: str, watcher: Watcher | None = None, assets: Assets | None = None) -> Run:
         assets = assets or self.assets
-        scorer = Scorer(
-            benchmark=request.benchmark,
-            rules=request.rules,
-            store=assets.evaluation,
-            tokenizer=assets.tokenizer,
-            samples=request.samples,
-            reference=load_reference(assets.reference),
-        )
+        scorer = Scorer(request.benchmark, request.variants, assets)
         bench = Bench(request, request.scenarios[0], assets, scorer, {"harness_llm": source_digest()}, self.fleet)
         guard = threading.Timer(PATIENCE_S, kill_loadgen)
         guard.start()
@@ -225,7 +218,7 @@ def test_a_killed_loadgen_fails_its_cell_alone(cells: Cells) -> None:
 
 def test_late_answers_reach_nobody(cells: Cells) -> None:
     """A cell that is over, but whose LoadGen process still lives, and the next one use the same query ids."""
-    store = open_store(cells.assets.evaluation)
+    store = open_store(cells.assets.store("performance"))
     request = cells.request("Offline")
     old = cells.dispatcher(request, generation=1001)
     old.offer((query, query) for query in range(SAMPLES))

@@ -1,27 +1,25 @@
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from null_sut import real_issued
+from real_loadgen import needs_loadgen, real_issued
 
 from harness_llm.plan import Load, issued, seconds
 
-needs_loadgen = pytest.mark.skipif(find_spec("mlperf_loadgen") is None, reason="LoadGen is not installed")
 LLAMA2 = 24576
 CNN = 13368
 
 
 def offline(qps: float, samples: int = LLAMA2, min_duration_s: float = 600) -> Load:
-    return Load("Offline", samples, min_duration_s, qps)
+    return Load("Offline", samples, samples, min_duration_s, qps)
 
 
 def server(qps: float, samples: int = LLAMA2, min_duration_s: float = 600) -> Load:
-    return Load("Server", samples, min_duration_s, qps)
+    return Load("Server", samples, samples, min_duration_s, qps)
 
 
 def single_stream(latency_s: float, samples: int = LLAMA2, min_duration_s: float = 600) -> Load:
-    return Load("SingleStream", samples, min_duration_s, 0, latency_s)
+    return Load("SingleStream", samples, samples, min_duration_s, 0, latency_s)
 
 
 @pytest.mark.parametrize(

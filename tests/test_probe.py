@@ -9,7 +9,7 @@ KEY = "llama2-70b.Server.target_qps"
 
 
 def load(scenario: str, qps: float = 100, latency_s: float = 0.02) -> Load:
-    return Load(scenario, SAMPLES, 600, qps, latency_s)
+    return Load(scenario, SAMPLES, SAMPLES, 600, qps, latency_s)
 
 
 @pytest.mark.parametrize(

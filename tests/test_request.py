@@ -11,7 +11,7 @@ from harness_llm.request import Choices, Request, choose, newest_round, require_
 from harness_llm.rules import round_names
 from harness_llm.workspace import Workspace
 
-WORDS: dict[str, Any] = {"category": "datacenter", "scenarios": "Offline,Server"}
+WORDS: dict[str, Any] = {"scenarios": "Offline,Server"}
 
 
 @pytest.fixture
@@ -53,9 +53,10 @@ def test_scenarios_are_spelt_as_one_likes() -> None:
 
 
 def test_the_newest_round_that_has_a_benchmark() -> None:
-    assert newest_round("llama2-70b-99.9") == newest_round() == round_names()[-1]
+    assert newest_round(["llama2-70b-99.9"]) == newest_round() == round_names()[-1]
+    assert newest_round(["gptj-99.9", "gptj-99"]) == "v5.0"
     with pytest.raises(ConfigError, match="no round has llama9") as caught:
-        newest_round("llama9")
+        newest_round(["llama9"])
     assert caught.value.expected == ", ".join(round_names())
 
 
@@ -80,12 +81,12 @@ def test_runs_need_no_submitter() -> None:
 
 def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
     found = ask(model=CLOSED, profile="valid", scenarios="Offline,Server,Interactive,SingleStream", company="Acme",
-                system_name="box")  # fmt: skip
+                system_name="box", division="open")  # fmt: skip
     assert [plan.load for plan in found.scenarios] == [
-        Load("Offline", 24576, 600, 600, 0),
-        Load("Server", 24576, 600, 80, 0),
-        Load("Server", 24576, 600, 40, 0),
-        Load("SingleStream", 24576, 600, 0, 0.02),
+        Load("Offline", 24576, 24576, 600, 600, 0),
+        Load("Server", 24576, 24576, 600, 80, 0),
+        Load("Server", 24576, 24576, 600, 40, 0),
+        Load("SingleStream", 24576, 24576, 600, 0, 0.02),
     ]
     assert [plan.loadgen_model for plan in found.scenarios] == [
         "llama2-70b",
@@ -105,8 +106,8 @@ def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
 
 def test_smoke_is_a_small_load(ask: Callable[..., Request]) -> None:
     found = ask(scenarios="Server")
-    assert found.samples == 2048
-    assert found.scenarios[0].load == Load("Server", 2048, 0.5, 80, 0, min_query_count=2048)
+    assert found.samples("accuracy") == 2048
+    assert found.scenarios[0].load == Load("Server", 2048, 2048, 0.5, 80, 0, min_query_count=2048)
     assert found.submission.tree_name.endswith("-smoke")
 
 
@@ -119,7 +120,7 @@ def test_a_plan_knows_what_user_conf_asks_for(ask: Callable[..., Request], works
 
 def test_open_records_a_departure(ask: Callable[..., Request]) -> None:
     found = ask(model=CLOSED, division="open", profile="valid", total_sample_count=100)
-    assert found.samples == 100
+    assert found.samples("accuracy") == 100
     assert found.scenarios[0].departures == ["100 samples, the benchmark says 24576"]
 
 
@@ -137,10 +138,9 @@ def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) ->
         ({"category": "edge"}, "demo has no category edge", "datacenter"),
         ({"division": "Closed"}, "demo has no division Closed", "open"),
         ({"division": "closed"}, "demo has no division closed", "open"),
-        ({"engine": "vlm"}, "demo has no engine vlm", "vllm"),
-        ({"round_name": "v9.0"}, "there is no round v9.0", round_names()[-1]),
+        ({"engine": "vlm"}, "demo has no engine vlm", "vllm, transformers"),
+        ({"round_name": "v9.0"}, "there is no round v9.0", ", ".join(round_names())),
         ({"profile": "fast"}, "there is no profile fast", "smoke, valid"),
-        ({"gpu": "h2000", "profile": "smoke"}, "the file with LoadGen's targets is not there", "user_cpu.conf"),
     ],
 )
 def test_words_that_are_not_known(ask: Callable[..., Request], words: dict[str, str], what: str, expected: str) -> None:
@@ -148,3 +148,62 @@ def test_words_that_are_not_known(ask: Callable[..., Request], words: dict[str, 
         ask(**words)
     assert caught.value.what == what
     assert caught.value.expected == expected
+
+
+def test_a_published_benchmark_follows_from_files(ask: Callable[..., Request]) -> None:
+    found = ask(model="llama2-70b", gpu="mi300x", round_name="v5.1", scenarios="")
+    assert found.choices.division == "closed"
+    assert found.choices.category == "datacenter"
+    assert found.choices.profile == "valid"
+    assert [*found.variants] == ["llama2-70b-99.9", "llama2-70b-99"]
+    assert [plan.scenario for plan in found.scenarios] == ["Offline", "Server"]
+    assert all(not plan.departures for plan in found.scenarios)
+
+
+@pytest.mark.parametrize(
+    ("model", "category", "scenarios"),
+    [("llama3.1-8b-edge", "edge", ("SingleStream", "Offline")), ("gptj", "datacenter", ("Server", "Offline"))],
+)
+def test_scenarios_and_category_are_the_benchmark_s_own(model: str, category: str, scenarios: tuple[str, ...]) -> None:
+    found = choose({"model": model, "stand_in": True}, "x")
+    assert found.category == category
+    assert set(found.scenarios) == set(scenarios)
+
+
+def test_a_benchmark_that_a_round_lacks_names_the_rounds_that_have_it(ask: Callable[..., Request]) -> None:
+    with pytest.raises(ConfigError, match=r"round v6\.1 has no benchmark gptj-99\.9") as caught:
+        ask(model="gptj", gpu="h200", round_name="v6.1")
+    assert caught.value.hint == "the rounds that have it: v5.0"
+
+
+def test_interactive_was_a_benchmark_of_its_own(ask: Callable[..., Request]) -> None:
+    with pytest.raises(ConfigError, match=r"round v5\.0 has no scenario Interactive for llama2-70b") as caught:
+        ask(model="llama2-70b", gpu="h200", round_name="v5.0", scenarios="Interactive")
+    assert caught.value.hint == "MODEL=llama2-70b-interactive"
+    own = ask(model="llama2-70b-interactive", gpu="h200", scenarios="Server").scenarios[0]
+    assert own.loadgen_model == "llama2-70b-interactive"
+
+
+def test_beam_search_wants_an_engine_that_has_it(ask: Callable[..., Request]) -> None:
+    with pytest.raises(ConfigError, match="the engine vllm has no beam search") as caught:
+        ask(model="gptj", gpu="h200")
+    assert "transformers" in caught.value.expected
+    assert not ask(model="gptj", gpu="h200", engine="transformers").scenarios[0].stream
+    assert ask(model="gptj", gpu="h200", division="open", sets=None, set_=("sampling.beams=1",)).scenarios
+
+
+def test_first_tokens_want_an_engine_that_streams(ask: Callable[..., Request]) -> None:
+    with pytest.raises(ConfigError, match="the engine transformers reports no first tokens"):
+        ask(model="llama3.1-8b", gpu="h200", engine="transformers")
+
+
+def test_a_test_with_samples_of_its_own_tells_loadgen(ask: Callable[..., Request]) -> None:
+    found = ask(model="gpt-oss-120b", gpu="h200", division="open", scenarios="Offline", total_sample_count=500)
+    [plan] = found.scenarios
+    assert found.tests == ("performance", "accuracy", "TEST07", "TEST09")
+    whole = ask(model="gpt-oss-120b", gpu="h200", scenarios="Offline")
+    assert [whole.samples(test) for test in whole.tests] == [6396, 4395, 990, 6396]
+    of = {test: conf.lookup("gpt-oss-120b", "Offline", "performance_sample_count_override")
+          for test, conf in whole.scenarios[0].confs.items()}  # fmt: skip
+    assert of == {"performance": None, "accuracy": None, "TEST07": 990, "TEST09": None}
+    assert plan.confs["accuracy"].lookup("gpt-oss-120b", "Offline", "accuracy_sample_count_override") == 500

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from harness_llm.accuracy.rouge import Text, score
+from harness_llm.accuracy.rouge import score
 
 GSM8K = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k_test.jsonl"
 ORACLE = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
@@ -16,7 +16,7 @@ WITHOUT_SENTENCES = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True
 
 def assert_equal(target: str, prediction: str, oracle: RougeScorer = ORACLE) -> None:
     expected = {kind.upper(): value.fmeasure for kind, value in oracle.score(target, prediction).items()}
-    found = dict(zip(expected, score(Text(target), Text(prediction), list(expected)), strict=True))
+    found = dict(zip(expected, score(target, prediction, list(expected)), strict=True))
     assert found == pytest.approx(expected, rel=0, abs=1e-12)
 
 

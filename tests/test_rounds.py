@@ -4,16 +4,69 @@ from pydantic import ValidationError
 from harness_llm.errors import ConfigError
 from harness_llm.rules import Round, load_round, round_names
 
+ROUNDS = [load_round(name) for name in round_names()]
 
-@pytest.mark.parametrize("name", round_names())
-def test_every_round_is_read_and_names_itself(name: str) -> None:
-    round_ = load_round(name)
-    assert round_.round == name
-    assert round_.loadgen.versions
+
+def test_there_are_four_rounds_oldest_first() -> None:
+    assert round_names() == ["v5.0", "v5.1", "v6.0", "v6.1"]
+    deadlines = [round_.deadline for round_ in ROUNDS]
+    assert deadlines == sorted(deadlines)
+
+
+@pytest.mark.parametrize("round_", ROUNDS, ids=lambda r: r.round)
+def test_every_round_is_read_and_whole(round_: Round) -> None:
+    assert load_round(round_.round) is round_
+    assert round_.loadgen.version in round_.loadgen.versions
     for rules in round_.benchmarks.values():
-        assert set(rules.latency_ms) <= set(round_.scenarios)
         assert set(rules.compliance) <= set(round_.compliance)
-        assert set(rules.limits) <= set(rules.gates)
+        for limits in (rules.latency_ms, rules.answer_latency_ms):
+            assert set(limits) <= set(round_.scenarios)
+        for own in rules.scenarios.values():
+            assert {*own.required, *own.optional} <= set(round_.scenarios)
+            assert set(own.one_of) <= set(own.optional)
+
+
+def test_no_two_rounds_share_a_loadgen() -> None:
+    assert len({round_.loadgen.version for round_ in ROUNDS}) == len(ROUNDS)
+    assert len({tuple(round_.loadgen.seeds.values()) for round_ in ROUNDS}) == len(ROUNDS)
+
+
+def test_the_layout_follows_from_the_round() -> None:
+    assert {round_.round: round_.layout.source for round_ in ROUNDS} == {
+        "v5.0": "code",
+        "v5.1": "code",
+        "v6.0": "src",
+        "v6.1": "src",
+    }
+
+
+def test_a_rounds_own_value_wins() -> None:
+    tokens = {r.round: r.benchmarks["deepseek-r1"].egress_tokens for r in ROUNDS if "deepseek-r1" in r.benchmarks}
+    assert tokens == {"v5.1": 32768, "v6.0": 20000, "v6.1": 20000}
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds"),
+    [
+        ("llama2-70b-99.9", ["v5.0", "v5.1", "v6.0", "v6.1"]),
+        ("llama2-70b-99", ["v5.0", "v5.1", "v6.0"]),
+        ("llama2-70b-interactive-99.9", ["v5.0"]),
+        ("gptj-99", ["v5.0"]),
+        ("mixtral-8x7b", ["v5.0", "v5.1", "v6.0"]),
+        ("llama3.1-8b-edge", ["v5.1", "v6.0", "v6.1"]),
+        ("gpt-oss-120b", ["v6.0", "v6.1"]),
+    ],
+)
+def test_a_benchmark_that_a_round_lacks_names_the_rounds_that_have_it(name: str, rounds: list[str]) -> None:
+    assert [round_.round for round_ in ROUNDS if name in round_.benchmarks] == rounds
+    for round_ in ROUNDS:
+        if round_.round in rounds:
+            assert round_.benchmark(name) is round_.benchmarks[name]
+        else:
+            with pytest.raises(ConfigError, match=f"round {round_.round} has no benchmark {name}") as caught:
+                round_.benchmark(name)
+            assert caught.value.hint == f"the rounds that have it: {', '.join(rounds)}"
+            assert caught.value.expected == ", ".join(round_.benchmarks)
 
 
 def test_interactive_is_a_model_of_its_own_to_loadgen() -> None:
@@ -24,6 +77,7 @@ def test_interactive_is_a_model_of_its_own_to_loadgen() -> None:
         "Server": "llama2-70b",
         "Interactive": "llama2-70b-interactive",
     }
+    assert load_round("v5.0").benchmark("llama2-70b-interactive-99").loadgen_model("Server") == names["Interactive"]
 
 
 def test_an_unknown_round_names_those_that_are_there() -> None:
@@ -37,6 +91,7 @@ def test_an_unknown_benchmark_names_those_of_the_round() -> None:
     with pytest.raises(ConfigError, match=r"round v6\.1 has no benchmark llama2-70") as caught:
         load_round("v6.1").benchmark("llama2-70")
     assert "llama2-70b-99.9" in caught.value.expected
+    assert not caught.value.hint
 
 
 def test_rules_take_no_unknown_key_and_no_change() -> None:

@@ -1,20 +1,16 @@
-import importlib.metadata
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from null_sut import real_settings
+from real_loadgen import needs_loadgen, real_settings
 
-from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.loadgen.settings import compare, expected_settings, loadgen_version
+from harness_llm.errors import ConfigError
+from harness_llm.loadgen.settings import compare, expected_settings
 from harness_llm.loadgen.user_conf import UserConf, parse
 from harness_llm.profiles import load_profile
 from harness_llm.rules import Round, load_round
 from harness_llm.workspace import CHECKOUT, Workspace
 
-needs_loadgen = pytest.mark.skipif(find_spec("mlperf_loadgen") is None, reason="LoadGen is not installed")
 ROUND = load_round("v6.1")
 RULES = ROUND.benchmark("llama2-70b-99.9")
 TARGETS = (CHECKOUT / "code" / "user_cpu.conf").read_text()
@@ -93,30 +89,3 @@ def test_a_model_that_loadgen_does_not_know_is_seen(tmp_path: Path) -> None:
         compare(settings, expect(conf, "Server"))
     assert "use_token_latencies = 1" in caught.value.expected
     assert "sample_concatenate_permutation = 1" in caught.value.expected
-
-
-@pytest.mark.parametrize("version", [*ROUND.loadgen.versions])
-def test_a_version_of_the_round_is_taken(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", {ROUND.loadgen.package: version}.__getitem__)
-    assert loadgen_version(ROUND) == version
-
-
-def test_a_version_of_another_round_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", {ROUND.loadgen.package: "5.1.2"}.__getitem__)
-    with pytest.raises(EnvironmentMissing, match="LoadGen is of another round") as caught:
-        loadgen_version(ROUND)
-    assert caught.value.exit_code == 3
-    assert caught.value.where == ROUND.loadgen.package
-    assert caught.value.expected == f"{' or '.join(ROUND.loadgen.versions)} for round v6.1"
-    assert caught.value.found == "5.1.2"
-    assert caught.value.hint == "make setup"
-
-
-def test_without_loadgen_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def version(name: str) -> Any:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    with pytest.raises(EnvironmentMissing, match="LoadGen is not installed") as caught:
-        loadgen_version(ROUND)
-    assert caught.value.expected == ROUND.loadgen.package

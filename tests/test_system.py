@@ -1,24 +1,22 @@
 """The system description: what is detected, what is added, what is refused."""
 
-import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from machines import PCI, hide_tools, write_root
 
 from harness_llm.errors import ConfigError
 from harness_llm.package import accelerators
-from harness_llm.package.accelerators import detect_accelerators, parse_nvidia
+from harness_llm.package.accelerators import detect_accelerators, parse_nvidia, parse_table
 from harness_llm.package.machine import detect
 from harness_llm.package.system import describe, load_overrides
 from harness_llm.rules.rounds import load_round
 
 RULES = load_round("v6.1")
 FILE = Path("submission/systems/box.yaml")
-PCI = "sys/bus/pci/devices"
 
 MACHINE = {
     "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9575F 64-Core Processor\n",
@@ -57,16 +55,7 @@ MACHINE = {
 
 @pytest.fixture
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever accelerators the machine under test has, nobody asks for them."""
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setitem(sys.modules, "amdsmi", None)
-
-
-def write_root(root: Path, files: Mapping[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(f"{text}\n")
-    return root
+    hide_tools(monkeypatch)
 
 
 @pytest.fixture
@@ -116,7 +105,7 @@ def test_what_is_not_there_is_not_guessed(tmp_path: Path, no_tools: None) -> Non
 def test_nvidia_smi_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = "".join(f"00000000:{bus}:00.0, NVIDIA H200, 143771, 1980\n" for bus in ("18", "2A"))
     write_root(tmp_path / PCI / "0000:18:00.0", {"max_link_speed": "32.0 GT/s PCIe", "max_link_width": "16"})
-    monkeypatch.setattr(accelerators, "_nvidia", lambda: parse_nvidia(table))
+    monkeypatch.setattr(accelerators, "_nvidia", lambda: parse_nvidia(parse_table(table)))
     monkeypatch.setattr(accelerators, "_amd", lambda _: [])
     assert detect_accelerators(tmp_path) == {
         "accelerators_per_node": "2",
@@ -252,7 +241,7 @@ def test_values_that_the_checker_rejects_are_refused(field: str, value: str, sai
 def test_a_system_file_complements(tmp_path: Path) -> None:
     file = tmp_path / "box.yaml"
     assert load_overrides(file, RULES) == {}
-    file.write_text("cooling: Liquid\naccelerators_per_node: 0\nhw_notes:\n")
+    file.write_text("cooling: Liquid\naccelerators_per_node: 0\nhw_notes:\necc: {memory: true}\narchitecture: {}\n")
     assert load_overrides(file, RULES) == {"cooling": "Liquid", "accelerators_per_node": "0", "hw_notes": ""}
 
 
@@ -261,6 +250,7 @@ def test_a_system_file_complements(tmp_path: Path) -> None:
     [
         ("coolling: Liquid\n", "the nearest field is cooling"),
         ("cooling: [Liquid]\n", "one value"),
+        ("architecure: {}\n", "the nearest field is architecture"),
         ("just words\n", "field: value"),
         ("a: b: c\n", "no YAML"),
     ],

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import ACCURACY_LOG, BENCHMARK, SYSTEM, write_all, write_run
+from runs import ACCURACY_LOG, BENCHMARK, write_all, write_run
+from submissions import official, submission_of
 
 from harness_llm.benchmarks import Benchmark, load_benchmark
 from harness_llm.errors import ConfigError, GateFailed
@@ -16,30 +17,20 @@ from harness_llm.package import tree as tree_module
 from harness_llm.package.package import Package, package
 from harness_llm.package.selection import Wanted, select
 from harness_llm.package.submission import Submission
-from harness_llm.package.tree import build_tree
+from harness_llm.package.tree import Papers, build_tree
 from harness_llm.rules.rounds import load_round
 from harness_llm.runs import State, find_runs
 from harness_llm.workspace import CHECKOUT, Workspace
 
 RULES = load_round("v6.1")
-DEMO = load_benchmark(BENCHMARK, Workspace())
-OFFICIAL = DEMO.model_copy(
-    update={"name": DEMO.rules_of, "divisions": ("closed", "open"), "tree_suffix": "", "title": "Llama 2 70B"}
-)
+DEMO = load_benchmark(BENCHMARK, Workspace(CHECKOUT))
+LLAMA = official("llama2-70b", "llama2-70b-99.9", "llama2-70b-99")
 DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.32.0"}
 TESTS = ("performance", "accuracy", "TEST06")
 
 
 def submission(benchmark: Benchmark = DEMO, **changes: Any) -> Submission:
-    facts: dict[str, Any] = {
-        "rules": RULES,
-        "division": "open",
-        "category": "datacenter",
-        "submitter": "Acme",
-        "system": SYSTEM,
-        "profile": "smoke",
-    }
-    return Submission(benchmark=benchmark, **facts | changes)
+    return submission_of(benchmark, **{"rules": RULES} | changes)
 
 
 @pytest.fixture
@@ -52,11 +43,21 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
 
 
+def checkpoint(workspace: Workspace) -> Path:
+    """A folder that says nothing of a quantization."""
+    folder = workspace.models / "some"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
 def pack(workspace: Workspace, *scenarios: str, **changes: Any) -> Package:
     what = submission(**changes)
-    wanted = Wanted(BENCHMARK, what.profile, RULES.round, what.division)
+    tests = ("performance", "accuracy", *next(iter(what.variants.values())).compliance)
+    wanted = Wanted(what.benchmark.name, what.profile, what.rules.round, what.division)
     runs = find_runs(workspace.logs, what.system)
-    return package(what, select(runs, scenarios or ("Offline",), TESTS, wanted), DETECTED, workspace)
+    selection = select(runs, scenarios or ("Offline",), tests, wanted)
+    return package(what, selection, DETECTED, workspace, checkpoint(workspace))
 
 
 def files(folder: Path) -> set[str]:
@@ -148,16 +149,16 @@ def test_the_result_says_what_was_run(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("benchmark", "profile", "name", "reasons"),
     [
-        (DEMO, "smoke", "inference_results_6.1-smoke", ["600 s and 24576 samples", "are not those of"]),
-        (DEMO, "valid", "inference_results_6.1-demo", ["are not those of"]),
-        (OFFICIAL, "smoke", "inference_results_6.1-smoke", ["600 s and 24576 samples"]),
-        (OFFICIAL, "valid", "inference_results_6.1", []),
+        (DEMO, "smoke", "inference_results_6.1-smoke", ["600 s and 24576 samples", "its data set is synthetic"]),
+        (DEMO, "valid", "inference_results_6.1-demo", ["its data set is synthetic"]),
+        (LLAMA, "smoke", "inference_results_6.1-smoke", ["600 s and 24576 samples"]),
+        (LLAMA, "valid", "inference_results_6.1", []),
     ],
 )
 def test_what_is_no_result_says_so_first(
     workspace: Workspace, benchmark: Benchmark, profile: str, name: str, reasons: list[str]
 ) -> None:
-    tree = build_tree(submission(benchmark, profile=profile), {}, {}, workspace)
+    tree = build_tree(submission(benchmark, profile=profile), {}, Papers({}), workspace)
     assert tree.name == name
     head = (tree / "README.md").read_text()[:500]
     assert head.startswith("# NOT SUBMITTABLE" if reasons else "# MLPerf Inference v6.1")
@@ -166,7 +167,7 @@ def test_what_is_no_result_says_so_first(
 
 @pytest.mark.parametrize(
     ("benchmark", "profile", "allowed"),
-    [(DEMO, "valid", False), (DEMO, "smoke", False), (OFFICIAL, "smoke", False), (OFFICIAL, "valid", True)],
+    [(DEMO, "valid", False), (DEMO, "smoke", False), (LLAMA, "smoke", False), (LLAMA, "valid", True)],
 )
 def test_only_real_benchmarks_at_full_length_stand_in_closed(benchmark: Benchmark, profile: str, allowed: bool) -> None:
     what = submission(benchmark, profile=profile, division="closed")
@@ -216,14 +217,20 @@ def test_an_incomplete_selection_is_refused_cell_by_cell(workspace: Workspace) -
 
 def test_nothing_selected_is_not_complete(workspace: Workspace) -> None:
     with pytest.raises(GateFailed, match="no cell"):
-        package(submission(), select([], [], [], Wanted("demo", "smoke", "v6.1", "open")), DETECTED, workspace)
+        package(
+            submission(),
+            select([], [], [], Wanted("demo", "smoke", "v6.1", "open")),
+            DETECTED,
+            workspace,
+            checkpoint(workspace),
+        )
 
 
 def test_runs_never_stand_under_the_name_of_another_system(workspace: Workspace) -> None:
     runs = write_all(workspace.logs, system="slow-box")
     selection = select(runs, ["Offline"], TESTS, Wanted(BENCHMARK, "smoke", "v6.1", "open"))
     with pytest.raises(ConfigError, match="another system"):
-        package(submission(system="fast-box"), selection, DETECTED, workspace)
+        package(submission(system="fast-box"), selection, DETECTED, workspace, checkpoint(workspace))
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.write_text("")])
@@ -264,13 +271,16 @@ def test_the_mapping_of_another_benchmark_stays(workspace: Workspace) -> None:
 
 def test_calibration_documents_of_the_benchmarks_are_joined(workspace: Workspace) -> None:
     write_all(workspace.logs)
-    assert not (pack(workspace).tree / "open/Acme/documentation").exists()
-    (workspace.benchmarks / BENCHMARK / "calibration.md").write_text("# How demo was calibrated\n")
-    document = pack(workspace).tree / "open/Acme/documentation/calibration.md"
-    assert document.read_text() == "# How demo was calibrated\n"
+    source = pack(workspace).tree / "open/Acme/src"
+    (source / "another").mkdir()
+    (source / "another" / "calibration.md").write_text("# How another was calibrated\n")
+    pack(workspace)
+    own = (source / BENCHMARK / "calibration.md").read_text()
+    joined = (source.parent / "documentation/calibration.md").read_text()
+    assert joined == f"# How another was calibrated\n\n{own}"
 
 
-@pytest.mark.parametrize("step", ["_pack_scenario", "write_tree_readme"])
+@pytest.mark.parametrize("step", ["_pack_result", "write_tree_readme"])
 def test_an_interrupted_build_leaves_the_old_tree_as_it_was(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from real_loadgen import loadgen_environment, needs_loadgen
 
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import KEYS, OPEN_ONLY_KEYS, Key, Kind, Name, Number, UserConf, parse
@@ -173,7 +174,8 @@ def loadgen_takes(folder: Path, text: str, model: str, scenario: str) -> dict[st
     path.write_text(text)
     names = json.dumps([key.attribute for key in KEYS[scenario].values()])
     command = [sys.executable, "-c", _LOADGEN, str(path), model, scenario, names]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    environment = loadgen_environment()
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder, env=environment)
     taken: dict[str, float] = json.loads(done.stdout)
     return taken
 
@@ -183,11 +185,11 @@ def _value(key: Key) -> Number:
     return {Kind.FLAG: 0, Kind.INTEGER: 12345, Kind.NUMBER: 67.5}[key.kind]
 
 
+@needs_loadgen
 @pytest.mark.parametrize("scenario", sorted(KEYS))
 @pytest.mark.parametrize("low", [True, False])
 def test_loadgen_takes_every_key_as_rendered(tmp_path: Path, scenario: str, low: bool) -> None:
     """Each key, twice with different values, so that no default hides a key that LoadGen passes over."""
-    pytest.importorskip("mlperf_loadgen")
     values = {name: _value(key) + (0 if low else 1) for name, key in KEYS[scenario].items()}
     values |= dict.fromkeys(("use_token_latencies", "infer_token_latencies"), 1)
     conf = read().for_run("llama2-70b", scenario, values)
@@ -196,12 +198,12 @@ def test_loadgen_takes_every_key_as_rendered(tmp_path: Path, scenario: str, low:
         assert taken[key.attribute] == pytest.approx(values[name] * key.factor), name
 
 
+@needs_loadgen
 @pytest.mark.parametrize(
     ("model", "scenario", "qps"),
     [("llama2-70b", "Server", 7.25), ("llama2-70b-interactive", "Server", 3), ("llama2-70b", "Offline", 11)],
 )
 def test_loadgen_reads_the_run_file_like_the_whole_file(tmp_path: Path, model: str, scenario: str, qps: float) -> None:
-    pytest.importorskip("mlperf_loadgen")
     conf = read(
         "*.*.min_duration = 700000",
         "llama2-70b.*.min_duration = 800000",

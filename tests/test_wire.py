@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from harness_llm.fleet import wire
 
 REQUESTS = [
-    wire.Attach(3, "demo/Server/performance", stream=True, temperature=0.0, min_tokens=1, max_tokens=9,
-                stop_token_ids=[2]),
-    wire.Submit(3, [2**63, 7], [1, 2], wire.pack_tokens([[5], [6, 7]])),
-]  # fmt: skip
+    wire.Attach(3, "demo/Server/performance", stream=True, sampling='{"max_tokens": 9}'),
+    wire.Submit(3, [2**63, 7], [1, 2], wire.pack_tokens([[5], [6, 7]]), ["", "MBXP"]),
+]
 REPLIES = [
     wire.Idle(3),
     wire.Answers(3, [7], wire.pack_tokens([[5]]), [2**63], [2], wire.pack_tokens([[6, 2]])),

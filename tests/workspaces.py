@@ -21,19 +21,18 @@ def make_workspace(root: Path) -> Workspace:
     shutil.copytree(CHECKOUT / "code", root / "code")
     shutil.copytree(root / "models" / "demo", root / "models" / CLOSED)
     edit(root / "models" / CLOSED / "benchmark.yaml", _officially)
-    for file in (root / "models" / CLOSED).glob("*_cpu.yaml"):
-        edit(file, lambda settings: settings["llm_config"].update(max_model_len=2048))
+    edit(root / "models" / CLOSED / "cpu.yaml", lambda settings: settings["llm_config"].update(max_model_len=2048))
     return Workspace(root)
 
 
 def _officially(facts: dict[str, Any]) -> None:
-    facts.update(name=CLOSED, divisions=["closed", "open"], tree_suffix="")
-    facts["sampling"]["max_tokens"] = load_round("v6.1").benchmark(facts["rules_of"]).max_output_tokens
+    facts.update(name=CLOSED, divisions=["closed", "open"], tree_suffix="", obstacle="")
+    facts["sampling"]["max_tokens"] = load_round("v6.1").benchmark(facts["variants"][0]).max_output_tokens
 
 
 def edit(file: Path, change: Any) -> None:
     """Let `change` alter what a YAML file holds."""
-    content = yaml.safe_load(file.read_text())
+    content = yaml.safe_load(file.read_text()) if file.exists() else {}
     change(content)
     file.write_text(yaml.safe_dump(content, sort_keys=False))
 

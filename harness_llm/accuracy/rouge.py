@@ -6,9 +6,9 @@ LCS-length computation revisited", 2004).
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, pairwise, repeat
 from typing import TypeVar
 
 from nltk.stem.porter import PorterStemmer
@@ -40,8 +40,8 @@ class _Vocabulary(dict[str, int]):
 _VOCABULARY = _Vocabulary()
 
 
-class Text:
-    """A text as ROUGE sees it; sentences stand on lines of their own, which only ROUGELSUM minds."""
+class _Text:
+    """A text as ROUGE sees it."""
 
     def __init__(self, text: str) -> None:
         self.sentences = [_tokens(line) for line in text.split("\n") if line]
@@ -56,37 +56,54 @@ class Text:
         """How often each word occurs."""
         return Counter(self.tokens)
 
+    @cached_property
+    def places(self) -> list[dict[int, int]]:
+        """Per sentence, where each word of it stands: bit j is the place j."""
+        return [_places(sentence) for sentence in self.sentences]
+
+
+def _places(sentence: list[int]) -> dict[int, int]:
+    places: dict[int, int] = {}
+    for place, token in enumerate(sentence):
+        places[token] = places.get(token, 0) | 1 << place
+    return places
+
 
 def _tokens(line: str) -> list[int]:
     ids = map(_VOCABULARY.__getitem__, _WORD.findall(line.lower()))
     return [i for i in ids if i != _DROPPED]
 
 
-def score(target: Text, prediction: Text, metrics: Sequence[str]) -> list[float]:
-    """F-measures (0 to 1) of `prediction` against `target`, in the order of `metrics`."""
-    return [_SCORERS[metric](target, prediction) for metric in metrics]
+def score(target: str, prediction: str, metrics: Sequence[str]) -> list[float]:
+    """F-measures (0 to 1) of `prediction` against `target`, in the order of `metrics`.
+
+    Sentences stand on lines of their own, which only ROUGELSUM minds.
+    """
+    texts = _Text(target), _Text(prediction)
+    return [_SCORERS[metric](*texts) for metric in metrics]
 
 
-def _rouge1(target: Text, prediction: Text) -> float:
+def _rouge1(target: _Text, prediction: _Text) -> float:
     return _f(_overlap(target.counts, prediction.counts), len(target.tokens), len(prediction.tokens))
 
 
-def _rouge2(target: Text, prediction: Text) -> float:
+def _rouge2(target: _Text, prediction: _Text) -> float:
     pairs = Counter(pairwise(target.tokens)), Counter(pairwise(prediction.tokens))
     return _f(_overlap(*pairs), len(target.tokens) - 1, len(prediction.tokens) - 1)
 
 
-def _rouge_l(target: Text, prediction: Text) -> float:
+def _rouge_l(target: _Text, prediction: _Text) -> float:
     common = LCSseq.similarity(target.tokens, prediction.tokens)
     return _f(common, len(target.tokens), len(prediction.tokens))
 
 
-def _rouge_l_sum(target: Text, prediction: Text) -> float:
+def _rouge_l_sum(target: _Text, prediction: _Text) -> float:
     """Union of common subsequences per target sentence; a word counts as often as both texts have it."""
     left = {token: min(n, prediction.counts[token]) for token, n in target.counts.items()}
     hits = 0
     for sentence in target.sentences:
-        for position in sorted(_union(sentence, prediction.sentences)):
+        found = map(_common_positions, repeat(sentence), prediction.sentences, prediction.places)
+        for position in sorted(set(chain.from_iterable(found))):
             token = sentence[position]
             if left[token]:
                 left[token] -= 1
@@ -106,20 +123,20 @@ def _overlap(a: Counter[_Item], b: Counter[_Item]) -> int:
     return sum(min(n, b[item]) for item, n in a.items() if item in b)
 
 
-def _union(sentence: list[int], others: Iterable[list[int]]) -> set[int]:
-    return set().union(*(_common_positions(sentence, other) for other in others))
+def _common_positions(a: list[int], b: list[int], places: dict[int, int]) -> list[int]:
+    """Positions in `a` of that longest common subsequence which rouge_score's way back picks.
 
-
-def _common_positions(a: list[int], b: list[int]) -> list[int]:
-    """Positions in `a` of that longest common subsequence which rouge_score's way back picks."""
-    rows = _rows(a, b)
+    It steps over a word of `a` that `b` lacks wherever it meets one, so that these can be left out beforehand.
+    """
+    shared = [i for i, token in enumerate(a) if token in places]
+    rows = _rows([places[a[i]] for i in shared], len(b))
     positions = []
-    i, j = len(a), len(b)
+    i, j = len(shared), len(b)
     while i and j:
         seen = (1 << j) - 1
-        if a[i - 1] == b[j - 1]:
+        if a[shared[i - 1]] == b[j - 1]:
             i, j = i - 1, j - 1
-            positions.append(i)
+            positions.append(shared[i])
         elif (rows[i] & seen).bit_count() > (rows[i - 1] & seen).bit_count():
             j -= 1
         else:
@@ -127,15 +144,15 @@ def _common_positions(a: list[int], b: list[int]) -> list[int]:
     return positions
 
 
-def _rows(a: list[int], b: list[int]) -> list[int]:
-    """The table of common lengths: bit j of row i is set where b[j] lengthens what a[:i] and b[:j] share."""
-    full = (1 << len(b)) - 1
-    places: dict[int, int] = {}
-    for j, token in enumerate(b):
-        places[token] = places.get(token, 0) | 1 << j
+def _rows(matches: list[int], length: int) -> list[int]:
+    """The table of common lengths: bit j of row i is set where b[j] lengthens what a[:i] and b[:j] share.
+
+    `matches` has the places in `b`, of `length` words, of each word of `a`.
+    """
+    full = (1 << length) - 1
     vector, rows = full, [0]
-    for token in a:
-        hits = vector & places.get(token, 0)
+    for match in matches:
+        hits = vector & match
         vector = ((vector + hits) | (vector - hits)) & full
         rows.append(vector ^ full)
     return rows

@@ -1,13 +1,35 @@
-"""Scores of a run's answers, as the reference computes them (language/llama2-70b/evaluate-accuracy.py)."""
+"""Scores of a run's answers, as the reference implementations compute them (language/*/evaluat*.py)."""
 
+import math
+import multiprocessing
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 import nltk
 import numpy as np
 
-from harness_llm.accuracy import rouge
+from harness_llm.accuracy import matches, mbxp, rouge
+from harness_llm.benchmarks import Accuracy
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.loadgen.logs import Answer
+
+Columns = dict[str, list[float]]
+"""Per metric, a value for each sample."""
+
+_MATCHES: dict[str, Callable[[str, str], float]] = {
+    "niah_em": matches.niah_em,
+    "qa_em": matches.qa_em,
+    "gsm8k": matches.gsm8k,
+    "exact": matches.exact,
+}
+_OF_405B = {"niah_em", "qa_em"}  # whose evaluator rounds no mean
+_TIDY = {"rouge"} | _OF_405B  # see stripped texts, sentence by sentence
+_TEXTS_PER_WORKER = 1000  # fewer are scored before a process has started
+_CHUNKS_PER_WORKER = 4
+_T = TypeVar("_T")
 
 
 def answers_by_index(entries: Iterable[Answer], samples: int) -> list[list[int]]:
@@ -39,52 +61,117 @@ def answers_by_index(entries: Iterable[Answer], samples: int) -> list[list[int]]
 def score_answers(
     answers: Sequence[Sequence[int]],
     targets: Sequence[str],
+    kinds: Sequence[str] | None,
     decode: Callable[[list[list[int]]], list[str]],
-    metrics: Sequence[str],
-    sentence_split: bool = False,
+    accuracy: Accuracy,
+    *,
+    workers: int = 1,
 ) -> dict[str, float]:
     """Score answers against the reference texts.
 
     Args:
         answers: token ids, one list per sample, the end-of-sequence id included where the model gave it.
         targets: reference texts, in the order of `answers`.
+        kinds: of the samples; None where the data set has but one.
         decode: turns lists of ids into texts, special tokens left out.
-        metrics: ROUGE1, ROUGE2, ROUGEL, ROUGELSUM (mean F-measures in percent, 4 digits),
-            TOKENS_PER_SAMPLE (mean length of `answers`, 1 digit), GEN_LEN (characters of all texts).
-        sentence_split: put sentences on lines of their own first, for ROUGELSUM and GEN_LEN.
+        accuracy: which metrics are wanted, and how samples of each kind are scored.
+        workers: processes that ROUGE and the sentence splitter are spread over, or containers for MBXP.
 
     Returns:
-        `metrics` by name, and GEN_NUM, the number of samples.
+        Those of `accuracy.metrics` that a sample yields, and GEN_NUM, the number of samples. ROUGE (F-measure),
+        EXACT_MATCH, GSM8K and MBXP are means in percent, over the samples scored so; TOKENS_PER_SAMPLE is the mean
+        length of `answers`, GEN_LEN the characters of all texts.
 
     Raises:
-        ConfigError: there is not one target per answer.
-        EnvironmentMissing: nltk has no sentence splitter here.
+        ConfigError: there is not one target and one kind per answer, or a kind that `accuracy` does not know.
+        EnvironmentMissing: nltk has no sentence splitter here, or MBXP no container to run programs in.
+        RunFailed: the container ended early.
     """
-    if len(answers) != len(targets):
-        raise ConfigError(
-            "answers and reference texts do not match",
-            expected=f"{len(answers)} texts, one per answer",
-            found=f"{len(targets)} texts",
-        )
-    if sentence_split:
+    kinds = [""] * len(answers) if kinds is None else kinds
+    _require_one_each(len(answers), targets=targets, kinds=kinds)
+    _require_known(kinds, accuracy)
+    texts = decode([list(answer) for answer in answers])
+    columns: Columns = defaultdict(list)
+    for kind in dict.fromkeys(kinds):
+        own = [i for i, other in enumerate(kinds) if other == kind]
+        found = _columns(kind, [targets[i] for i in own], [texts[i] for i in own], accuracy, workers)
+        for metric, values in found.items():
+            columns[metric] += values
+    scores = {metric: _total(metric, values, accuracy) for metric, values in columns.items() if values}
+    scores |= token_counts(answers)
+    return {metric: scores[metric] for metric in (*accuracy.metrics, "GEN_NUM") if metric in scores}
+
+
+def token_counts(answers: Sequence[Sequence[int]]) -> dict[str, float]:
+    """TOKENS_PER_SAMPLE, the mean length rounded to 1 digit as every reference has it, and GEN_NUM."""
+    return {"TOKENS_PER_SAMPLE": round(sum(map(len, answers)) / len(answers), 1), "GEN_NUM": len(answers)}
+
+
+def _columns(kind: str, targets: list[str], texts: list[str], accuracy: Accuracy, workers: int) -> Columns:
+    """What samples of one kind yield; a mere match counts for the metric that is named like the kind."""
+    method = accuracy.scoring[kind]
+    metric = kind if kind in accuracy.metrics else "EXACT_MATCH"
+    if method == "mbxp":
+        return {metric: mbxp.score(targets, texts, workers)}
+    if method in _TIDY and accuracy.sentence_split:
         _require_splitter()
-    predictions = [_lines(text, sentence_split) for text in decode([list(answer) for answer in answers])]
-    references = [_lines(text, sentence_split) for text in targets]
-    rouges = [metric for metric in metrics if metric in rouge.METRICS]
-    rows = [
-        rouge.score(rouge.Text(reference), rouge.Text(prediction), rouges)
-        for reference, prediction in zip(references, predictions, strict=True)
-    ]
-    means = [float(round(np.mean(column) * 100, 4)) for column in zip(*rows, strict=True)]
-    scores: dict[str, float] = dict(zip(rouges, means, strict=True)) | {
-        "TOKENS_PER_SAMPLE": round(sum(map(len, answers)) / len(answers), 1),
-        "GEN_LEN": sum(map(len, predictions)),
-    }
-    return {metric: scores[metric] for metric in metrics} | {"GEN_NUM": len(answers)}
+    rouges = [metric for metric in accuracy.metrics if metric in rouge.METRICS]
+    names = [*(["GEN_LEN"] if method in _TIDY else []), *(rouges if method == "rouge" else [metric])]
+    row = partial(_row, method=method, rouges=rouges, split=accuracy.sentence_split)
+    rows = _spread(workers, row, targets, texts)
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
-def _lines(text: str, sentence_split: bool) -> str:
-    return "\n".join(nltk.sent_tokenize(text.strip())) if sentence_split else text.strip()
+def _row(target: str, text: str, *, method: str, rouges: Sequence[str], split: bool) -> list[float]:
+    """What one sample yields; percent but for the characters."""
+    if method not in _TIDY:
+        return [_MATCHES[method](target, text)]
+    target, text = (_tidy(each, split=split) for each in (target, text))
+    if method == "rouge":
+        return [len(text), *(100 * value for value in rouge.score(target, text, rouges))]
+    return [len(text), _MATCHES[method](target, text)]
+
+
+def _total(metric: str, values: list[float], accuracy: Accuracy) -> float:
+    if metric == "GEN_LEN":
+        return sum(values)
+    mean = float(np.mean(values))
+    rounded = metric in rouge.METRICS and _OF_405B.isdisjoint(accuracy.scoring.values())
+    return round(mean, 4) if rounded else mean
+
+
+def _spread(workers: int, function: Callable[..., _T], *columns: Sequence[Any]) -> list[_T]:
+    """`function` over `columns`, in up to `workers` processes where that pays."""
+    workers = min(workers, len(columns[0]) // _TEXTS_PER_WORKER)
+    if workers < 2:  # noqa: PLR2004
+        return list(map(function, *columns))
+    chunk = math.ceil(len(columns[0]) / workers / _CHUNKS_PER_WORKER)
+    # A fork would copy the locks of this process's threads as they happen to stand.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(function, *columns, chunksize=chunk))
+
+
+def _tidy(text: str, *, split: bool) -> str:
+    return "\n".join(nltk.sent_tokenize(text.strip())) if split else text.strip()
+
+
+def _require_one_each(answers: int, **columns: Sequence[str]) -> None:
+    for name, column in columns.items():
+        if len(column) != answers:
+            raise ConfigError(
+                f"answers and {name} do not match",
+                expected=f"{answers} {name}, one per answer",
+                found=f"{len(column)} {name}",
+            )
+
+
+def _require_known(kinds: Sequence[str], accuracy: Accuracy) -> None:
+    if unknown := sorted(set(kinds) - set(accuracy.scoring)):
+        raise ConfigError(
+            "the data set has samples of a kind that the benchmark does not score",
+            expected=", ".join(map(repr, accuracy.scoring)),
+            found=", ".join(map(repr, unknown)),
+        )
 
 
 def _require_splitter() -> None:

@@ -60,8 +60,9 @@ def _benchmark(benchmark: Benchmark, tree: Tree) -> Iterator[Finding]:
 
 def _result(result: Result, tree: Tree, *, known: bool) -> Iterator[Finding]:
     rules = (*structure.RESULT, *measurements.RESULT, *accuracy.RESULT, *files.RESULT)
-    judged = (*accuracy.JUDGED, *compliance.JUDGED) if known else ()
-    yield from _apply((*rules, *judged), result, tree)
+    yield from _apply((*rules, *(accuracy.JUDGED if known else ())), result, tree)
+    for finding in _apply(compliance.JUDGED if known else (), result, tree):
+        yield finding if result.submitter.enforced else replace(finding, severity=Severity.WARNING)  # open owes none
     yield from _log(result.performance, (*performance.LOG, *(performance.JUDGED if known else ())), tree)
     yield from _log(result.accuracy, accuracy.LOG if known else (), tree)
 

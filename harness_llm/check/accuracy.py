@@ -90,7 +90,8 @@ def accuracy_gate(result: Result) -> Iterator[Fault]:
 @rule("accuracy-samples", "accuracy_check.py, dataset_check", hint="run the whole data set", scale=True)
 def accuracy_samples(log: Log) -> Iterator[Fault]:
     """The accuracy run did not cover the data set."""
-    expected, found = log.result.rules.samples, log.detail.accuracy_sample_count
+    rules, found = log.result.rules, log.detail.accuracy_sample_count
+    expected = rules.samples if rules.accuracy_samples is None else rules.accuracy_samples
     if found != expected:
         yield Fault(log.path, f"{expected} samples", str(found))
 

@@ -60,8 +60,13 @@ def _path(result: Result) -> Path:
 
 
 def _settings(result: Result) -> UserConf:
-    path, benchmarks = _path(result), result.round.benchmarks.values()
-    models = {rules.loadgen_model(scenario) for rules in benchmarks for scenario in result.round.scenarios}
+    path = _path(result)
+    models = {
+        rules.loadgen_model(scenario)
+        for rules in result.round.benchmarks.values()
+        for kind in rules.scenarios.values()
+        for scenario in (*kind.required, *kind.optional)
+    }
     return parse(path.read_text(errors="replace") if path.is_file() else "", str(path), models)
 
 

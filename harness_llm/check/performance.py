@@ -1,11 +1,20 @@
 """Rules on the log of a performance run; each is asked only where the log can be read."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from harness_llm.check.findings import Fault, Rule, rule
 from harness_llm.check.tree import Log
 
 CONF = "a setting of user.conf"
+
+_NS_PER_MS = 1e6
+
+_INFERRED_TOKENS = {
+    "Offline": "result_inferred_tokens_per_second",
+    "Server": "result_inferred_completed_tokens_per_second",
+}
+"""What the official checker reads of a benchmark whose tokens LoadGen does not count (constants.py:1610-1617)."""
 
 
 @rule(
@@ -47,9 +56,12 @@ def min_duration(log: Log) -> Iterator[Fault]:
 
 @rule("token-latencies", "performance_check.py, llm_check", hint="LoadGen was given an unknown model name")
 def token_latencies(log: Log) -> Iterator[Fault]:
-    """LoadGen did not measure tokens."""
-    if not log.detail.use_token_latencies:
-        yield Fault(log.path, "use_token_latencies true", "false")
+    """LoadGen did not count tokens."""
+    if log.result.rules.token_latencies:
+        if not log.detail.use_token_latencies:
+            yield Fault(log.path, "use_token_latencies true", "false")
+    elif (key := _INFERRED_TOKENS.get(log.detail.scenario)) and log.detail.get(key) is None:
+        yield Fault(log.path, key, "none")
 
 
 @rule("equal-issue", "loadgen/mlperf.conf:61-81", hint="LoadGen was given an unknown model name")
@@ -79,7 +91,7 @@ def performance_samples(log: Log) -> Iterator[Fault]:
 @rule("samples-per-query", "performance_check.py, min_query_count_check", hint="raise target_qps", scale=True)
 def samples_per_query(log: Log) -> Iterator[Fault]:
     """The Offline query holds too few samples."""
-    least, found = log.result.rules.samples, log.detail.samples_per_query
+    least, found = log.result.rules.offline_samples or 0, log.detail.samples_per_query
     if log.result.submitter.enforced and log.detail.scenario == "Offline" and found < least:
         yield Fault(log.path, f"at least {least} samples", str(found))
 
@@ -87,24 +99,36 @@ def samples_per_query(log: Log) -> Iterator[Fault]:
 @rule("latency-settings", "loadgen/mlperf.conf:116-164", hint="Interactive is a LoadGen model of its own")
 def latency_settings(log: Log) -> Iterator[Fault]:
     """LoadGen judged by other latency limits than the scenario's."""
-    limit = log.result.rules.latency_ms.get(log.result.scenario)
-    if limit:
-        asked = {"ttft": log.detail.requested_ttft_ms, "tpot": log.detail.requested_tpot_ms}
-        for name, expected in limit:
-            if asked[name] != expected:
-                yield Fault(log.path, f"a {name} limit of {expected:g} ms", f"{asked[name]} ms")
+    for limit in _limits(log):
+        if limit.asked != limit.bound:
+            yield Fault(log.path, f"a {limit.name} limit of {limit.bound:g} ms", f"{limit.asked} ms")
 
 
-@rule("latency", "performance_check.py, llm_check", hint="lower target_qps and run again")
+@rule("latency", "performance_check.py, llm_check and latency_check", hint="lower target_qps and run again")
 def latency(log: Log) -> Iterator[Fault]:
     """The 99th percentile of a latency is not below the scenario's limit."""
-    limit = log.result.rules.latency_ms.get(log.result.scenario)
-    if limit and log.detail.scenario != "Offline":
-        p99 = {"ttft": log.detail.p99_ttft_ms, "tpot": log.detail.p99_tpot_ms}
-        for name, bound in limit:
-            value = p99[name]
-            if value is None or value >= bound:
-                yield Fault(log.path, f"p99 {name} below {bound:g} ms", f"{value} ms")
+    for limit in _limits(log) if log.detail.scenario != "Offline" else ():
+        if limit.p99 is None or limit.p99 >= limit.bound:
+            yield Fault(log.path, f"p99 {limit.name} below {limit.bound:g} ms", f"{limit.p99} ms")
+
+
+class _Limit(NamedTuple):
+    """A bound of the folder's scenario, the one that LoadGen judged by, and what was measured; in ms."""
+
+    name: str
+    bound: float
+    asked: float | None
+    p99: float | None
+
+
+def _limits(log: Log) -> Iterator[_Limit]:
+    rules, scenario, detail = log.result.rules, log.result.scenario, log.detail
+    if tokens := rules.latency_ms.get(scenario):
+        yield _Limit("ttft", tokens.ttft, detail.requested_ttft_ms, detail.p99_ttft_ms)
+        yield _Limit("tpot", tokens.tpot, detail.requested_tpot_ms, detail.p99_tpot_ms)
+    if answer := rules.answer_latency_ms.get(scenario):
+        asked = detail["effective_target_latency_ns"] / _NS_PER_MS
+        yield _Limit("answer", answer, asked, detail.latency_percentiles_ms.get(99))
 
 
 LOG: tuple[Rule[Log], ...] = (
@@ -112,9 +136,8 @@ LOG: tuple[Rule[Log], ...] = (
     early_stopping,
     seeds,
     min_duration,
-    token_latencies,
     equal_issue,
     network_sut,
 )
-JUDGED: tuple[Rule[Log], ...] = (performance_samples, samples_per_query, latency_settings, latency)
+JUDGED: tuple[Rule[Log], ...] = (token_latencies, performance_samples, samples_per_query, latency_settings, latency)
 """For benchmarks that the round has."""

@@ -1,10 +1,14 @@
 """Rules on what stands where: divisions, submitters, benchmarks and scenarios."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from harness_llm.check.findings import Fault, Rule, Severity, rule
 from harness_llm.check.tree import DIVISIONS, PROFILE, Benchmark, Result, Submitter, Tree, load_json
+from harness_llm.package.datacenter import DOCUMENT
 from harness_llm.rules.rounds import ScenarioRules
+
+_ARCHITECTURE = (DOCUMENT, "documentation/bandwidth_requirement.md", "documentation/bandwidth.md")
+"""Our name for it, and those of published submissions; the rules name none."""
 
 
 @rule("tree", "submission_checker/loader.py", hint="give the folder that holds the divisions")
@@ -54,9 +58,24 @@ def source(submitter: Submitter) -> Iterator[Fault]:
 @rule("calibration", "Submission_Guidelines.md; submission_checker_old.py:2840-2853")
 def calibration(submitter: Submitter) -> Iterator[Fault]:
     """A description of the quantization is missing."""
-    places = submitter.tree.round.layout.calibration
-    if submitter.enforced and not any((submitter.path / place).is_file() for place in places):
-        yield Fault(submitter.path, " or ".join(places), "neither")
+    names = submitter.tree.round.layout.calibration
+    places = [submitter.path / name for name in names]
+    documents = (file for place in places for file in place.parent.glob(f"{place.stem}*{place.suffix}"))
+    if submitter.enforced and not any(documents):  # some submit one for each maker of accelerators
+        yield Fault(submitter.path, " or ".join(names), "neither")
+
+
+@rule(
+    "architecture",
+    "inference_policies/inference_rules.adoc:1165-1213",
+    severity=Severity.WARNING,
+    hint="say what the network cards are and which way the data take, with their bandwidths",
+)
+def architecture(submitter: Submitter) -> Iterator[Fault]:
+    """A description of the datacenter systems is missing."""
+    datacenter = any("datacenter" in str(system.field("system_type")) for system in submitter.systems)
+    if submitter.enforced and datacenter and not any((submitter.path / place).is_file() for place in _ARCHITECTURE):
+        yield Fault(submitter.path, " or ".join(_ARCHITECTURE), "none")
 
 
 @rule("model-mapping", "submission_checker/loader.py")
@@ -83,7 +102,7 @@ def scenarios(subject: Benchmark) -> Iterator[Fault]:
     submitter, system_type = subject.system.submitter, str(subject.system.field("system_type"))
     if not (submitter.enforced and subject.rules and system_type in submitter.tree.round.system.types):
         return
-    asked = [rules for kind, rules in subject.rules.scenarios.items() if kind in system_type.split(",")]
+    asked = _asked(subject.rules.scenarios, system_type)
     if not asked:
         yield Fault(subject.path, f"a {' or '.join(subject.rules.scenarios)} system", system_type)
     for rules in asked:
@@ -92,6 +111,13 @@ def scenarios(subject: Benchmark) -> Iterator[Fault]:
     for result in subject.results:
         if asked and result.scenario not in allowed:
             yield Fault(result.path, " or ".join(sorted(allowed)), result.scenario)
+
+
+def _asked(scenarios: Mapping[str, ScenarioRules], system_type: str) -> list[ScenarioRules]:
+    """What a system of both categories owes: both, unless a round says otherwise."""
+    categories = sorted(system_type.split(","))
+    own = scenarios.get(",".join(categories))
+    return [own] if own else [scenarios[category] for category in categories if category in scenarios]
 
 
 def _missing(subject: Benchmark, rules: ScenarioRules) -> Iterator[Fault]:
@@ -106,8 +132,10 @@ def _missing(subject: Benchmark, rules: ScenarioRules) -> Iterator[Fault]:
 @rule("scenario-name", "submission_checker/constants.py, SCENARIO_MAPPING")
 def scenario_name(result: Result) -> Iterator[Fault]:
     """A folder is not named like a scenario."""
-    if result.scenario not in result.round.scenarios:
-        yield Fault(result.path, " or ".join(result.round.scenarios), result.scenario)
+    if result.folder not in result.round.scenarios:
+        known = result.scenario in result.round.scenarios  # which is enough for the official checker
+        severity = Severity.WARNING if known else None
+        yield Fault(result.path, " or ".join(result.round.scenarios), result.folder, severity=severity)
 
 
 @rule("power", "power_check.py, required_files_check", hint="remove the folder if power was not measured")
@@ -121,6 +149,6 @@ def power(result: Result) -> Iterator[Fault]:
 
 
 TREE: tuple[Rule[Tree], ...] = (divisions, profile, not_submittable)
-SUBMITTER: tuple[Rule[Submitter], ...] = (results, source, calibration, model_mapping)
+SUBMITTER: tuple[Rule[Submitter], ...] = (results, source, calibration, architecture, model_mapping)
 BENCHMARK: tuple[Rule[Benchmark], ...] = (benchmark, scenarios)
 RESULT: tuple[Rule[Result], ...] = (scenario_name, power)

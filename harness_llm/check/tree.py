@@ -1,5 +1,6 @@
 """A submission tree as it lies on disk: submitters, systems, results; files are read when asked for."""
 
+import glob
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,9 @@ from harness_llm.rules.rounds import BenchmarkRules, Round
 
 DIVISIONS = ("closed", "network", "open")
 PROFILE = "profile.json"
+
+_ALIASES = {f"llama3_1-{size}": f"llama3.1-{size}" for size in ("8b", "8b-edge", "405b")}
+"""Folder names that the official checker takes for a benchmark's (constants.py:232-239)."""
 
 
 def load_json(path: Path) -> dict[str, Any]:
@@ -146,7 +150,7 @@ class Benchmark:
     @property
     def variant(self) -> str:
         """The official benchmark that it is judged by."""
-        return str(self.system.submitter.mapping.get(self.name, self.name))
+        return str(_ALIASES.get(self.name) or self.system.submitter.mapping.get(self.name, self.name))
 
     @property
     def rules(self) -> BenchmarkRules | None:
@@ -164,7 +168,12 @@ class Result:
     """`results/<system>/<benchmark>/<scenario>/` and what belongs to it."""
 
     benchmark: Benchmark
-    scenario: str
+    folder: str
+
+    @property
+    def scenario(self) -> str:
+        """Its scenario, however its folder spells it; the folder's name where there is no such scenario."""
+        return next((name for name in self.round.scenarios if name.lower() == self.folder.lower()), self.folder)
 
     @property
     def system(self) -> System:
@@ -189,7 +198,7 @@ class Result:
     @property
     def path(self) -> Path:
         """Its folder."""
-        return self.benchmark.path / self.scenario
+        return self.benchmark.path / self.folder
 
     @cached_property
     def performance(self) -> "Log":
@@ -201,22 +210,23 @@ class Result:
         """The accuracy run's log."""
         return Log(self, self.path / "accuracy" / DETAIL, "AccuracyOnly")
 
-    @property
+    @cached_property
     def measurements(self) -> Path:
-        """measurements.json."""
-        return self._place(self.round.layout.measurements)
+        """The measurements, by a name that the official checker takes; by ours where there are none."""
+        layout = self.round.layout
+        pattern = layout.measurements_glob.format_map({key: glob.escape(name) for key, name in self._names.items()})
+        return min(self.submitter.path.glob(pattern), default=self._place(layout.measurements))
 
     def compliance(self, test: str) -> Path:
         """The folder of a compliance test."""
         return self._place(self.round.layout.compliance) / test
 
+    @property
+    def _names(self) -> dict[str, str]:
+        return {"system": self.system.name, "benchmark": self.benchmark.name, "scenario": self.folder}
+
     def _place(self, template: str) -> Path:
-        names = {
-            "system": self.system.name,
-            "benchmark": self.benchmark.name,
-            "scenario": self.scenario,
-        }
-        return self.submitter.path / template.format_map(names)
+        return self.submitter.path / template.format_map(self._names)
 
 
 @dataclass(frozen=True)

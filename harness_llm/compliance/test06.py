@@ -11,11 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from harness_llm.compliance.evidence import Evidence
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import Answer, read_accuracy_log
-from harness_llm.rules.rounds import ComplianceTest
-
-VERDICT = "verify_accuracy.txt"
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,16 @@ class Verdict:
         """Whether no check failed."""
         return self.first_token is not False and self.eos and self.length
 
+    def render(self) -> str:
+        """verify_accuracy.txt, line by line as the official checker looks for it."""
+        first = "Skipped" if self.first_token is None else self.first_token
+        return (
+            f"First token check pass: {first}\n"
+            f"EOS check pass: {self.eos}\n"
+            f"Sample length check pass: {self.length}\n"
+            f"TEST06 verification {'complete' if self.passed else 'failed'}\n"
+        )
+
 
 def verify_log(path: Path, scenario: str, eos_ids: Collection[int]) -> Verdict:
     """Verify the mlperf_log_accuracy.json of a TEST06 run.
@@ -39,15 +47,21 @@ def verify_log(path: Path, scenario: str, eos_ids: Collection[int]) -> Verdict:
     Raises:
         ConfigError: the log cannot be read or holds no answer.
     """
-    entries = read_accuracy_log(path)
-    if not entries:
-        raise ConfigError("a TEST06 log holds no answers", where=str(path), hint="run TEST06 with its audit.config")
-    return verify(entries, scenario, eos_ids)
+    return verify(read_accuracy_log(path), scenario, eos_ids, str(path))
 
 
-def verify(entries: Iterable[Answer], scenario: str, eos_ids: Collection[int]) -> Verdict:
-    """Verify answers; in Offline nobody reports first tokens, so that check is skipped."""
+def verify(entries: Iterable[Answer], scenario: str, eos_ids: Collection[int], where: str = "") -> Verdict:
+    """Verify answers; in Offline nobody reports first tokens, so that check is skipped.
+
+    Args:
+        where: the log's name, for messages.
+
+    Raises:
+        ConfigError: there are no answers.
+    """
     answers = list(entries)
+    if not answers:
+        raise ConfigError("a TEST06 log holds no answers", where=where, hint="run TEST06 with its audit.config")
     first = None if scenario == "Offline" else _faults(answers, _first_token_fault)
     eos = _faults(answers, lambda answer: _eos_fault(answer, eos_ids))
     length = _faults(answers, _length_fault)
@@ -59,20 +73,9 @@ def verify(entries: Iterable[Answer], scenario: str, eos_ids: Collection[int]) -
     )
 
 
-def render(verdict: Verdict) -> str:
-    """verify_accuracy.txt, line by line as the official checker looks for it."""
-    first = "Skipped" if verdict.first_token is None else verdict.first_token
-    return (
-        f"First token check pass: {first}\n"
-        f"EOS check pass: {verdict.eos}\n"
-        f"Sample length check pass: {verdict.length}\n"
-        f"TEST06 verification {'complete' if verdict.passed else 'failed'}\n"
-    )
-
-
-def audit_config(test: ComplianceTest) -> str:
-    """audit.config, which LoadGen reads after user.conf and lets win."""
-    return "".join(f"*.*.{key} = {value}\n" for key, value in test.audit.items())
+def judge(evidence: Evidence) -> Verdict:
+    """Verify a run."""
+    return verify(evidence.answers, evidence.scenario, evidence.eos_ids)
 
 
 def _faults(answers: list[Answer], fault: Callable[[Answer], str | None]) -> list[str]:

@@ -1,7 +1,7 @@
 """Answers of the original checkpoint, and their scores.
 
-`python -m harness_llm.demo.reference --checkpoint DIR --store DIR --samples N --max-tokens N --metrics … --output DIR`.
-Standard output is the status channel to the parent process: one JSON object a line.
+`python -m harness_llm.demo.reference --checkpoint DIR --store DIR --samples N --max-tokens N --accuracy JSON
+--output DIR`. Standard output is the status channel to the parent process: one JSON object a line.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 from harness_llm.accuracy.score import score_answers
+from harness_llm.benchmarks import Accuracy
 from harness_llm.datasets.store import TokenStore, open_store
 from harness_llm.demo.assets import reference_sources
 from harness_llm.folders import replacing
@@ -62,11 +63,12 @@ def answers(model: LlamaForCausalLM, store: TokenStore, samples: int, max_tokens
 
 
 def scores(
-    checkpoint: Path, store: TokenStore, answered: Sequence[Sequence[int]], metrics: Sequence[str]
+    checkpoint: Path, store: TokenStore, answered: Sequence[Sequence[int]], accuracy: Accuracy
 ) -> dict[str, float]:
     """The scores of `answered` against the data set's own answers."""
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
-    return score_answers(answered, store.targets()[: len(answered)], tokenizer.decode_batch, metrics)
+    count = len(answered)
+    return score_answers(answered, store.targets()[:count], store.kinds()[:count], tokenizer.decode_batch, accuracy)
 
 
 def _status(done: float, text: str) -> None:
@@ -80,15 +82,15 @@ def main() -> None:
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--samples", type=int, required=True)
     parser.add_argument("--max-tokens", type=int, required=True)
-    parser.add_argument("--metrics", type=lambda text: text.split(","), required=True)
+    parser.add_argument("--accuracy", type=Accuracy.model_validate_json, required=True)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     store = open_store(arguments.store)
     model = LlamaForCausalLM.from_pretrained(arguments.checkpoint)
     answered = answers(model, store, arguments.samples, arguments.max_tokens)
-    record = reference_sources(arguments.checkpoint, store, arguments.max_tokens, arguments.metrics) | {
+    record = reference_sources(arguments.checkpoint, store, arguments.max_tokens, arguments.accuracy) | {
         "samples": arguments.samples,
-        "scores": scores(arguments.checkpoint, store, answered, arguments.metrics),
+        "scores": scores(arguments.checkpoint, store, answered, arguments.accuracy),
     }
     with replacing(arguments.output) as folder:
         (folder / "answers.json").write_text(json.dumps(answered))

@@ -20,8 +20,8 @@ class Engine(Protocol):
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
         """Set how the next queries are sampled, and whether first tokens are reported."""
 
-    def add(self, query: int, prompt: list[int]) -> None:
-        """Take in one query; raises ValueError when the prompt cannot be served."""
+    def add(self, query: int, prompt: list[int], kind: str = "") -> None:
+        """Take in one query of a `kind` of samples; raises ValueError when the prompt cannot be served."""
 
     def step(self) -> Step:
         """Advance all queries by one scheduling step; raises ValueError where an answer was cut."""
@@ -40,7 +40,23 @@ def build_engine(name: str, checkpoint: str, llm_config: dict[str, Any]) -> Engi
         from harness_llm.engines.vllm import VllmEngine  # noqa: PLC0415 - loads torch
 
         return VllmEngine(checkpoint, llm_config)
+    if name == "transformers":
+        from harness_llm.engines.transformers import TransformersEngine  # noqa: PLC0415 - loads torch
+
+        return TransformersEngine(checkpoint, llm_config)
     raise ValueError(f"no engine {name}")
 
 
-ENGINES = ("vllm",)
+@dataclass(frozen=True)
+class EngineFacts:
+    """What an engine can do."""
+
+    beams: bool
+    streams: bool
+    stop_sequences: bool
+
+
+ENGINES = {
+    "vllm": EngineFacts(beams=False, streams=True, stop_sequences=True),
+    "transformers": EngineFacts(beams=True, streams=False, stop_sequences=False),
+}

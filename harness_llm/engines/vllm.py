@@ -1,5 +1,6 @@
 """vLLM, driven by add_request and step in the replica's own process."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from harness_llm.benchmarks import Sampling
 from harness_llm.engines import Step
+
+Endings = Sequence[tuple[int, ...]]
+"""Runs of token ids that end an answer; vLLM itself knows single ids, and texts only with a tokenizer."""
 
 
 def prepare_torch() -> None:
@@ -28,12 +32,19 @@ def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
     """`sampling` in vLLM's words; answers are token ids, and come whole unless `stream`."""
     return SamplingParams(
         temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
         min_tokens=sampling.min_tokens,
         max_tokens=sampling.max_tokens,
         stop_token_ids=list(sampling.stop_token_ids),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
     )
+
+
+def ends(answer: Sequence[int], endings: Endings) -> bool:
+    """Whether `answer` ends with one of `endings`."""
+    return any(tuple(answer[-len(ending) :]) == ending for ending in endings)
 
 
 class VllmEngine:
@@ -45,18 +56,25 @@ class VllmEngine:
         self._engine = LLMEngine.from_engine_args(arguments)
         self._params = SamplingParams()
         self._stream = False
+        self._endings: Mapping[str, Endings] = {}
         self._answers: dict[str, list[int]] = {}
+        self._watched: dict[str, Endings] = {}
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
         """Set how the next queries are sampled, and whether first tokens are reported."""
         self._stream = stream
+        self._endings = sampling.stop_sequences
         self._params = sampling_params(sampling, stream=stream)
 
-    def add(self, query: int, prompt: list[int]) -> None:
-        """Take in one query; raises ValueError when the prompt cannot be served."""
-        key = str(query)
+    def add(self, query: int, prompt: list[int], kind: str = "") -> None:
+        """Take in one query of a `kind` of samples; raises ValueError when the prompt cannot be served."""
+        key, params = str(query), self._params
+        if kind in self._endings:
+            self._watched[key] = self._endings[kind]
+            params = params.clone()
+            params.output_kind = RequestOutputKind.DELTA
         try:
-            self._engine.add_request(key, {"prompt_token_ids": prompt}, self._params)
+            self._engine.add_request(key, {"prompt_token_ids": prompt}, params)
         except VLLMValidationError as error:
             raise ValueError(str(error)) from error
         self._answers[key] = []
@@ -73,8 +91,15 @@ class VllmEngine:
             answer += new
             if output.finished:
                 self._require_whole(output.outputs[0].finish_reason, answer)
-                step.finished.append((int(key), self._answers.pop(key)))
+                step.finished.append((int(key), self._drop(key)))
+            elif ends(answer, self._watched.get(key, ())):
+                self._engine.abort_request([key])
+                step.finished.append((int(key), self._drop(key)))
         return step
+
+    def _drop(self, key: str) -> list[int]:
+        self._watched.pop(key, None)
+        return self._answers.pop(key)
 
     def _require_whole(self, reason: str | None, answer: list[int]) -> None:
         """An answer ends with a stop token or has all the tokens it may have; anything else was cut."""
@@ -91,3 +116,4 @@ class VllmEngine:
         """Drop all queries."""
         self._engine.abort_request(list(self._answers))
         self._answers.clear()
+        self._watched.clear()

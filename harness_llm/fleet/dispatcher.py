@@ -34,8 +34,8 @@ class _InFlight:
 class Dispatcher:
     """Feeds the replicas and collects their answers; used by one thread alone."""
 
-    def __init__(self, endpoints: Sequence[str], *, generation: int, credit: int, stream: bool) -> None:
-        """Connect to the replicas at `endpoints`; `credit` is how many queries a replica holds in Offline."""
+    def __init__(self, endpoints: Sequence[str], *, generation: int, credit: int | None, stream: bool) -> None:
+        """Connect to the replicas at `endpoints`; `credit` is how many queries one holds, None sends each at once."""
         self.poller = zmq.Poller()
         self._sockets = [self._connect(endpoint) for endpoint in endpoints]
         self._loads = [Load() for _ in endpoints]
@@ -44,6 +44,8 @@ class Dispatcher:
         self._stream = stream
         self._waiting: deque[tuple[int, int]] = deque()
         self._in_flight: dict[int, _InFlight] = {}
+        self._kinds: list[str] | None = None
+        self._tell_kinds = False
 
     def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -64,11 +66,9 @@ class Dispatcher:
             generation=self._generation,
             cell=cell,
             stream=self._stream,
-            temperature=sampling.temperature,
-            min_tokens=sampling.min_tokens,
-            max_tokens=sampling.max_tokens,
-            stop_token_ids=list(sampling.stop_token_ids),
+            sampling=sampling.model_dump_json(),
         )
+        self._tell_kinds = bool(sampling.stop_sequences)
         for socket in self._sockets:
             socket.send(wire.encode(request))
         for replica, socket in enumerate(self._sockets):
@@ -93,7 +93,7 @@ class Dispatcher:
         """Send waiting queries to the replicas that should have them."""
         if not self._waiting:
             return
-        if self._stream:
+        if self._credit is None:
             shares: list[list[tuple[int, int]]] = [[] for _ in self._loads]
             while self._waiting:
                 query = self._waiting.popleft()
@@ -123,8 +123,16 @@ class Dispatcher:
             queries=[query for query, _ in share],
             lengths=[len(prompt) for prompt in prompts],
             tokens=np.concatenate(prompts).astype("<i4", copy=False).tobytes(),
+            kinds=self._kinds_of(share, store),
         )
         self._sockets[replica].send(wire.encode(message))
+
+    def _kinds_of(self, share: list[tuple[int, int]], store: TokenStore) -> list[str]:
+        if not self._tell_kinds:
+            return []
+        if self._kinds is None:
+            self._kinds = store.kinds()
+        return [self._kinds[index] for _, index in share]
 
     def harvest(self, timeout_ms: int) -> Harvest:
         """Collect what the replicas have sent; waits up to `timeout_ms` for the first message."""

@@ -66,21 +66,16 @@ class Replica:
     def _attach(self, peer: bytes, request: wire.Attach) -> None:
         self._engine.abort()
         self._peer, self._generation = peer, request.generation
-        sampling = Sampling(
-            temperature=request.temperature,
-            min_tokens=request.min_tokens,
-            max_tokens=request.max_tokens,
-            stop_token_ids=tuple(request.stop_token_ids),
-        )
-        self._engine.configure(sampling, stream=request.stream)
+        self._engine.configure(Sampling.model_validate_json(request.sampling), stream=request.stream)
         self._send(wire.Idle(request.generation))
 
     def _submit(self, request: wire.Submit) -> None:
         ids = np.frombuffer(request.tokens, dtype="<i4")
+        kinds = request.kinds or [""] * len(request.queries)
         start = 0
-        for query, length in zip(request.queries, request.lengths, strict=True):
+        for query, length, kind in zip(request.queries, request.lengths, kinds, strict=True):
             try:
-                self._engine.add(query, ids[start : start + length].tolist())
+                self._engine.add(query, ids[start : start + length].tolist(), kind)
             except ValueError as error:
                 self._send(wire.Fault(self._generation, str(error)))
             start += length

@@ -12,15 +12,12 @@ import numpy.typing as npt
 
 
 class Attach(msgspec.Struct, tag="attach", array_like=True, frozen=True):
-    """LoadGen process to replica: drop all queries, then serve this cell with this sampling."""
+    """LoadGen process to replica: drop all queries, then serve this cell with this sampling (JSON)."""
 
     generation: int
     cell: str
     stream: bool
-    temperature: float
-    min_tokens: int
-    max_tokens: int
-    stop_token_ids: list[int]
+    sampling: str
 
 
 class Idle(msgspec.Struct, tag="idle", array_like=True, frozen=True):
@@ -30,12 +27,16 @@ class Idle(msgspec.Struct, tag="idle", array_like=True, frozen=True):
 
 
 class Submit(msgspec.Struct, tag="submit", array_like=True, frozen=True):
-    """LoadGen process to replica: new queries, their prompts end to end in `tokens`."""
+    """LoadGen process to replica: new queries, their prompts end to end in `tokens`.
+
+    `kinds` of the samples are told only where the sampling minds them.
+    """
 
     generation: int
     queries: list[int]
     lengths: list[int]
     tokens: bytes
+    kinds: list[str]
 
 
 class Answers(msgspec.Struct, tag="answers", array_like=True, frozen=True):

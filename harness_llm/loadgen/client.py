@@ -21,45 +21,12 @@ from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
 from harness_llm.loadgen.probe import judge_probe
 from harness_llm.loadgen.settings import compare
+from harness_llm.loadgen.spec import CellSpec
 from harness_llm.loadgen.sut import Sut
 from harness_llm.monitor.meter import Meter
-from harness_llm.plan import Load
 from harness_llm.processes import Parent
 
 MODES = {"performance": lg.TestMode.PerformanceOnly, "accuracy": lg.TestMode.AccuracyOnly}
-
-
-class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a LoadGen process is told.
-
-    Attributes:
-        scenario: LoadGen's; `model` is LoadGen's name too.
-        audit_config: the file of a compliance test, else empty.
-        credit: queries that a replica holds in Offline.
-        load: what the probe is judged by; `target_key` is the user.conf key that chose it.
-        probe_s: seconds of load from `probe_store` before the clock starts; 0 is none.
-        expected: TestSettings' attributes as they must be once user.conf was read.
-    """
-
-    cell: str
-    generation: int
-    scenario: str
-    model: str
-    mode: str
-    output: str
-    user_conf: str
-    audit_config: str
-    endpoints: list[str]
-    credit: int
-    sampling: dict[str, float | list[int]]
-    store: str
-    samples: int
-    load: Load
-    target_key: str
-    probe_store: str
-    probe_s: float
-    expected: dict[str, int | float]
-    cpus: list[int]
 
 
 def main() -> None:
@@ -92,8 +59,8 @@ def _fail(parent: Parent, error: Exception) -> None:
 
 def _run(spec: CellSpec, parent: Parent) -> None:
     settings = _settings(spec)
-    stream = spec.scenario != "Offline"
-    dispatcher = Dispatcher(spec.endpoints, generation=spec.generation, credit=spec.credit, stream=stream)
+    credit = spec.credit if spec.scenario == "Offline" else None
+    dispatcher = Dispatcher(spec.endpoints, generation=spec.generation, credit=credit, stream=spec.stream)
     dispatcher.attach(spec.cell, Sampling.model_validate(spec.sampling))
     if spec.probe_s:
         rate = _probe(spec, dispatcher)
@@ -105,7 +72,7 @@ def _run(spec: CellSpec, parent: Parent) -> None:
     def report(meter: Meter) -> None:
         parent.say(event="progress", in_flight=dispatcher.in_flight, **meter.snapshot())
 
-    sut = Sut(dispatcher, store, stream=stream, report=report, fail=lambda error: _fail(parent, error))
+    sut = Sut(dispatcher, store, stream=spec.stream, report=report, fail=lambda error: _fail(parent, error))
     sut.start()
     parent.say(event="started")
     _load(spec, settings, sut)

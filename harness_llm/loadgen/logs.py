@@ -99,8 +99,12 @@ class DetailLog:
 
     @property
     def tokens_per_second(self) -> float:
-        """The metric of an LLM: completed tokens per second in Server, tokens per second in Offline."""
-        return float(self[_TOKEN_RATE[self.scenario]])
+        """The metric of an LLM: completed tokens per second in Server, tokens per second in Offline.
+
+        Where LoadGen counts no tokens, those that it infers from the samples (gptj).
+        """
+        key = _TOKEN_RATE[self.scenario]
+        return float(self[key if self.use_token_latencies else key.replace("result_", "result_inferred_")])
 
     @property
     def samples_per_second(self) -> float:

@@ -4,7 +4,7 @@ import csv
 import importlib
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ WITHOUT = {
 _CLASSES = ("0x0302", "0x1200")  # 3D controllers and processing accelerators: not made for a screen
 _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s per lane
 _QUERY = ("pci.bus_id", "name", "memory.total", "clocks.max.sm")
+_PATIENCE_S = 60  # of a driver that loads, and of tools that hang with a broken one
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,8 @@ def detect_accelerators(root: Path) -> dict[str, str]:
     return fields | ({"accelerator_interconnect": NOT_APPLICABLE} if len(devices) == 1 else {})
 
 
-def parse_nvidia(table: str) -> list[Accelerator]:
-    """What nvidia-smi answers to `--query-gpu` for _QUERY with `--format=csv,noheader,nounits`."""
-    rows = csv.reader(table.splitlines(), skipinitialspace=True)
+def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
+    """What nvidia-smi answers to _QUERY."""
     return [
         Accelerator(
             bus=bus[-12:].lower(),  # nvidia-smi writes the domain with eight digits, the kernel with four
@@ -76,17 +76,25 @@ def parse_nvidia(table: str) -> list[Accelerator]:
     ]
 
 
-def _nvidia() -> list[Accelerator]:
+def ask_nvidia(fields: Sequence[str]) -> list[list[str]]:
+    """What nvidia-smi says of `fields`, a row per accelerator; none where tool, driver or answer are not there."""
     if not shutil.which("nvidia-smi"):
         return []
-    answer = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return parse_nvidia(answer.stdout) if answer.returncode == 0 else []
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return []
+    return [row for row in parse_table(answer.stdout) if len(row) == len(fields)]
+
+
+def parse_table(table: str) -> list[list[str]]:
+    """Rows of what nvidia-smi answers to `--query-gpu` with `--format=csv,noheader,nounits`."""
+    return [row for row in csv.reader(table.splitlines(), skipinitialspace=True) if row]
+
+
+def _nvidia() -> list[Accelerator]:
+    return parse_nvidia(ask_nvidia(_QUERY))
 
 
 def _amd(root: Path) -> list[Accelerator]:
@@ -114,14 +122,14 @@ def _amd_device(smi: Any, handle: Any, root: Path) -> Accelerator:
     )
 
 
+def functions_on_bus(root: Path) -> list[Path]:
+    """The folders of the accelerators that the PCI bus shows, in order of address."""
+    return [f for f in sorted((root / "sys/bus/pci/devices").glob("*")) if read(f / "class").startswith(_CLASSES)]
+
+
 def _on_bus(root: Path) -> list[Accelerator]:
-    """Accelerators that the PCI bus shows; without the vendor's tool their names are not known."""
-    functions = sorted((root / "sys/bus/pci/devices").glob("*"))
-    return [
-        Accelerator(bus=f.name, memory_gib=_amd_memory(root, f.name))
-        for f in functions
-        if read(f / "class").startswith(_CLASSES)
-    ]
+    """Without the vendor's tool their names are not known."""
+    return [Accelerator(bus=f.name, memory_gib=_amd_memory(root, f.name)) for f in functions_on_bus(root)]
 
 
 def _amd_memory(root: Path, bus: str) -> int:

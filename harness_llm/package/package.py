@@ -2,15 +2,20 @@
 
 import datetime as dt
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.package.archive import archive
+from harness_llm.package.calibration import read_quantization
+from harness_llm.package.datacenter import debts
+from harness_llm.package.ecc import read_ecc
 from harness_llm.package.selection import Selection
 from harness_llm.package.submission import Submission
 from harness_llm.package.system import describe, load_overrides, system_file
-from harness_llm.package.tree import build_tree
+from harness_llm.package.tree import Papers, accuracy_scores, build_tree
+from harness_llm.package.variants import left_out
 from harness_llm.workspace import Workspace
 
 
@@ -22,19 +27,17 @@ class Package(NamedTuple):
     notices: list[str]
 
 
-def package(submission: Submission, selection: Selection, detected: Mapping[str, str], workspace: Workspace) -> Package:
-    """Describe the system, assemble the tree, pack it.
+def describe_system(submission: Submission, detected: Mapping[str, str], workspace: Workspace) -> Papers:
+    """The system's description, and what a datacenter submission owes beside it.
 
     Args:
-        detected: what the machine that ran told of itself (`detect`).
+        detected: what the machine that runs tells of itself (`detect`).
 
     Raises:
-        GateFailed: a cell has no run that counts.
-        ConfigError: names, division or system description are wrong.
+        ConfigError: names, division or system description are wrong, or closed needs to know more.
+        GateFailed: closed does not take the system.
     """
     submission.check()
-    _refuse_missing(selection)
-    _refuse_strangers(submission, selection)
     file = system_file(workspace, submission.system)
     description = describe(
         submission.system,
@@ -46,8 +49,36 @@ def package(submission: Submission, selection: Selection, detected: Mapping[str,
         overrides=load_overrides(file, submission.rules),
         file=file,
     )
-    tree = build_tree(submission, selection.runs, description, workspace)
+    owed = debts(description, read_ecc(), file)
+    if owed and submission.division == "closed":
+        owed.require()
+    return Papers(description, owed)
+
+
+def package(
+    submission: Submission,
+    selection: Selection,
+    detected: Mapping[str, str],
+    workspace: Workspace,
+    checkpoint: Path,
+) -> Package:
+    """Describe the system, assemble the tree, pack it.
+
+    Args:
+        detected: what the machine that ran told of itself (`detect`).
+        checkpoint: the one that was served; its record says how it was quantized.
+
+    Raises:
+        GateFailed: a cell has no run that counts, the accuracy is that of no variant, or closed takes no such system.
+        ConfigError: names, division or system description are wrong.
+    """
+    papers = describe_system(submission, detected, workspace)
+    _refuse_missing(selection)
+    _refuse_strangers(submission, selection)
+    papers = replace(papers, quantization=read_quantization(checkpoint))
+    tree = build_tree(submission, selection.runs, papers, workspace)
     notices = submission.notices(dt.datetime.now(dt.UTC).date())
+    notices += left_out(submission, accuracy_scores(selection.runs))
     return Package(tree, archive(tree), notices)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness_llm.benchmarks import Benchmark
 from harness_llm.errors import ConfigError
-from harness_llm.rules.rounds import Round
+from harness_llm.rules.rounds import BenchmarkRules, Round
 
 SMOKE = "smoke"  # the profile whose runs are too short and too few to be a result
 
@@ -36,18 +36,26 @@ class Submission:
         return f"inference_results_{self.rules.round.removeprefix('v')}{suffix}"
 
     @property
+    def variants(self) -> dict[str, BenchmarkRules]:
+        """The official variants that the round has, strictest first."""
+        return self.rules.variants(self.benchmark.variants)
+
+    @property
+    def names(self) -> list[str]:
+        """Every name that the results may stand under: the variants', or its own where that is mapped to one."""
+        return [self.benchmark.name] if self.benchmark.mapped else list(self.variants)
+
+    @property
     def obstacles(self) -> list[str]:
         """Why the tree can never be submitted, one clause each."""
-        rules, reasons = self.rules, []
-        official = self.benchmark.rules_of
+        reasons = []
         if self.profile == SMOKE:
+            samples = next(iter(self.variants.values())).samples
             reasons.append(
-                f"its runs are short and cover a part of the data set, where round {rules.round} asks for "
-                f"{rules.min_duration_ms // 1000} s and {rules.benchmark(official).samples} samples"
+                f"its runs are short and cover a part of the data set, where round {self.rules.round} asks for "
+                f"{self.rules.min_duration_ms // 1000} s and {samples} samples"
             )
-        if self.benchmark.tree_suffix:
-            reasons.append(f"the model and the data set of {self.benchmark.name} are not those of {official}")
-        return reasons
+        return [*reasons, self.benchmark.obstacle] if self.benchmark.obstacle else reasons
 
     def check(self) -> None:
         """Refuse what cannot be packaged.

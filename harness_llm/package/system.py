@@ -4,9 +4,9 @@ import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import yaml
-
+from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
 from harness_llm.package.accelerators import NOT_APPLICABLE
 from harness_llm.rules.rounds import Round
@@ -16,6 +16,11 @@ from harness_llm.workspace import Workspace
 _OPEN_STATUS = "rdi"
 _PLACEHOLDER = re.compile(r"\b(todo|tbd|tba|fixme|x{3,})\b|<[^>]*>|^\W*$", re.IGNORECASE)
 _BLANK = ("n/a", "na", "unknown")
+
+# What a system file holds beside the fields of the description.
+ARCHITECTURE = "architecture"
+ECC = "ecc"
+_SECTIONS = (ARCHITECTURE, ECC)
 
 # How a value looks, for fields that machines seldom tell.
 _EXAMPLES = {
@@ -36,20 +41,32 @@ def system_file(workspace: Workspace, system: str) -> Path:
 
 
 def load_overrides(file: Path, rules: Round) -> dict[str, str]:
-    """Read a system file; without one, nothing is added.
+    """Read the fields of a system file; without one, nothing is added.
 
     Raises:
         ConfigError: it is no mapping of known fields to single values.
     """
-    if not file.is_file():
-        return {}
-    try:
-        document = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise ConfigError("a system file is no YAML", where=str(file), found=str(error)) from error
-    if not isinstance(document or {}, dict):
+    fields = {str(key): value for key, value in _document(file).items() if key not in _SECTIONS}
+    return {key: _text(file, key, value, rules) for key, value in fields.items()}
+
+
+def load_section(file: Path, name: str) -> dict[str, Any] | None:
+    """The section `name` of a system file, unread; None without one.
+
+    Raises:
+        ConfigError: it is no mapping.
+    """
+    section = _document(file).get(name)
+    if not isinstance(section, dict | None):
+        raise ConfigError(f"{name} of a system is a section", where=f"{file}, {name}", found=str(section))
+    return section
+
+
+def _document(file: Path) -> dict[Any, Any]:
+    document = (read_yaml(file) if file.is_file() else None) or {}
+    if not isinstance(document, dict):
         raise ConfigError("a system file is wrong", where=str(file), expected="lines of the form field: value")
-    return {str(key): _text(file, str(key), value, rules) for key, value in (document or {}).items()}
+    return document
 
 
 def describe(
@@ -90,7 +107,7 @@ def describe(
 def _text(file: Path, key: str, value: object, rules: Round) -> str:
     fields = (*rules.system.filled, *rules.system.present)
     if key not in fields:
-        nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0)
+        nearest = difflib.get_close_matches(key, (*fields, *_SECTIONS), n=1, cutoff=0)
         raise ConfigError(
             f"a system has no field {key}",
             where=str(file),

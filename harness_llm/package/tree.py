@@ -1,4 +1,4 @@
-"""The tree in the layout of rounds v6.0 and v6.1 (submission_checker/constants.py:2029-2195).
+"""The tree in the layout of its round (submission_checker/constants.py:2029-2195).
 
 It is assembled beside its place and renamed into it, so that a tree is there whole or not at all. What other
 systems and benchmarks left in it stays.
@@ -10,48 +10,87 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from harness_llm.compliance.test06 import VERDICT
 from harness_llm.errors import GateFailed
-from harness_llm.package.readme import write_result_readme, write_source_readme, write_tree_readme
+from harness_llm.loadgen.logs import DETAIL, SUMMARY
+from harness_llm.package.architecture import merged
+from harness_llm.package.calibration import render_calibration
+from harness_llm.package.datacenter import DOCUMENT, Debts, measured_results
+from harness_llm.package.places import README, RESULTS, Places, places_of
+from harness_llm.package.readme import (
+    write_pointer_readme,
+    write_result_readme,
+    write_source_readme,
+    write_tree_readme,
+)
 from harness_llm.package.submission import Submission
-from harness_llm.package.truncate import ACCURACY_LOG, ACCURACY_TEXT, pack_accuracy
+from harness_llm.package.truncate import ACCURACY_LOG, ACCURACY_TEXT, TRUNCATED_TESTS, pack_accuracy
+from harness_llm.package.variants import Scores, packaged_variants
+from harness_llm.rules.rounds import Round
 from harness_llm.runs import Run
 from harness_llm.workspace import CHECKOUT, Workspace
 
 PERFORMANCE = "performance"
 ACCURACY = "accuracy"
+CALIBRATION = "calibration.md"
 
-_LOGS = ("mlperf_log_detail.txt", "mlperf_log_summary.txt")
+_LOGS = {DETAIL: DETAIL, SUMMARY: SUMMARY}
 # The program that runs, and the part of the workspace that it reads.
 _PROGRAM = ("harness_llm", "setup", "submission/*.sh", "Makefile", "pyproject.toml", "LICENSE")
-_SETTINGS = ("models/{benchmark}", "models/*.yaml", "code/user_*.conf")
+_SETTINGS = ("models/*.yaml", "code/user_*.conf")
 _NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*")
 
 Runs = Mapping[str, Mapping[str, Run]]
 """By scenario and test."""
 
 
-def build_tree(submission: Submission, runs: Runs, description: Mapping[str, str], workspace: Workspace) -> Path:
+def accuracy_scores(runs: Runs) -> Scores:
+    """What the accuracy runs scored, by scenario."""
+    records = {scenario: tests[ACCURACY].record for scenario, tests in runs.items()}
+    return {scenario: record.metrics for scenario, record in records.items() if record}
+
+
+@dataclass(frozen=True)
+class Papers:
+    """What is said of a submission beside its results.
+
+    Attributes:
+        description: the content of `systems/<system>.json`.
+        owed: what a datacenter owes; None elsewhere.
+        quantization: how the checkpoint was made, from `read_quantization`.
+    """
+
+    description: Mapping[str, str]
+    owed: Debts | None = None
+    quantization: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build_tree(submission: Submission, runs: Runs, papers: Papers, workspace: Workspace) -> Path:
     """Put the results of `runs` into the tree of `submission`; what it held of those scenarios before goes.
 
-    Args:
-        description: the content of `systems/<system>.json`.
-
     Raises:
-        GateFailed: a run lacks one of its files.
+        GateFailed: a run lacks one of its files, the accuracy is that of no variant, or closed takes no such system.
     """
     target = workspace.submission / submission.tree_name
+    names = packaged_variants(submission, accuracy_scores(runs))
     with _replacing(target) as tree:
         home = tree / submission.division / submission.submitter
-        _write_json(home / "systems" / f"{submission.system}.json", description)
-        _pack_source(submission, home / submission.rules.layout.source / submission.benchmark.name, workspace)
+        _write_json(home / "systems" / f"{submission.system}.json", papers.description)
+        source = _pack_source(submission, home, workspace)
         _write_mapping(submission, home)
-        _write_calibration(submission, home)
-        results = home / "results" / submission.system / submission.benchmark.name
+        _write_calibration(submission, home, source, papers.quantization)
         for scenario, tests in runs.items():
-            _pack_scenario(submission, scenario, tests, _emptied(results / scenario))
+            for places in (places_of(submission, name, scenario, home) for name in submission.names):
+                _clear(places)
+                if places.name in names:
+                    _pack_result(submission, tests, places)
+                    write_result_readme(places, submission, names, tests)
+        _point_to_source(submission, home)
+        if papers.owed:
+            _write_architecture(submission, home, papers.owed)
         _write_json(tree / "profile.json", _profile(submission))
         write_tree_readme(tree, submission)
     return target
@@ -97,17 +136,13 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _emptied(folder: Path) -> Path:
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    return folder
-
-
-def _pack_source(submission: Submission, folder: Path, workspace: Workspace) -> None:
-    _emptied(folder)
-    settings = [pattern.format(benchmark=submission.benchmark.name) for pattern in _SETTINGS]
-    for root, patterns in ((CHECKOUT, _PROGRAM), (workspace.root, settings)):
+def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> Path:
+    """The program and what it read, once per benchmark; returns the folder."""
+    benchmark = submission.benchmark
+    folder = home / submission.rules.layout.source / benchmark.name
+    _remove(folder)
+    settings = [f"models/{name}" for name in sorted({benchmark.name, benchmark.settings})]
+    for root, patterns in ((CHECKOUT, _PROGRAM), (workspace.root, (*settings, *_SETTINGS))):
         for source in (path for pattern in patterns for path in root.glob(pattern)):
             place = folder / source.relative_to(root)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -116,51 +151,92 @@ def _pack_source(submission: Submission, folder: Path, workspace: Workspace) -> 
             else:
                 shutil.copy(source, place)
     write_source_readme(folder, submission)
+    return folder
+
+
+def _point_to_source(submission: Submission, home: Path) -> None:
+    """A variant that has results has a folder that says where the program is."""
+    for name in submission.names:
+        folder = home / submission.rules.layout.source / name
+        if name != submission.benchmark.name:
+            _remove(folder)
+            if any(home.glob(f"{RESULTS}/*/{name}")):
+                folder.mkdir()
+                write_pointer_readme(folder / README, submission, name)
 
 
 def _write_mapping(submission: Submission, home: Path) -> None:
     if submission.benchmark.mapped:
         file = home / "model_mapping.json"
         known = json.loads(file.read_text()) if file.exists() else {}
-        _write_json(file, known | {submission.benchmark.name: submission.benchmark.rules_of})
+        _write_json(file, known | {submission.benchmark.name: next(iter(submission.variants))})
 
 
-def _write_calibration(submission: Submission, home: Path) -> None:
-    """One document from those that the benchmarks in this tree bring along (Submission_Guidelines.md)."""
-    parts = sorted((home / submission.rules.layout.source).glob("*/models/*/calibration.md"))
-    if parts:
-        document = home / submission.rules.layout.calibration[0]
-        document.parent.mkdir(exist_ok=True)
-        document.write_text("\n".join(part.read_text() for part in parts))
+def _write_calibration(submission: Submission, home: Path, source: Path, quantization: Mapping[str, Any]) -> None:
+    """One document on the checkpoints of all benchmarks in this tree (Submission_Guidelines.md)."""
+    (source / CALIBRATION).write_text(render_calibration(submission.benchmark, quantization))
+    parts = sorted(source.parent.glob(f"*/{CALIBRATION}"))
+    document = home / submission.rules.layout.calibration[0]
+    document.parent.mkdir(exist_ok=True)
+    document.write_text("\n".join(part.read_text() for part in parts))
 
 
-def _pack_scenario(submission: Submission, scenario: str, tests: Mapping[str, Run], folder: Path) -> None:
-    _take(tests[PERFORMANCE], "user.conf", folder)
-    # A config.yaml here would make the checker take the result for one of Endpoints (endpoints_parser.py:30).
-    _take(tests[PERFORMANCE], "config.yaml", folder, "configuration.yaml")
-    _write_json(folder / "measurements.json", submission.benchmark.measurements)
+def _write_architecture(submission: Submission, home: Path, owed: Debts) -> None:
+    """The part of the document on this system, held to what closed asks for."""
+    results = measured_results(home, submission.system, submission.rules)
+    if submission.division == "closed":
+        owed.require(results)
+    document = home / DOCUMENT
+    document.parent.mkdir(exist_ok=True)
+    before = document.read_text() if document.exists() else ""
+    document.write_text(merged(before, owed.render(results)))
+
+
+def _clear(places: Places) -> None:
+    """Remove a result, and the folders of its benchmark and system that are empty then."""
+    for folder in places.folders:
+        _remove(folder)
+        for above in list(folder.parents)[:2]:
+            if above.is_dir() and not any(above.iterdir()):
+                above.rmdir()
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Places) -> None:
+    # A config.yaml beside results would make the checker take them for those of Endpoints (endpoints_parser.py:30).
+    settings = {"user.conf": "user.conf", "configuration.yaml": "config.yaml"}
+    _take(tests[PERFORMANCE], settings, places.measurements.parent)
+    _write_json(places.measurements, submission.benchmark.measurements)
     for test, run in tests.items():
         if test == PERFORMANCE:
-            _take_all(run, _LOGS, folder / PERFORMANCE / "run_1")
+            _take(run, _LOGS, places.results / PERFORMANCE / "run_1")
         elif test == ACCURACY:
-            _take_all(run, _LOGS, folder / ACCURACY)
+            _take(run, _LOGS, places.results / ACCURACY)
             _require(run, ACCURACY_LOG, ACCURACY_TEXT)
-            pack_accuracy(run.path, folder / ACCURACY)
+            scores = (run.path / ACCURACY_TEXT).read_text()
+            pack_accuracy(run.path / ACCURACY_LOG, places.results / ACCURACY, scores)
         else:
-            _take_all(run, [VERDICT], folder / test)
-            _take_all(run, [ACCURACY_LOG], folder / test / ACCURACY)
-    write_result_readme(folder, submission, scenario, tests)
+            _pack_compliance(submission.rules, test, run, places.compliance / test)
 
 
-def _take_all(run: Run, names: tuple[str, ...] | list[str], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        _take(run, name, folder)
+def _pack_compliance(rules: Round, test: str, run: Run, folder: Path) -> None:
+    facts = rules.compliance[test]
+    _take(run, {facts.verdict: facts.verdict} | facts.packed, folder)
+    if test in TRUNCATED_TESTS:
+        pack_accuracy(run.path / ACCURACY_LOG, folder / ACCURACY)
 
 
-def _take(run: Run, name: str, folder: Path, new_name: str = "") -> None:
-    _require(run, name)
-    shutil.copyfile(run.path / name, folder / (new_name or name))
+def _take(run: Run, names: Mapping[str, str], folder: Path) -> None:
+    """Copy files of a run; `names` are those in the run, by their place in `folder`."""
+    for place, name in names.items():
+        _require(run, name)
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run.path / name, target)
 
 
 def _require(run: Run, *names: str) -> None:

@@ -1,6 +1,6 @@
 """The accuracy log as it is packaged: both ends of it, and the hash of the whole in accuracy.txt.
 
-The shape is that of tools/submission/truncate_accuracy_log.py, so that running it again changes nothing.
+The shape is that of tools/submission/truncate_accuracy_log.py.
 """
 
 import hashlib
@@ -10,20 +10,26 @@ from pathlib import Path
 ACCURACY_LOG = "mlperf_log_accuracy.json"
 ACCURACY_TEXT = "accuracy.txt"
 
+TRUNCATED_TESTS = ("TEST07", "TEST09")
+"""Compliance tests whose accuracy logs are cut too; that of TEST06 stays whole."""
+
 _END = 4096  # bytes kept of each end
 _GAP = b"\n\n...\n\n"
 
 
-def pack_accuracy(run: Path, folder: Path) -> str:
-    """Write accuracy.txt and the cut accuracy log of `run` into `folder`; the run stays whole.
+def pack_accuracy(log: Path, folder: Path, scores: str = "") -> str:
+    """Write the cut `log` and accuracy.txt into `folder`; the log itself stays whole.
+
+    Args:
+        scores: what accuracy.txt says before the hash; compliance tests have no scores there.
 
     Returns:
         The sha256 of the whole log, which accuracy.txt ends with.
     """
-    with (run / ACCURACY_LOG).open("rb") as log:
-        sha256 = hashlib.file_digest(log, "sha256").hexdigest()
-    _cut(run / ACCURACY_LOG, folder / ACCURACY_LOG)
-    (folder / ACCURACY_TEXT).write_text(f"{(run / ACCURACY_TEXT).read_text()}\nhash={sha256}\n")
+    with log.open("rb") as whole:
+        sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
+    _cut(log, folder / ACCURACY_LOG)
+    (folder / ACCURACY_TEXT).write_text(f"{scores}\nhash={sha256}\n" if scores else f"hash={sha256}\n")
     return sha256
 
 

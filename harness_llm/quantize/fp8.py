@@ -13,13 +13,12 @@ from llmcompressor import oneshot
 from llmcompressor.modifiers.quantization import QuantizationModifier
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness_llm.checkpoint import checkpoint_digest, write_record
+from harness_llm.checkpoint import QUANTIZATION, checkpoint_digest, write_record
 from harness_llm.folders import replacing
 
 SCHEME = "FP8_DYNAMIC"
 TARGETS = "Linear"
 IGNORED = ["lm_head"]
-RECORD = "quantization.json"
 
 
 def quantize(checkpoint: Path, output: Path) -> None:
@@ -33,7 +32,7 @@ def quantize(checkpoint: Path, output: Path) -> None:
         AutoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
         write_record(
             folder,
-            RECORD,
+            QUANTIZATION,
             recipe={"scheme": SCHEME, "targets": TARGETS, "ignore": IGNORED},
             llmcompressor=version("llmcompressor"),
             source=checkpoint_digest(checkpoint),

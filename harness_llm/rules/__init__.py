@@ -2,10 +2,11 @@
 
 from harness_llm.rules.rounds import (
     BenchmarkRules,
+    ComplianceTest,
     LatencyLimit,
     Round,
     load_round,
     round_names,
 )
 
-__all__ = ["BenchmarkRules", "LatencyLimit", "Round", "load_round", "round_names"]
+__all__ = ["BenchmarkRules", "ComplianceTest", "LatencyLimit", "Round", "load_round", "round_names"]

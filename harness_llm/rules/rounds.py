@@ -1,8 +1,13 @@
-"""The rules of a round as frozen models; each value's source is cited in the round's YAML file."""
+"""The rules of a round as frozen models; each value's source is cited where it stands.
+
+What has not changed since v5.0 stands once in `every_round.yaml`; `<round>.yaml` comes on top, key by key.
+"""
 
 import datetime as dt
 import functools
+from collections.abc import Sequence
 from importlib import resources
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -15,18 +20,30 @@ class _Facts(BaseModel):
 
 
 class LoadGenRules(_Facts):
-    """Which LoadGen belongs to the round; its seeds are compiled in."""
+    """Which LoadGen belongs to the round; its seeds are compiled in.
+
+    Attributes:
+        version: the one that is installed here.
+        versions: all whose embedded mlperf.conf holds `seeds`.
+    """
 
     package: str
+    version: str
     versions: tuple[str, ...]
     seeds: dict[str, int]
 
 
 class Layout(_Facts):
-    """Where things stand in a submitter's folder; `{system}`, `{benchmark}`, `{scenario}` are filled in."""
+    """Where things stand in a submitter's folder; `{system}`, `{benchmark}`, `{scenario}` are filled in.
+
+    Attributes:
+        measurements: as we name it.
+        measurements_glob: every name that the official checker takes.
+    """
 
     source: str
     measurements: str
+    measurements_glob: str
     compliance: str
     calibration: tuple[str, ...]
 
@@ -44,13 +61,20 @@ class SystemRules(_Facts):
 
 
 class ComplianceTest(_Facts):
-    """One compliance test; `audit` are the keys of its audit.config.
+    """One compliance test.
 
-    Its verdict must hold one line of each group of `passes`.
+    Attributes:
+        audit: keys of its audit.config that LoadGen reads.
+        verdict: the file that the checker looks for; it must hold one line of each group of `passes`.
+        bounds: what the test holds a run to, by name.
+        packed: files of the run that stand in the tree beside the verdict, by their place there.
     """
 
     audit: dict[str, int]
+    verdict: str
     passes: tuple[tuple[str, ...], ...]
+    bounds: dict[str, float] = {}
+    packed: dict[str, str]
 
 
 class ScenarioRules(_Facts):
@@ -60,6 +84,11 @@ class ScenarioRules(_Facts):
     optional: tuple[str, ...] = ()
     one_of: tuple[str, ...] = ()
 
+    @property
+    def usual(self) -> tuple[str, ...]:
+        """What makes a closed result: all that is required, and one of those of which one is."""
+        return (*self.required, *self.one_of[:1])
+
 
 class LatencyLimit(_Facts):
     """p99 limits in milliseconds; a result must lie strictly below."""
@@ -68,19 +97,46 @@ class LatencyLimit(_Facts):
     tpot: float
 
 
+class Decoding(_Facts):
+    """How the rules want tokens chosen; `top_k` 0 is off, `beams` above 1 is beam search."""
+
+    temperature: float
+    top_p: float = 1.0
+    top_k: int = 0
+    beams: int = 1
+
+
 class BenchmarkRules(_Facts):
-    """One benchmark variant in one round. Gates are lower bounds, limits are upper bounds."""
+    """One benchmark variant in one round. Gates are lower bounds, limits are upper bounds.
+
+    Attributes:
+        samples: of the performance set; `accuracy_samples` where accuracy has a set of its own.
+        offline_samples: what a closed Offline query must hold; None where the checker has no number.
+        latency_ms: p99 limits by scenario.
+        answer_latency_ms: p99 limits on whole answers by scenario; LoadGen's target_latency, else 0.
+        token_latencies: whether LoadGen counts tokens (else it infers them from the samples).
+        max_output_tokens: of performance; `accuracy_max_output_tokens` where accuracy has a limit of its own.
+        ingress_tokens: token ids that one query may bring, `egress_tokens` that its answer may hold; of 4 bytes each.
+    """
 
     loadgen_name: str
     scenarios: dict[str, ScenarioRules]
     samples: int
-    latency_ms: dict[str, LatencyLimit]
+    accuracy_samples: int | None = None
+    offline_samples: int | None
+    latency_ms: dict[str, LatencyLimit] = {}
+    answer_latency_ms: dict[str, float] = {}
+    token_latencies: bool = True
     gates: dict[str, float]
-    limits: dict[str, float]
-    compliance: tuple[str, ...]
+    limits: dict[str, float] = {}
+    compliance: tuple[str, ...] = ()
+    min_output_tokens: int
     max_output_tokens: int
-    sampling: str
+    accuracy_max_output_tokens: int | None = None
+    sampling: Decoding
     eos_ids: tuple[int, ...]
+    ingress_tokens: int | None = None
+    egress_tokens: int | None = None
 
     def loadgen_model(self, scenario: str) -> str:
         """LoadGen's name for the benchmark; Interactive is a model name of its own (mlperf.conf:119-164)."""
@@ -105,12 +161,19 @@ class Round(_Facts):
     compliance: dict[str, ComplianceTest]
     benchmarks: dict[str, BenchmarkRules]
 
+    def variants(self, names: Sequence[str]) -> dict[str, BenchmarkRules]:
+        """The rules of those of `names` that the round has, in their order; it is an error if there is none."""
+        found = {name: self.benchmarks[name] for name in names if name in self.benchmarks}
+        return found or {names[0]: self.benchmark(names[0])}
+
     def benchmark(self, variant: str) -> BenchmarkRules:
         """The rules of `variant`, for example `llama2-70b-99.9`."""
         if variant not in self.benchmarks:
+            having = [name for name in round_names() if variant in load_round(name).benchmarks]
             raise ConfigError(
                 f"round {self.round} has no benchmark {variant}",
                 expected=", ".join(self.benchmarks),
+                hint=f"the rounds that have it: {', '.join(having)}" if having else "",
             )
         return self.benchmarks[variant]
 
@@ -118,17 +181,28 @@ class Round(_Facts):
 def round_names() -> list[str]:
     """All rounds that have a file, oldest first."""
     files = resources.files("harness_llm.rules").iterdir()
-    return sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
+    return sorted(f.name.removesuffix(".yaml") for f in files if f.name.startswith("v"))
 
 
 @functools.cache
 def load_round(name: str) -> Round:
     """The rules of the round called `name`, for example `v6.1`."""
-    file = resources.files("harness_llm.rules") / f"{name}.yaml"
-    if not file.is_file():
+    if name not in round_names():
         raise ConfigError(
             f"there is no round {name}",
             expected=", ".join(round_names()),
             hint=f"harness-llm submit --round {round_names()[-1]}",
         )
-    return Round.model_validate(yaml.safe_load(file.read_text()))
+    return Round.model_validate(_merged(_read("every_round"), _read(name)))
+
+
+def _read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((resources.files("harness_llm.rules") / f"{name}.yaml").read_text())
+    return content
+
+
+def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The round's own values, completed: its layout by name, and facts of the benchmarks that it has."""
+    layouts = common.pop("layouts")
+    benchmarks = {name: common["benchmarks"][name] | facts for name, facts in own["benchmarks"].items()}
+    return common | own | {"layout": layouts[own["layout"]], "benchmarks": benchmarks}

@@ -3,13 +3,12 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from harness_llm.assets import Report
 from harness_llm.errors import RunFailed
 from harness_llm.workspace import CHECKOUT
-
-Report = Callable[[str, float | None], None]
 
 LAST_LINES = 12
 PATIENCE_S = 5

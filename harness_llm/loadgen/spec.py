@@ -1,0 +1,42 @@
+"""What the LoadGen process of a cell is told: a file beside its logs."""
+
+from typing import Any
+
+import msgspec
+
+from harness_llm.plan import Load
+
+
+class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a LoadGen process is told.
+
+    Attributes:
+        scenario: LoadGen's; `model` is LoadGen's name too.
+        audit_config: the file of a compliance test, else empty.
+        stream: whether first tokens are reported.
+        credit: queries that a replica holds in Offline.
+        load: what the probe is judged by; `target_key` is the user.conf key that chose it.
+        probe_s: seconds of load from `probe_store` before the clock starts; 0 is none.
+        expected: TestSettings' attributes as they must be once user.conf was read.
+    """
+
+    cell: str
+    generation: int
+    scenario: str
+    model: str
+    mode: str
+    output: str
+    user_conf: str
+    audit_config: str
+    endpoints: list[str]
+    stream: bool
+    credit: int
+    sampling: dict[str, Any]
+    store: str
+    samples: int
+    load: Load
+    target_key: str
+    probe_store: str
+    probe_s: float
+    expected: dict[str, int | float]
+    cpus: list[int]

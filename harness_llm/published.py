@@ -1,0 +1,95 @@
+"""A published benchmark: its checkpoint and files are looked for, its data sets converted once to token stores."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness_llm.assets import Assets, Report, Stage
+from harness_llm.benchmarks import Benchmark
+from harness_llm.datasets.convert import convert, is_converted, store_path
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.workspace import DATA_VARIABLE, MODELS_VARIABLE, Workspace
+
+CALIBRATION = "calibration"
+
+
+@dataclass(frozen=True)
+class PublishedPreparation:
+    """Nothing is downloaded here: 140 GB come when they are asked for, by a command that the error names."""
+
+    benchmark: Benchmark
+    workspace: Workspace
+
+    @property
+    def assets(self) -> Assets:
+        """Where everything lies."""
+        models, checkpoint = self.workspace.models, self.benchmark.checkpoint
+        return Assets(
+            checkpoint=models / checkpoint.quantized,
+            original=models / checkpoint.original,
+            sources=self.files,
+            stores={name: store_path(file) for name, file in self.files.items() if name != CALIBRATION},
+            calibration=store_path(self.files[CALIBRATION]),
+        )
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Source files by sample set, the calibration set among them."""
+        dataset, data = self.benchmark.dataset, self.workspace.data
+        return {name: data / files.file for name, files in dataset.sets.items()} | {
+            CALIBRATION: data / dataset.calibration
+        }
+
+    def stages(self) -> list[Stage]:
+        """The checkpoint, then a store for each file."""
+        return [
+            Stage("checkpoint", None, self._has_checkpoint, self._refuse_checkpoint),
+            *(self._conversion(name, file) for name, file in self.files.items()),
+        ]
+
+    def _has_checkpoint(self) -> bool:
+        folder = self.assets.checkpoint
+        return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+    def _refuse_checkpoint(self, _: Report) -> None:
+        benchmark = self.benchmark
+        own = benchmark.checkpoint.original == benchmark.checkpoint.quantized
+        script = benchmark.name.replace("-", "_").replace(".", "_")
+        raise EnvironmentMissing(
+            f"the checkpoint of {benchmark.name} is not there",
+            where=str(self.assets.checkpoint),
+            expected="config.json and *.safetensors, at checkpoint.quantized of "
+            f"models/{benchmark.name}/benchmark.yaml below {self.workspace.models} ({MODELS_VARIABLE})",
+            hint=f"harness-llm download --model {benchmark.name} --part model"
+            + ("" if own else f", then bash setup/quantize_{script}.sh"),
+        )
+
+    def _conversion(self, name: str, file: Path) -> Stage:
+        def make(report: Report) -> None:
+            if not file.is_file():
+                raise self._no_file(name, file)
+            self.convert(file, report)
+
+        return Stage(f"data set: {name}", None, lambda: self.is_converted(file), make)
+
+    def is_converted(self, file: Path) -> bool:
+        """Whether the store of `file` is there and made from it."""
+        dataset = self.benchmark.dataset
+        return is_converted(dataset.source, file, self.assets.tokenizer, dataset.longest_prompt)
+
+    def convert(self, file: Path, report: Report) -> None:
+        """Make the store of `file`."""
+        dataset = self.benchmark.dataset
+        report(f"converting {file.name}", None)
+        convert(dataset.source, file, self.assets.tokenizer, dataset.longest_prompt)
+
+    def _no_file(self, name: str, file: Path) -> EnvironmentMissing:
+        benchmark, calibration = self.benchmark, name == CALIBRATION
+        setting = "dataset.calibration" if calibration else f"dataset.sets.{name}.file"
+        return EnvironmentMissing(
+            f"a data set of {benchmark.name} is not there",
+            where=str(file),
+            expected=f"the file that {setting} of models/{benchmark.name}/benchmark.yaml names "
+            f"below {self.workspace.data} ({DATA_VARIABLE})",
+            hint=f"harness-llm download --model {benchmark.name} --part {CALIBRATION if calibration else 'dataset'}"
+            + (f", then {benchmark.dataset.made_by}" if benchmark.dataset.made_by else ""),
+        )

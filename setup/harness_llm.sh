@@ -1,0 +1,15 @@
+#!/bin/sh
+# harness-llm: this checkout's own, or else the one on PATH. What is called like a task in this folder calls it.
+set -eu
+checkout=$(cd "$(dirname "$0")/.." && pwd)
+PATH="$checkout/.venv/bin:$PATH"
+if ! command -v harness-llm >/dev/null; then
+    cat >&2 <<END
+error: harness-llm is not installed
+  where: $checkout/.venv/bin and PATH
+
+hint: make -C $checkout setup
+END
+    exit 3
+fi
+exec harness-llm "$@"

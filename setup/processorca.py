@@ -1,0 +1,38 @@
+"""Make the OpenOrca files of llama2-70b from 1M-GPT4-Augmented.parquet; options as those of the reference."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from harness_llm.datasets.encoder import load_encoder
+from harness_llm.datasets.openorca import build, read_parquet, write
+from harness_llm.errors import HarnessError
+
+
+def main() -> None:
+    """Read the options, write both files, and name them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset_pq_path", type=Path, required=True, help="1M-GPT4-Augmented.parquet")
+    parser.add_argument("--model_dir", type=Path, required=True, help="folder of Llama-2-70b-chat-hf's tokenizer.json")
+    parser.add_argument("--seqlen_limit", type=int, default=1024, help="texts have fewer token ids (%(default)s)")
+    parser.add_argument("--export_dir", type=Path, required=True, help="folder of the files")
+    parser.add_argument("--num_total_samples", type=int, default=24576, help="of the evaluation set (%(default)s)")
+    parser.add_argument("--calibration_subset_size", type=int, default=1000, help="(%(default)s)")
+    options = parser.parse_args()
+    try:
+        sets = build(
+            read_parquet(options.dataset_pq_path),
+            load_encoder(options.model_dir / "tokenizer.json"),
+            options.seqlen_limit,
+            options.num_total_samples,
+            options.calibration_subset_size,
+        )
+        for file in write(options.export_dir, *sets):
+            sys.stdout.write(f"{file}\n")
+    except HarnessError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""Published results, each broken in one place: what must be found, and nothing else.
+
+Every rule of check has a row; what was found before the tree was broken is subtracted.
+"""
+
+import functools
+import importlib
+import json
+import os
+import pkgutil
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from trees import ACCURACY, GOLDEN, PERFORMANCE, SCORES_FILE, rename, sparse, write, write_json
+
+import harness_llm.check
+from harness_llm.check import check
+from harness_llm.check.findings import Rule
+from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
+from harness_llm.rules import load_round
+
+golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
+official = pytest.mark.skipif(
+    CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference"
+)
+
+# v6.0, MangoBoost, closed
+HOME = "closed/MangoBoost"
+NAME = "8xMI300X_2xEPYC_9534"
+SYSTEM = f"{HOME}/systems/{NAME}.json"
+RESULTS = f"{HOME}/results/{NAME}"
+BENCHMARK = f"{RESULTS}/llama2-70b-99.9"
+OFFLINE, SERVER = f"{BENCHMARK}/Offline", f"{BENCHMARK}/Server"
+SERVER_LOG, SERVER_ACCURACY = f"{SERVER}/{PERFORMANCE}", f"{SERVER}/{ACCURACY}"
+SCORES = f"{OFFLINE}/{SCORES_FILE}"
+TRUNCATED = f"{OFFLINE}/accuracy/mlperf_log_accuracy.json"
+VERDICT = f"{SERVER}/TEST06/verify_accuracy.txt"
+ANSWERS = f"{SERVER}/TEST06/accuracy/mlperf_log_accuracy.json"
+# the same, as a result of gpt-oss-120b; and in the network division
+GPT_OSS = f"{RESULTS}/gpt-oss-120b/Offline"
+TEST07, TEST09 = f"{GPT_OSS}/TEST07", f"{GPT_OSS}/TEST09"
+NETWORK = "network/MangoBoost"
+# v5.1, AMD, closed
+AMD = "closed/AMD"
+AMD_RESULT = "8xMI300X_2xEPYC_9575F/llama2-70b-99.9/Interactive"
+AMD_FILES = f"{AMD}/measurements/{AMD_RESULT}"
+AMD_TEST = f"{AMD}/compliance/{AMD_RESULT}/TEST06"
+# v6.0-wrong-seeds, NVIDIA, open
+NVIDIA = "open/NVIDIA"
+
+ARCHITECTURE = "documentation/system_architecture.md"
+OK, BAD = (0, 0), (1, 1)
+"""The official checker's exit codes, plain and with --submission-exceptions."""
+
+Break = Callable[[Path], object]
+
+
+def fields(**values: object) -> Break:
+    """Change fields of a JSON object; None removes one."""
+
+    def change(path: Path) -> None:
+        document = json.loads(path.read_text()) | values
+        write_json(path, {name: value for name, value in document.items() if value is not None})
+
+    return change
+
+
+def logged(**values: object) -> Break:
+    """Change what LoadGen logged; `__` stands for a point."""
+    wanted = {name.replace("__", "."): value for name, value in values.items()}
+
+    def change(path: Path) -> None:
+        messages = [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
+        assert wanted.keys() <= {message["key"] for message in messages}
+        changed = [message | {"value": wanted.get(message["key"], message["value"])} for message in messages]
+        path.write_text("".join(f":::MLLOG {json.dumps(message)}\n" for message in changed))
+
+    return change
+
+
+def error(path: Path) -> None:
+    line = {"key": "error_runtime", "value": "queue overrun", "metadata": {"is_error": True, "is_warning": False}}
+    path.write_text(f"{path.read_text()}:::MLLOG {json.dumps(line)}\n")
+
+
+def words(old: str, new: str) -> Break:
+    def change(path: Path) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    return change
+
+
+def text(content: str) -> Break:
+    return lambda path: write(path, content)
+
+
+def size(count: int) -> Break:
+    return lambda path: sparse(path, count)
+
+
+def answer(**values: object) -> Break:
+    """Change the first answer of an accuracy log."""
+
+    def change(path: Path) -> None:
+        first, *others = json.loads(path.read_text())
+        write_json(path, [first | values, *others])
+
+    return change
+
+
+def described(tree: Path, home: str) -> None:
+    """The published trees come without most of their documents."""
+    write(tree / home / ARCHITECTURE, "Two NICs of 400 Gbit/s each.\n")
+
+
+def gpt_oss(tree: Path) -> None:
+    described(tree, HOME)
+    shutil.rmtree(tree / SERVER)
+    rename(tree / OFFLINE, tree / GPT_OSS)
+    rename(tree / GPT_OSS / "TEST06", tree / TEST07)
+    shutil.copytree(tree / GPT_OSS / "performance", tree / TEST07 / "performance")
+    shutil.copytree(tree / TEST07, tree / TEST09)
+    write(tree / TEST07 / "verify_accuracy.txt", "Accuracy score: 61.616\nTEST PASS\n")
+    write(tree / TEST09 / "verify_output_len.txt", "Mean output tokens: 1278.2\nTEST PASS\n")
+    logged(result_samples_per_second=50, result_tokens_per_second=50 * 1278.2)(tree / TEST09 / PERFORMANCE)
+
+
+def network(tree: Path) -> None:
+    """LoadGen was told the name that this division asks for."""
+    rename(tree / HOME, tree / NETWORK)
+    described(tree, NETWORK)
+    wired = dict.fromkeys(load_round("v6.0").system.network, "as wired")
+    fields(**wired | {"is_network": "true", "division": "network"})(tree / SYSTEM.replace(HOME, NETWORK))
+
+
+class Base(NamedTuple):
+    """What is broken: a published tree, the round that judges it, and what is done to it first."""
+
+    golden: str
+    round: str
+    prepare: Break
+
+
+V60 = Base("v6.0", "v6.0", lambda tree: described(tree, HOME))
+V51 = Base("v5.1", "v5.1", lambda tree: described(tree, AMD))
+OSS = Base("v6.0", "v6.0", gpt_oss)
+NET = Base("v6.0", "v6.0", network)
+OPEN = Base("v6.0-wrong-seeds", "v6.0", lambda tree: shutil.rmtree(tree / "closed"))
+
+
+class Mutation(NamedTuple):
+    """What is done to `place`, and what that adds: `rule` once at each of `at`, which is the place unless given.
+
+    `codes` are what the official checker then says; None where it refuses the tree anyway.
+    """
+
+    rule: str
+    place: str
+    breaks: Break
+    codes: tuple[int, int] | None = None
+    base: Base = V60
+    at: tuple[str, ...] = ()
+
+    @property
+    def adds(self) -> Counter[tuple[str, str]]:
+        return Counter((self.rule, place) for place in self.at or (self.place,))
+
+
+MUTATIONS = [
+    # what stands where
+    Mutation("tree", "closed", shutil.rmtree, at=(".",)),
+    Mutation("results", f"{NVIDIA}/results", shutil.rmtree, None, OPEN, (NVIDIA,)),
+    Mutation("profile", "profile.json", text("{"), OK),
+    Mutation("not-submittable", "profile.json", text('{"profile": "smoke"}'), OK),
+    Mutation("source", f"{HOME}/src", shutil.rmtree, BAD),
+    Mutation("source", f"{AMD}/code", shutil.rmtree, BAD, V51),
+    Mutation("calibration", f"{HOME}/documentation/calibration.md", Path.unlink, OK, at=(HOME,)),
+    Mutation("architecture", f"{HOME}/{ARCHITECTURE}", Path.unlink, OK, at=(HOME,)),
+    Mutation("model-mapping", f"{NVIDIA}/model_mapping.json", text("{"), None, OPEN),
+    Mutation("benchmark", BENCHMARK, lambda p: p.rename(p.with_name("llama2-7b")), BAD, at=(f"{RESULTS}/llama2-7b",)),
+    Mutation("scenarios", OFFLINE, shutil.rmtree, BAD, at=(BENCHMARK,)),
+    Mutation("scenarios", SERVER, shutil.rmtree, BAD, at=(BENCHMARK,)),
+    Mutation("scenarios", SYSTEM, fields(system_type="edge"), BAD, at=(BENCHMARK,)),
+    Mutation("scenario-name", SERVER, lambda p: p.rename(p.with_name("server")), OK, at=(f"{BENCHMARK}/server",)),
+    Mutation(
+        "power",
+        f"{SERVER}/performance",
+        lambda p: (p / "power").mkdir(),
+        BAD,
+        at=tuple(f"{SERVER}/performance/{file}" for file in load_round("v6.0").power_files),
+    ),
+    # files
+    Mutation("file-name", f"{HOME}/src/a b", text("x"), OK),
+    Mutation("file-name", f"{HOME}/.env", text("x"), OK),
+    Mutation("symlink", f"{HOME}/link", lambda p: p.symlink_to("src"), OK),
+    Mutation("file-size", f"{HOME}/core", size(50 * 2**20 + 1), OK),
+    Mutation("summary", f"{SERVER}/accuracy/mlperf_log_summary.txt", Path.unlink, OK),
+    Mutation("placeholder", SYSTEM, fields(cooling="<how>"), OK, at=(f"{SYSTEM}:12",)),
+    Mutation("placeholder", f"{SERVER}/README.md", text("How:\nTBD"), OK, at=(f"{SERVER}/README.md:2",)),
+    # systems
+    Mutation("system-file", SYSTEM, Path.unlink, BAD),
+    Mutation("system-field", SYSTEM, fields(cooling=None), BAD),
+    Mutation("system-field", SYSTEM, fields(accelerators_per_node=0), BAD),
+    Mutation("system-number", SYSTEM, fields(number_of_nodes="one"), BAD),
+    Mutation("system-status", SYSTEM, fields(status="soon"), BAD),
+    Mutation("system-type", SYSTEM, fields(system_type="Datacenter"), BAD),
+    Mutation("system-owner", SYSTEM, fields(submitter="Boost"), BAD),
+    Mutation("system-owner", SYSTEM, fields(division="open"), BAD),
+    Mutation("system-network", SYSTEM, fields(is_network=False), BAD),
+    Mutation("system-network", SYSTEM.replace(HOME, NETWORK), fields(is_network="false"), BAD, NET),
+    # measurements
+    Mutation("measurements-file", f"{SERVER}/measurements.json", Path.unlink, BAD),
+    Mutation(
+        "measurements-file",
+        f"{AMD_FILES}/8xMI300X_2xEPYC_9575F.json",
+        Path.unlink,
+        BAD,
+        V51,
+        (f"{AMD_FILES}/8xMI300X_2xEPYC_9575F_Interactive.json",),
+    ),
+    Mutation("measurements-field", f"{SERVER}/measurements.json", fields(retraining=""), BAD),
+    Mutation("measurements-field", f"{AMD_FILES}/8xMI300X_2xEPYC_9575F.json", fields(retraining=None), BAD, V51),
+    Mutation("measurements-beside", f"{SERVER}/README.md", Path.unlink, BAD),
+    Mutation("measurements-beside", f"{AMD_FILES}/user.conf", text(""), BAD, V51),
+    Mutation("user-conf", f"{SERVER}/user.conf", words("qps = 88", "qps=88"), OK, at=(f"{SERVER}/user.conf:8",)),
+    Mutation("user-conf-closed", f"{SERVER}/user.conf", words("Server.min_query_count", "Server.ttft_latency"), OK),
+    # accuracy
+    Mutation("accuracy-file", SCORES, Path.unlink, BAD),
+    Mutation("accuracy-hash", SCORES, words("hash=", "sha256="), BAD),
+    Mutation("accuracy-log", TRUNCATED, Path.unlink, BAD),
+    Mutation("accuracy-log", TRUNCATED, size(10241), BAD),
+    Mutation("accuracy-metric", SCORES, words("44.4213", "np.float64(44.4213)"), BAD),
+    Mutation("accuracy-gate", SCORES, words("44.4213", "44.3867"), BAD),
+    Mutation("accuracy-gate", SCORES, words("296.1", "323.9"), BAD),
+    Mutation("accuracy-samples", SERVER_ACCURACY, logged(effective_accuracy_sample_count=24575), BAD),
+    # logs
+    Mutation("log", SERVER_LOG, Path.unlink, BAD),
+    Mutation("log", SERVER_ACCURACY, text(":::MLLOG {"), BAD, at=(f"{SERVER_ACCURACY}:1",)),
+    Mutation("log-mode", SERVER_LOG, logged(effective_test_mode="AccuracyOnly"), OK),
+    Mutation("log-scenario", SERVER_ACCURACY, logged(effective_scenario="Offline"), OK),
+    Mutation("loadgen-errors", SERVER_LOG, error, (0, 1)),
+    Mutation("loadgen-errors", SERVER_ACCURACY, error, BAD),
+    Mutation("loadgen-version", SERVER_LOG, logged(loadgen_version="5.1.0 @ 091d51f041"), OK),
+    Mutation("loadgen-valid", SERVER_LOG, logged(result_validity="INVALID"), OK),
+    Mutation("early-stopping", SERVER_LOG, logged(early_stopping_met=False), BAD),
+    Mutation("seeds", SERVER_LOG, logged(effective_qsl_rng_seed=1), BAD),
+    Mutation("seeds", SERVER_LOG, logged(effective_sample_index_rng_seed=1), BAD),
+    Mutation("seeds", SERVER_LOG, logged(effective_schedule_rng_seed=1), BAD),
+    Mutation("min-duration", SERVER_LOG, logged(effective_min_duration_ms=599_999), BAD),
+    Mutation("token-latencies", SERVER_LOG, logged(requested_use_token_latencies=False), BAD),
+    Mutation("equal-issue", SERVER_LOG, logged(effective_sample_concatenate_permutation=False), OK),
+    Mutation("network-sut", SERVER_LOG.replace(HOME, NETWORK), logged(sut_name="PySUT"), BAD, NET),
+    Mutation("performance-samples", SERVER_LOG, logged(effective_performance_sample_count=24575), BAD),
+    Mutation("samples-per-query", f"{OFFLINE}/{PERFORMANCE}", logged(effective_samples_per_query=24575), BAD),
+    Mutation("latency-settings", SERVER_LOG, logged(requested_server_ttft_latency=3 * 10**9), OK),
+    Mutation("latency", SERVER_LOG, logged(result_first_token_99__00_percentile_latency_ns=2 * 10**9), BAD),
+    Mutation("latency", SERVER_LOG, logged(result_time_per_output_token_99__00_percentile_ns=2 * 10**8), BAD),
+    # compliance
+    Mutation("compliance", f"{SERVER}/TEST06", shutil.rmtree, BAD),
+    Mutation("compliance", AMD_TEST, shutil.rmtree, BAD, V51),
+    Mutation("compliance-verdict", VERDICT, words("EOS check pass: True", "EOS check pass: False"), BAD),
+    Mutation(
+        "compliance-verdict", f"{AMD_TEST}/verify_accuracy.txt", words("First token check pass: True", ""), BAD, V51
+    ),
+    Mutation("compliance-verdict", f"{TEST07}/verify_accuracy.txt", words("PASS", "FAIL"), None, OSS),
+    Mutation("compliance-file", ANSWERS, Path.unlink, OK),
+    Mutation("compliance-file", f"{TEST09}/{PERFORMANCE}", Path.unlink, None, OSS),
+    Mutation("test06-log", ANSWERS, answer(token_count=5), OK),
+    Mutation("test06-log", ANSWERS, answer(data="01000000", token_count=1), OK),
+    Mutation("test07-score", f"{TEST07}/verify_accuracy.txt", words("61.616", "60.697"), None, OSS),
+    Mutation("test09-length", f"{TEST09}/{PERFORMANCE}", logged(result_tokens_per_second=50 * 1150), None, OSS),
+    Mutation("test09-length", f"{TEST09}/{PERFORMANCE}", logged(result_tokens_per_second=50 * 1407), None, OSS),
+]
+
+
+def prepared(base: Base, folder: Path) -> Path:
+    tree = folder / base.golden
+    shutil.copytree(GOLDEN / base.golden, tree)
+    base.prepare(tree)
+    return tree
+
+
+def found(tree: Path, base: Base) -> Counter[tuple[str, str]]:
+    return Counter((finding.rule, finding.path) for finding in check(tree, load_round(base.round)))
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Base], Counter[tuple[str, str]]]:
+    """What is found in a tree that nothing was done to yet."""
+    return functools.cache(lambda base: found(prepared(base, tmp_path_factory.mktemp("before")), base))
+
+
+def test_every_rule_has_a_mutation():
+    names = [module.name for module in pkgutil.iter_modules(harness_llm.check.__path__)]
+    modules = [importlib.import_module(f"harness_llm.check.{name}") for name in names]
+    rules = {thing.id for module in modules for thing in vars(module).values() if isinstance(thing, Rule)}
+    assert rules == {mutation.rule for mutation in MUTATIONS}
+
+
+@golden
+@pytest.mark.parametrize("base", [V60, V51])
+def test_a_described_tree_that_was_published_has_no_error(before, base):
+    assert {rule for rule, _ in before(base)} <= {"placeholder"}
+
+
+@golden
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: f"{m.rule} {m.place}")
+def test_a_mutation_adds_its_findings_and_no_others(tmp_path, before, mutation):
+    tree = prepared(mutation.base, tmp_path)
+    mutation.breaks(tree / mutation.place)
+    assert found(tree, mutation.base) - before(mutation.base) == mutation.adds
+
+
+@golden
+@official
+@pytest.mark.parametrize("base", [V60, V51, NET])
+def test_the_official_checker_accepts_what_is_broken_here(tmp_path, base):
+    verdicts = run_official(prepared(base, tmp_path), base.round, Path(os.environ[CHECKOUT_VARIABLE]))
+    assert tuple(verdict.exit_code for verdict in verdicts) == OK
+
+
+@golden
+@official
+@pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.codes], ids=lambda m: f"{m.rule} {m.place}")
+def test_what_the_official_checker_says_of_a_mutation(tmp_path, mutation):
+    tree = prepared(mutation.base, tmp_path)
+    mutation.breaks(tree / mutation.place)
+    verdicts = run_official(tree, mutation.base.round, Path(os.environ[CHECKOUT_VARIABLE]))
+    assert tuple(verdict.exit_code for verdict in verdicts) == mutation.codes

@@ -1,0 +1,92 @@
+"""What closed datacenter refuses, and open only says."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import trees
+from test_architecture import DESCRIPTION, ECC, TWO_NODES, result
+
+from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.package.datacenter import Debts, debts, measured_results
+from harness_llm.package.ecc import Ecc, Fact, State
+
+SLOW = result("deepseek-r1", "Offline", 1e5)  # 64 Gbit/s out, the narrowest part has 40
+GOOD = result("llama3.1-405b", "Server", 12.5)
+UNREAD = Fact(State.UNKNOWN)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "2x8xAccel.yaml"
+    file.write_text(TWO_NODES)
+    return file
+
+
+def owed(file: Path, ecc: Ecc = ECC, **changes: str) -> Debts:
+    found = debts(DESCRIPTION | {"system_type": "datacenter,edge"} | changes, ecc, file)
+    assert found
+    return found
+
+
+def test_who_states_everything_and_has_enough_may_go_on(file: Path) -> None:
+    found = owed(file)
+    found.require()
+    found.require([GOOD])
+    assert found.notices([GOOD]) == []
+    assert "llama3.1-405b" in found.render([GOOD])
+
+
+def test_the_edge_owes_nothing(file: Path) -> None:
+    assert debts(DESCRIPTION | {"system_type": "edge"}, ECC, file) is None
+
+
+def test_too_narrow_a_network_is_refused(file: Path) -> None:
+    with pytest.raises(GateFailed) as caught:
+        owed(file).require([GOOD, SLOW])
+    assert caught.value.found == ("deepseek-r1 Offline needs 64 Gbit/s out, and there are 40 Gbit/s (NIC to CPU)")
+    assert owed(file).notices([GOOD, SLOW]) == [f"closed datacenter forbids: {caught.value.found}"]
+
+
+@pytest.mark.parametrize(("memory", "accelerators"), [(State.OFF, State.ON), (State.ON, State.OFF)])
+def test_ecc_that_is_off_is_refused(file: Path, memory: State, accelerators: State) -> None:
+    with pytest.raises(GateFailed, match=f"ECC of the {'memory' if memory is State.OFF else 'accelerators'} is off"):
+        owed(file, Ecc(Fact(memory, "EDAC"), Fact(accelerators, "amdgpu"))).require()
+
+
+def test_what_nobody_knows_is_asked_for_all_at_once(tmp_path: Path) -> None:
+    missing = tmp_path / "2x8xAccel.yaml"
+    found = owed(missing, Ecc(UNREAD, UNREAD))
+    with pytest.raises(ConfigError) as caught:
+        found.require([SLOW])
+    keys = ("architecture.nodes", "architecture.nics", "architecture.data_path", "ecc.memory", "ecc.accelerators")
+    assert [line.split(":")[0].strip() for line in caught.value.found.splitlines()[1:]] == list(keys)
+    assert len(found.notices([SLOW])) == len(keys)
+
+
+def test_ecc_that_is_stated_is_believed(file: Path) -> None:
+    file.write_text(f"{TWO_NODES}\necc: {{memory: true, accelerators: true}}\n")
+    owed(file, Ecc(UNREAD, UNREAD)).require()
+    file.write_text(f"{TWO_NODES}\necc: {{memory: true, accelerators: false}}\n")
+    with pytest.raises(GateFailed, match="ECC of the accelerators is off"):
+        owed(file, Ecc(UNREAD, UNREAD)).require()
+
+
+def test_accelerators_that_nobody_found_are_not_absent(file: Path) -> None:
+    unseen = Ecc(Fact(State.ON, "EDAC"), Fact(State.ABSENT))
+    assert owed(file, unseen).missing() == ["ecc.accelerators: true or false, the machine does not tell"]
+    assert owed(file, unseen, accelerators_per_node="0").missing() == []
+
+
+def test_the_results_of_a_tree_are_measured_by_their_logs(tmp_path: Path) -> None:
+    home = trees.build_tree(tmp_path, "open", scenarios=("Offline", "Server")) / "open" / trees.SUBMITTER
+    shutil.copytree(home / trees.R / "tiny" / "Server", home / trees.R / "tiny" / "SingleStream")
+    found = measured_results(home, trees.SYSTEM, trees.ROUND)
+    assert [(r.benchmark, r.scenario) for r in found] == [("tiny", "Offline"), ("tiny", "Server")]
+    assert all(r.ingress_tokens == trees.RULES.ingress_tokens == 1024 for r in found)
+    log = trees.performance_log("Offline")
+    assert found[0].samples_per_s == log["result_samples_per_second"]
+
+
+def test_a_system_without_results_has_none(tmp_path: Path) -> None:
+    assert measured_results(tmp_path, "nobody", trees.ROUND) == []

@@ -1,0 +1,97 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from downloading import DATA, MODEL, SECRET, bring, failure, left, publishing, stored
+from publisher import Publisher
+
+from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    with publishing(monkeypatch) as publisher:
+        yield publisher
+
+
+def test_storage_gives_the_files_of_its_list_below_the_folder_with_progress(server: Publisher, tmp_path: Path) -> None:
+    uri = server.storage("orca", {"a b.pkl": DATA, "deep/model.bin": MODEL, "empty": b""}, base="data/orca")
+    said = bring(stored(uri), tmp_path / "new")
+    assert left(tmp_path / "new") == ["a b.pkl", "deep/model.bin", "empty"]
+    assert (tmp_path / "new/a b.pkl").read_bytes() == DATA
+    assert (tmp_path / "new/deep/model.bin").read_bytes() == MODEL
+    assert said[-1] == ("deep/model.bin: 340.0 kB of 340.0 kB", 1.0)
+
+
+def test_patterns_that_match_nothing_name_what_there_is(server: Publisher, tmp_path: Path) -> None:
+    error = failure(stored(server.storage("orca", {"a.pkl": DATA}), "*.parquet"), tmp_path)
+    assert isinstance(error, ConfigError)
+    assert error.what == "none of the files that are published is wanted"
+    assert (error.expected, error.found) == ("*.parquet", "a.pkl")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"/metadata/m.uri": None}, "MLCommons' storage has no such file"),
+        ({"/metadata/m.md5": None}, "MLCommons' storage has no such file"),
+        ({"/folder/a": None}, "MLCommons' storage has no such file"),
+        ({"/metadata/m.md5": b"<html>hotel wifi</html>"}, "a line of a checksum list cannot be read"),
+        ({"/metadata/m.md5": b"\n"}, "a checksum list is empty"),
+        (
+            {"/metadata/m.uri": b"https://elsewhere.example/folder"},
+            "a metadata file does not name a folder of its own host",
+        ),
+    ],
+)
+def test_storage_that_is_not_as_it_should_be(
+    server: Publisher, tmp_path: Path, change: dict[str, bytes | None], what: str
+) -> None:
+    uri = server.storage("m", {"a": DATA})
+    for path, content in change.items():
+        del server.contents[path]
+        if content is not None:
+            server.contents[path] = content
+    error = failure(stored(uri), tmp_path)
+    assert error.what == what
+    assert error.exit_code == (ConfigError if "no such file" in what else RunFailed).exit_code
+    assert error.where == server.url + next(iter(change))
+    assert left(tmp_path) == []
+
+
+def test_storage_for_members_says_how_to_log_in(
+    server: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no cloudflared
+    server.login = ("cf-access-token", SECRET)
+    uri = server.storage("m", {"a": DATA})
+    error = failure(stored(uri), tmp_path)
+    assert isinstance(error, EnvironmentMissing)
+    assert error.what == "this download is for members of MLCommons who are logged in"
+    assert f"cloudflared access login {uri}" in error.hint
+    assert "CF_ACCESS_CLIENT_ID" in error.hint
+
+
+@pytest.mark.parametrize("way", ["service account", "cloudflared"])
+def test_storage_for_members_opens_to_those_who_are_logged_in(
+    server: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    uri = server.storage("m", {"a": DATA})
+    if way == "service account":
+        monkeypatch.setenv("CF_ACCESS_CLIENT_ID", "id.access")
+        monkeypatch.setenv("CF_ACCESS_CLIENT_SECRET", SECRET)
+        server.login = ("CF-Access-Client-Secret", SECRET)
+    else:
+        program = tmp_path / "cloudflared"
+        program.write_text(f'#!/bin/sh\n[ "$*" = "access token --app={uri}" ] && echo {SECRET}\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        server.login = ("cf-access-token", SECRET)
+    bring(stored(uri), tmp_path / "in")
+    assert left(tmp_path / "in") == ["a"]
+    server.login = ("cf-access-token", "another")
+    (tmp_path / "in/a").unlink()
+    error = failure(stored(uri), tmp_path / "in")
+    assert isinstance(error, EnvironmentMissing)
+    assert SECRET not in str(error)

@@ -1,0 +1,279 @@
+"""Trees of every round, built from made-up runs and from published ones."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import ACCURACY_LOG, SYSTEM, write_run
+from submissions import official, submission_of
+
+from harness_llm.accuracy.report import parse
+from harness_llm.benchmarks import Benchmark
+from harness_llm.check import check, exit_code
+from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
+from harness_llm.errors import GateFailed
+from harness_llm.package.places import places_of
+from harness_llm.package.submission import Submission
+from harness_llm.package.tree import Papers, Runs, build_tree
+from harness_llm.rules.rounds import load_round
+from harness_llm.runs import Run
+from harness_llm.workspace import Workspace
+
+GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
+AMD = GOLDEN / "v5.1/closed/AMD"
+MANGO = GOLDEN / "v6.0/closed/MangoBoost"
+golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
+needs_checker = pytest.mark.skipif(
+    CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no mlcommons/inference"
+)
+
+HIGH, LOW = "llama2-70b-99.9", "llama2-70b-99"
+LLAMA = official("llama2-70b", HIGH, LOW)
+GPT_OSS = official("gpt-oss-120b", "gpt-oss-120b")
+BEST = {"ROUGE1": 44.4312, "ROUGE2": 22.0352, "ROUGEL": 28.6162, "TOKENS_PER_SAMPLE": 294.45}
+FAIR = BEST | {"ROUGE1": 44.0}
+RUN = {
+    "performance/run_1/mlperf_log_detail.txt",
+    "performance/run_1/mlperf_log_summary.txt",
+    "accuracy/accuracy.txt",
+    "accuracy/mlperf_log_accuracy.json",
+    "accuracy/mlperf_log_detail.txt",
+    "accuracy/mlperf_log_summary.txt",
+}
+BESIDE = {"README.md", "user.conf", "configuration.yaml"}
+TEST06 = {"TEST06/verify_accuracy.txt", "TEST06/accuracy/mlperf_log_accuracy.json"}
+# What published trees have beyond the rules: LoadGen carries mlperf.conf, the others are empty or stand there twice.
+SURPLUS = {"mlperf.conf", "performance/run_1/mlperf_log_accuracy.json", "TEST06/mlperf_log_accuracy.json"}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+def closed(round_name: str, benchmark: Benchmark = LLAMA, **changes: Any) -> Submission:
+    own = {"division": "closed", "profile": "valid", "rules": load_round(round_name)}
+    return submission_of(benchmark, **own | changes)
+
+
+def make_runs(workspace: Workspace, what: Submission, scores: dict[str, dict[str, float]], hour: int = 0) -> Runs:
+    """Runs of all tests, by scenario and test; `scores` are those of accuracy."""
+    compliance = next(iter(what.variants.values())).compliance
+    facts = {"benchmark": what.benchmark.name, "round": what.rules.round, "system": what.system, "hour": hour}
+    return {
+        scenario: {
+            test: write_run(workspace.logs, scenario, test, metrics=found, **facts)
+            for test in ("performance", "accuracy", *compliance)
+        }
+        for scenario, found in scores.items()
+    }
+
+
+def build(workspace: Workspace, what: Submission, scores: dict[str, dict[str, float]], hour: int = 0) -> Path:
+    """The submitter's folder in the tree."""
+    runs = make_runs(workspace, what, scores, hour)
+    return build_tree(what, runs, Papers({"system_name": what.system}), workspace) / what.division / what.submitter
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("round_name", ["v5.0", "v5.1"])
+def test_rounds_of_v5_keep_measurements_and_compliance_apart(workspace: Workspace, round_name: str) -> None:
+    home = build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
+    result = f"{SYSTEM}/{HIGH}/Server"
+    assert files(home / "results" / result) == RUN
+    assert files(home / "measurements" / result) == {*BESIDE, f"{SYSTEM}_Server.json"}
+    assert files(home / "compliance" / result) == TEST06
+    assert json.loads((home / "measurements" / result / f"{SYSTEM}_Server.json").read_text()) == LLAMA.measurements
+    assert {path.name for path in home.iterdir()} == {
+        "code",
+        "systems",
+        "results",
+        "measurements",
+        "compliance",
+        "documentation",
+    }
+    assert f"inference_results_{round_name.removeprefix('v')}" == home.parents[1].name
+
+
+@pytest.mark.parametrize("round_name", ["v6.0", "v6.1"])
+def test_rounds_of_v6_keep_a_result_together(workspace: Workspace, round_name: str) -> None:
+    home = build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
+    assert files(home / "results" / SYSTEM / HIGH / "Server") == RUN | TEST06 | BESIDE | {"measurements.json"}
+    assert {path.name for path in home.iterdir()} == {"src", "systems", "results", "documentation"}
+
+
+@golden
+@pytest.mark.parametrize(
+    ("round_name", "published", "scenario"),
+    [("v5.0", AMD, "Offline"), ("v5.1", AMD, "Server"), ("v5.1", AMD, "Interactive"), ("v6.0", MANGO, "Offline"),
+     ("v6.1", MANGO, "Server")],
+)  # fmt: skip
+def test_published_results_have_the_same_files(
+    workspace: Workspace, round_name: str, published: Path, scenario: str
+) -> None:
+    (description,) = (published / "systems").glob("*.json")
+    what = closed(round_name, system=description.stem)
+    home = build(workspace, what, {"Offline": BEST, scenario: BEST})
+
+    def of_result(folder: Path) -> set[str]:
+        """The files of one result, whatever its measurements are called."""
+        own = {path for path in folder.rglob("*") if path.is_file() and {HIGH, scenario} <= set(path.parts)}
+        pattern = what.rules.layout.measurements_glob.format(system=what.system, benchmark=HIGH, scenario=scenario)
+        (measurements,) = folder.glob(pattern)
+        renamed = {path: path.with_name("measurements.json") if path == measurements else path for path in own}
+        return {path.relative_to(folder).as_posix() for path in renamed.values()}
+
+    ours, theirs = of_result(home), of_result(published)
+    assert {Path(name).name for name in ours - theirs} == {"configuration.yaml"}
+    assert not [name for name in theirs - ours if not name.endswith(tuple(SURPLUS))]
+
+
+@pytest.mark.parametrize("round_name", ["v6.0", "v6.1"])
+def test_test07_and_test09_are_packed_with_their_logs_cut(workspace: Workspace, round_name: str) -> None:
+    what = closed(round_name, GPT_OSS)
+    runs = make_runs(workspace, what, {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
+    home = build_tree(what, runs, Papers({}), workspace) / "closed/Acme"
+    folder = home / "results" / SYSTEM / "gpt-oss-120b/Offline"
+    logs = {name for name in RUN if not name.startswith("accuracy/mlperf_log_") or name.endswith(".json")}
+    assert files(folder / "TEST07") == {"verify_accuracy.txt", *logs}
+    assert files(folder / "TEST09") == {"verify_output_len.txt", *logs}
+    for test in ("TEST07", "TEST09"):
+        sha256 = hashlib.sha256(ACCURACY_LOG.encode()).hexdigest()
+        assert (folder / test / "accuracy/accuracy.txt").read_text() == f"hash={sha256}\n"
+        cut = (folder / test / "accuracy/mlperf_log_accuracy.json").read_text()
+        assert cut == f"{ACCURACY_LOG[:4096]}\n\n...\n\n{ACCURACY_LOG[-4096:]}"
+        assert (runs["Offline"][test].path / "mlperf_log_accuracy.json").read_text() == ACCURACY_LOG
+
+
+@needs_checker
+def test_the_official_script_cuts_the_same_logs_in_the_same_way(workspace: Workspace) -> None:
+    what = closed("v6.1", GPT_OSS)
+    runs = make_runs(workspace, what, {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
+    tree = build_tree(what, runs, Papers({}), workspace)
+    whole, official_cut = workspace.root / "whole", workspace.root / "cut"
+    shutil.copytree(tree, whole)
+    folder = f"closed/Acme/results/{SYSTEM}/gpt-oss-120b/Offline"
+    for test, run in runs["Offline"].items():
+        if test != "performance":
+            place = whole / folder / ("" if test == "accuracy" else test) / "accuracy"
+            shutil.copyfile(run.path / "mlperf_log_accuracy.json", place / "mlperf_log_accuracy.json")
+            (place / "accuracy.txt").unlink()
+    shutil.copyfile(runs["Offline"]["accuracy"].path / "accuracy.txt", whole / folder / "accuracy/accuracy.txt")
+    script = Path(os.environ[CHECKOUT_VARIABLE]) / "tools/submission/truncate_accuracy_log.py"
+    command = [sys.executable, str(script), "--input", str(whole), "--submitter", "Acme", "--output", str(official_cut)]
+    subprocess.run(command, check=True, capture_output=True)
+    assert files(official_cut / folder) == files(tree / folder)
+    for name in files(tree / folder):
+        assert (official_cut / folder / name).read_bytes() == (tree / folder / name).read_bytes(), name
+
+
+def test_a_result_that_meets_both_variants_stands_twice(workspace: Workspace) -> None:
+    home = build(workspace, closed("v6.0"), {"Offline": BEST, "Server": BEST})
+    high, low = (home / "results" / SYSTEM / name for name in (HIGH, LOW))
+    assert files(high) == files(low)
+    for name in files(high):
+        assert ((high / name).read_bytes() == (low / name).read_bytes()) is not name.endswith("README.md"), name
+    assert f"The same runs stand for {LOW} too." in (high / "Server/README.md").read_text()
+    assert f"The same runs stand for {HIGH} too." in (low / "Server/README.md").read_text()
+
+
+def test_the_program_stands_once_and_variants_point_to_it(workspace: Workspace) -> None:
+    home = build(workspace, closed("v5.1"), {"Offline": BEST})
+    assert {path.name for path in (home / "code").iterdir()} == {"llama2-70b", HIGH, LOW}
+    assert "pyproject.toml" in files(home / "code/llama2-70b")
+    for variant in (HIGH, LOW):
+        assert files(home / "code" / variant) == {"README.md"}
+        assert "`../llama2-70b/`" in (home / "code" / variant / "README.md").read_text()
+
+
+def test_a_benchmark_of_one_name_has_no_pointer(workspace: Workspace) -> None:
+    home = build(workspace, closed("v6.1", GPT_OSS), {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
+    assert [path.name for path in (home / "src").iterdir()] == ["gpt-oss-120b"]
+    assert "pyproject.toml" in files(home / "src/gpt-oss-120b")
+
+
+@pytest.mark.parametrize("round_name", ["v5.1", "v6.0"])
+def test_a_variant_that_is_met_no_more_goes(workspace: Workspace, round_name: str) -> None:
+    build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
+    home = build(workspace, closed(round_name), {"Offline": FAIR, "Server": BEST}, hour=1)
+    assert not [name for name in files(home) if f"/{HIGH}/" in name]
+    assert not list(home.rglob(HIGH))
+    assert {path.name for path in (home / "results" / SYSTEM / LOW).iterdir()} == {"Offline", "Server"}
+
+
+def test_what_another_system_has_of_a_variant_stays(workspace: Workspace) -> None:
+    build(workspace, closed("v6.0", system="other-box"), {"Offline": BEST})
+    home = build(workspace, closed("v6.0"), {"Offline": FAIR}, hour=1)
+    assert {f"{p.parts[-2]}/{p.name}" for p in home.glob("results/*/*")} == {
+        f"other-box/{HIGH}",
+        f"other-box/{LOW}",
+        f"{SYSTEM}/{LOW}",
+    }
+    assert (home / "src" / HIGH / "README.md").is_file()
+
+
+def test_nothing_is_touched_if_no_variant_is_met(workspace: Workspace) -> None:
+    with pytest.raises(GateFailed, match="accuracy of llama2-70b is not enough"):
+        build(workspace, closed("v6.1"), {"Offline": FAIR})
+    assert not workspace.submission.exists()
+
+
+def test_the_documents_name_the_places_of_the_round(workspace: Workspace) -> None:
+    home = build(workspace, closed("v5.1"), {"Offline": BEST})
+    text = (home.parents[1] / "README.md").read_text()
+    assert "`measurements/<system>/<benchmark>/<scenario>/README.md`" in text
+    assert "`code/` holds the program" in text
+    assert "Go to `code/llama2-70b/`" in (home / f"measurements/{SYSTEM}/{HIGH}/Offline/README.md").read_text()
+
+
+@golden
+@needs_checker
+@pytest.mark.parametrize(("round_name", "published"), [("v5.1", AMD), ("v6.0", MANGO)], ids=["v5.1", "v6.0"])
+def test_published_runs_packaged_anew_are_accepted(workspace: Workspace, round_name: str, published: Path) -> None:
+    (file,) = (published / "systems").glob("*.json")
+    description = json.loads(file.read_text())
+    what = closed(round_name, system=file.stem, submitter=description["submitter"])
+    (workspace.benchmarks / "llama2-70b").mkdir(parents=True)
+    (workspace.benchmarks / "llama2-70b" / "calibration.md").write_text("How it was calibrated.\n")
+    tree = build_tree(what, published_runs(workspace, what, published), Papers(description), workspace)
+    assert {path.name for path in tree.glob("closed/*/results/*/*")} == {HIGH, LOW}
+    assert (tree / "closed" / what.submitter / "documentation/calibration.md").is_file()
+    verdicts = run_official(tree, round_name, Path(os.environ[CHECKOUT_VARIABLE]))
+    assert [(verdict.exit_code, verdict.errors) for verdict in verdicts] == [(0, []), (0, [])]
+    assert exit_code(check(tree, what.rules)) == 0
+
+
+def published_runs(workspace: Workspace, what: Submission, published: Path) -> Runs:
+    """Runs that hold the files of published results, and score what these say."""
+    runs: dict[str, dict[str, Run]] = {}
+    for scenario in (path.name for path in (published / "results" / what.system / HIGH).iterdir() if path.is_dir()):
+        places = places_of(what, HIGH, scenario, published)
+        report = (places.results / "accuracy/accuracy.txt").read_text().partition("\nhash=")[0]
+        sources = {
+            "performance": (places.measurements.parent, places.results / "performance/run_1"),
+            "accuracy": (places.results / "accuracy",),
+            "TEST06": (places.compliance / "TEST06", places.compliance / "TEST06/accuracy"),
+        }
+        runs[scenario] = {test: copied(workspace, what, scenario, test, folders) for test, folders in sources.items()}
+        (runs[scenario]["accuracy"].path / "accuracy.txt").write_text(report)
+    return runs
+
+
+def copied(workspace: Workspace, what: Submission, scenario: str, test: str, folders: tuple[Path, ...]) -> Run:
+    """A run with the files in `folders` in place of its own."""
+    texts = [file for folder in folders for file in folder.glob("accuracy.txt")]
+    scores = {name: value for text in texts for name, value in parse(text.read_text()).items()}
+    facts = {"benchmark": what.benchmark.name, "round": what.rules.round, "system": what.system}
+    run = write_run(workspace.logs, scenario, test, metrics=scores, **facts)
+    for file in (file for folder in folders for file in folder.iterdir() if file.is_file()):
+        shutil.copyfile(file, run.path / file.name)
+    return run

@@ -1,0 +1,129 @@
+"""Published benchmarks: what is looked for, what is said where it is not there, and what stands in for them."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness_llm.assets import missing, prepare
+from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
+from harness_llm.datasets.store import open_store
+from harness_llm.demo.assets import DemoPreparation
+from harness_llm.demo.stand_in import DEMO, WRITERS, stand_in
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.preparations import preparation_of
+from harness_llm.published import PublishedPreparation
+from harness_llm.workspace import CHECKOUT, Workspace
+
+CHECKED_OUT = Workspace(CHECKOUT)
+PUBLISHED = [n for n in benchmark_names(CHECKED_OUT) if load_benchmark(n, CHECKED_OUT).preparer == "published"]
+
+
+@pytest.fixture
+def benchmark() -> Benchmark:
+    return load_benchmark("llama2-70b", CHECKED_OUT)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setenv("LAB_MODEL", str(tmp_path / "models"))
+    monkeypatch.setenv("LAB_DATASET", str(tmp_path / "data"))
+    return Workspace(tmp_path)
+
+
+def put_checkpoint(benchmark: Benchmark, workspace: Workspace) -> None:
+    folder = workspace.models / benchmark.checkpoint.quantized
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_text("{}")
+
+
+def put_data(benchmark: Benchmark, workspace: Workspace) -> None:
+    for file in PublishedPreparation(benchmark, workspace).files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame({"tok_input": [[1, 2], [3]], "output": ["a", "b"]}).to_pickle(file, compression="gzip")
+
+
+def refused(benchmark: Benchmark, workspace: Workspace) -> EnvironmentMissing:
+    with pytest.raises(EnvironmentMissing) as caught:
+        prepare(preparation_of(benchmark, workspace, 2), lambda *_: None)
+    return caught.value
+
+
+def test_a_checkpoint_that_is_not_there(benchmark: Benchmark, workspace: Workspace) -> None:
+    error = refused(benchmark, workspace)
+    assert error.where == str(workspace.models / benchmark.checkpoint.quantized)
+    assert "checkpoint.quantized of models/llama2-70b/benchmark.yaml" in error.expected
+    assert "LAB_MODEL" in error.expected
+    assert error.hint == "harness-llm download --model llama2-70b --part model, then bash setup/quantize_llama2_70b.sh"
+    assert error.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "part"),
+    [("evaluation", "dataset.sets.evaluation.file", "dataset"), ("calibration", "dataset.calibration", "calibration")],
+)
+def test_a_data_set_that_is_not_there(
+    benchmark: Benchmark, workspace: Workspace, name: str, setting: str, part: str
+) -> None:
+    put_checkpoint(benchmark, workspace)
+    put_data(benchmark, workspace)
+    file = PublishedPreparation(benchmark, workspace).files[name]
+    file.unlink()
+    error = refused(benchmark, workspace)
+    assert error.where == str(file)
+    assert f"{setting} of models/llama2-70b/benchmark.yaml" in error.expected
+    assert "LAB_DATASET" in error.expected
+    assert error.hint == f"harness-llm download --model llama2-70b --part {part}"
+
+
+def test_what_is_there_is_converted_once(benchmark: Benchmark, workspace: Workspace) -> None:
+    put_checkpoint(benchmark, workspace)
+    put_data(benchmark, workspace)
+    preparation = preparation_of(benchmark, workspace, 2)
+    assert missing(preparation) == ["data set: evaluation", "data set: calibration"]
+    assets = prepare(preparation, lambda *_: None)
+    assert missing(preparation) == []
+    store = open_store(assets.store("performance"))
+    assert [store.prompt(i).tolist() for i in range(2)] == [[1, 2], [3]]
+    assert store.targets() == ["a", "b"]
+    assert assets.store("accuracy") == assets.store("TEST06") == assets.stores["evaluation"]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_stand_in_keeps_what_the_rules_know_and_is_never_a_result(name: str) -> None:
+    real = load_benchmark(name, CHECKED_OUT)
+    small = stand_in(real, load_benchmark(DEMO, CHECKED_OUT))
+    assert (small.name, small.variants, small.accuracy.metrics) == (real.name, real.variants, real.accuracy.metrics)
+    assert {n: s.samples for n, s in small.dataset.sets.items()} == {n: s.samples for n, s in real.dataset.sets.items()}
+    assert small.accuracy.scoring.keys() == real.accuracy.scoring.keys()
+    assert small.divisions == ("open",)
+    assert small.obstacle
+    assert real.dataset.source in WRITERS
+
+
+@pytest.fixture(scope="module")
+def with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace that knows the demo, and has its data set."""
+    workspace = Workspace(tmp_path_factory.mktemp("stand-ins"))
+    (workspace.benchmarks / DEMO).mkdir(parents=True)
+    file = Path("models") / DEMO / "benchmark.yaml"
+    (workspace.root / file).write_text((CHECKOUT / file).read_text())
+    next(s for s in DemoPreparation(load_benchmark(DEMO, workspace), workspace, 6).stages()).make(lambda *_: None)
+    return workspace
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_stand_in_is_read_as_the_published_files_are(name: str, with_tokenizer: Workspace) -> None:
+    real = load_benchmark(name, CHECKED_OUT)
+    few = {n: s.model_copy(update={"samples": 6}) for n, s in real.dataset.sets.items()}
+    real = real.model_copy(update={"dataset": real.dataset.model_copy(update={"sets": few})})
+    preparation = preparation_of(stand_in(real, load_benchmark(DEMO, CHECKED_OUT)), with_tokenizer, 6)
+    for stage in [stage for stage in preparation.stages() if stage.name.startswith("data set:")]:
+        assert not stage.done()
+        stage.make(lambda *_: None)
+        assert stage.done()
+    for store in preparation.assets.stores.values():
+        opened = open_store(store)
+        assert len(opened) == 6
+        assert set(opened.kinds()) <= set(real.accuracy.scoring)

@@ -1,0 +1,69 @@
+"""Published benchmarks end to end with the demo's model: LoadGen of the round, real vLLM, a tree that check takes."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from terminal import Terminal
+
+from harness_llm.workspace import Workspace
+
+pytestmark = pytest.mark.engine
+SUBMIT = ["submit", "--stand-in", "--company", "Acme", "--system-name", "pytest-box"]
+
+
+@pytest.fixture(scope="module")
+def terminal(new_workspace: Callable[[], Workspace]) -> Iterator[Terminal]:
+    terminal = Terminal(new_workspace())
+    yield terminal
+    terminal.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "round_name", "scenario", "places"),
+    [
+        (
+            "mixtral-8x7b",
+            "v5.0",
+            "Offline",
+            [
+                "open/Acme/code",
+                "open/Acme/measurements/pytest-box/mixtral-8x7b/Offline/pytest-box_Offline.json",
+                "open/Acme/compliance/pytest-box/mixtral-8x7b/Offline/TEST06/verify_accuracy.txt",
+            ],
+        ),
+        (
+            "gpt-oss-120b",
+            "v6.0",
+            "Offline",
+            [
+                "open/Acme/src",
+                "open/Acme/results/pytest-box/gpt-oss-120b/Offline/measurements.json",
+                "open/Acme/results/pytest-box/gpt-oss-120b/Offline/TEST07/verify_accuracy.txt",
+                "open/Acme/results/pytest-box/gpt-oss-120b/Offline/TEST09/verify_output_len.txt",
+            ],
+        ),
+        (
+            "llama3.1-8b-edge",
+            "v5.1",
+            "SingleStream",
+            ["open/Acme/measurements/pytest-box/llama3.1-8b-edge/SingleStream/pytest-box_SingleStream.json"],
+        ),
+    ],
+)
+def test_a_stand_in_becomes_a_tree_of_the_round(
+    terminal: Terminal, model: str, round_name: str, scenario: str, places: list[str]
+) -> None:
+    words = ["--model", model, "--round", round_name, "--scenarios", scenario, "--total-sample-count", "512"]
+    done = terminal.run(*SUBMIT, *words)
+    assert done.code == 0, done.err
+    tree = Path(done.out.splitlines()[0])
+    assert tree.name == f"inference_results_{round_name.removeprefix('v')}-smoke"
+    for place in places:
+        assert (tree / place).exists(), place
+    assert "NOT SUBMITTABLE" in (tree / "README.md").read_text()
+    checked = terminal.run("check", str(tree), "--round", round_name, "--json")
+    severities = {finding["severity"] for finding in json.loads(checked.out)["findings"]}
+    assert severities <= {"scale", "warning"}
+    assert checked.code == 0
