@@ -10,7 +10,8 @@ from harness_llm.demo.dataset import BOS, EOS, PAD, VOCABULARY, train_tokenizer,
 from harness_llm.errors import ConfigError
 from harness_llm.workspace import CHECKOUT, Workspace
 
-EVALUATION = load_benchmark("demo", Workspace(CHECKOUT)).dataset
+DATASET = load_benchmark("demo", Workspace(CHECKOUT)).dataset
+EVALUATION = DATASET.of("performance")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_tokens_have_the_benchmarks_ids_and_lengths(tokenizer):
         answer = tokenizer.encode(sample.answer, add_special_tokens=False).ids
         assert prompt[0] == 1
         assert 0 not in prompt + answer
-        assert len(prompt) <= EVALUATION.longest_prompt
+        assert len(prompt) <= DATASET.longest_prompt
         assert 4 <= len(answer) + 1 <= 29
         assert tokenizer.decode(answer) == sample.answer
 
