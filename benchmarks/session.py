@@ -8,12 +8,13 @@ from benchmarks.arms import Raw, measure_harness
 from benchmarks.measurement import Measurement, Pair
 from harness_llm.assets import prepare
 from harness_llm.cell import Bench
+from harness_llm.choices import choose
 from harness_llm.fleet.local import start_fleet
 from harness_llm.monitor.panel import Panel
 from harness_llm.outcome import Scorer
 from harness_llm.pipeline import Pipeline
 from harness_llm.plan import issued
-from harness_llm.request import Request, choose, resolve
+from harness_llm.request import Request, resolve
 from harness_llm.workspace import Workspace
 
 COMMAND = "make bench"

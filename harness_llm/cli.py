@@ -14,8 +14,8 @@ from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.familiar import translate
 
 if TYPE_CHECKING:
+    from harness_llm.choices import Choices
     from harness_llm.monitor.panel import Panel
-    from harness_llm.request import Choices
 
 INTERRUPTED = 130
 VERBOSE = "HARNESS_LLM_VERBOSE"
@@ -59,13 +59,13 @@ def _options(
 
 
 def _choices(words: dict[str, Any]) -> "Choices":
-    from harness_llm.request import choose
+    from harness_llm.choices import choose
 
     return choose(words, command=f"harness-llm {shlex.join(sys.argv[1:])}")
 
 
 def _default_model() -> str:
-    from harness_llm.request import default_model
+    from harness_llm.choices import default_model
 
     return default_model()
 

@@ -13,13 +13,14 @@ from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.check import report
 from harness_llm.check.findings import Finding, Severity, exit_code
 from harness_llm.check.official import OfficialVerdict
+from harness_llm.choices import Choices, newest_round, require_names
 from harness_llm.compliance import test06
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
 from harness_llm.package.package import Package
 from harness_llm.pipeline import Pipeline, check_tree, describe_run
-from harness_llm.request import Choices, Request, newest_round, require_names, resolve
+from harness_llm.request import Request, resolve
 from harness_llm.runs import State
 from harness_llm.workspace import Workspace
 

@@ -13,6 +13,7 @@ from harness_llm.check import check
 from harness_llm.check.findings import Finding
 from harness_llm.check.official import CHECKOUT_VARIABLE, OfficialVerdict, run_official
 from harness_llm.checkpoint import checkpoint_digest
+from harness_llm.choices import NO_ACCELERATOR
 from harness_llm.devices import hold
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.fleet.local import Fleet, start_fleet
@@ -25,7 +26,7 @@ from harness_llm.package.package import Package, describe_system, package
 from harness_llm.package.selection import Selection, Wanted, select
 from harness_llm.plan import issued, seconds
 from harness_llm.preparations import preparation_of
-from harness_llm.request import NO_ACCELERATOR, Request, ScenarioPlan
+from harness_llm.request import Request, ScenarioPlan
 from harness_llm.rules import load_round
 from harness_llm.runs import Run, find_runs
 from harness_llm.subject import subject

@@ -1,17 +1,15 @@
 """What the user asked for, resolved against files into one plan per scenario. Nothing is started here."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
+from harness_llm.choices import SCENARIOS, Choices, find_benchmark
 from harness_llm.config import EngineConfig, departures, load_config, refuse_departures, refuse_engine, rule_departures
-from harness_llm.demo.stand_in import DEMO, stand_in
 from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError
-from harness_llm.gpus import detect_gpu
 from harness_llm.loadgen.user_conf import UserConf, parse
 from harness_llm.package.submission import SMOKE, Submission
 from harness_llm.plan import Load
@@ -20,105 +18,7 @@ from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
 from harness_llm.runs import log_folder
 from harness_llm.workspace import Workspace
 
-SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream")
-NO_ACCELERATOR = "cpu"
-DEFAULT_MODELS = {True: "demo", False: "llama2-70b"}  # by whether there is no accelerator
 MEASURED = ("performance", "accuracy")
-
-
-@dataclass(frozen=True)
-class Choices:
-    """The words of the command line.
-
-    Attributes:
-        sets: `section.key=value`, on top of the configuration files.
-        stand_in: whether the demo's checkpoint and made-up data take the benchmark's place, to try everything else.
-        sample_count: the user's own number of samples; None leaves it to the profile.
-        command: what was typed, for the documents of the tree.
-    """
-
-    model: str
-    gpu: str
-    round: str
-    division: str
-    category: str
-    scenarios: tuple[str, ...]
-    profile: str
-    engine: str
-    submitter: str
-    system: str
-    command: str
-    stand_in: bool = False
-    sets: tuple[str, ...] = ()
-    sample_count: int | None = None
-    user_conf: Path | None = None
-
-
-def newest_round(variants: Sequence[str] = ()) -> str:
-    """The newest round, or the newest that has one of `variants`."""
-    names = [n for n in round_names() if not variants or load_round(n).benchmarks.keys() & set(variants)]
-    if not names:
-        raise ConfigError(f"no round has {variants[0]}", expected=", ".join(round_names()))
-    return names[-1]
-
-
-def choose(words: Mapping[str, Any], command: str) -> Choices:
-    """Fill what the command line left open; an empty word is one that was not given."""
-    stand_in = bool(words.get("stand_in"))
-    gpu = words.get("gpu") or (None if stand_in else detect_gpu()) or NO_ACCELERATOR
-    benchmark = find_benchmark(words.get("model") or default_model(gpu), Workspace(), stand_in)
-    round_ = load_round(words.get("round_name") or newest_round(benchmark.variants))
-    rules = next(iter(round_.variants(benchmark.variants).values()))
-    category = words.get("category") or next(iter(rules.scenarios))
-    return Choices(
-        model=benchmark.name,
-        gpu=gpu,
-        round=round_.round,
-        division=words.get("division") or benchmark.divisions[0],
-        category=category,
-        scenarios=_scenarios(words.get("scenarios") or "", rules, category),
-        profile=words.get("profile") or ("smoke" if gpu == NO_ACCELERATOR else "valid"),
-        engine=words.get("engine") or "vllm",
-        submitter=words.get("company") or "",
-        system=words.get("system_name") or "",
-        command=command,
-        stand_in=stand_in,
-        sets=tuple(words.get("set_") or ()),
-        sample_count=words.get("total_sample_count"),
-        user_conf=words.get("user_conf"),
-    )
-
-
-def default_model(gpu: str = "") -> str:
-    """What is run where no model is named."""
-    return DEFAULT_MODELS[(gpu or detect_gpu() or NO_ACCELERATOR) == NO_ACCELERATOR]
-
-
-def find_benchmark(name: str, workspace: Workspace, as_stand_in: bool) -> Benchmark:
-    """The benchmark called `name`, or what stands in for it."""
-    benchmark = load_benchmark(name, workspace)
-    return stand_in(benchmark, load_benchmark(DEMO, workspace)) if as_stand_in else benchmark
-
-
-def _scenarios(words: str, rules: BenchmarkRules, category: str) -> tuple[str, ...]:
-    """The scenarios named, or those that a closed result of the category needs."""
-    if words:
-        return tuple(_spelt(name) for name in words.split(","))
-    return rules.scenarios[category].usual if category in rules.scenarios else ()
-
-
-def _spelt(scenario: str) -> str:
-    """`offline` is Offline; what is no scenario stays as it is, to be named in the error."""
-    known = {name.lower(): name for name in SCENARIOS}
-    return known.get(scenario.strip().lower(), scenario)
-
-
-def require_names(choices: Choices, *, company: bool = True) -> None:
-    """Runs need a system's name, trees a submitter too."""
-    if company and not choices.submitter:
-        raise ConfigError("nobody is named as submitter", hint='make submission COMPANY="Acme" SYSTEM_NAME="my-box"')
-    if not choices.system:
-        raise ConfigError("the system has no name", hint="--system-name my-box, or SYSTEM_NAME=my-box")
 
 
 @dataclass(frozen=True)

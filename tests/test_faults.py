@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from harness_llm.cell import Bench, run_cell
+from harness_llm.choices import Choices
 from harness_llm.datasets.store import open_store, write_store
 from harness_llm.demo.assets import Assets
 from harness_llm.errors import ConfigError, HarnessError, RunFailed
@@ -26,7 +27,7 @@ from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, parse_detail, rea
 from harness_llm.loadgen.probe import judge_probe
 from harness_llm.outcome import Scorer
 from harness_llm.plan import issued
-from harness_llm.request import Choices, Request, resolve
+from harness_llm.request import Request, resolve
 from harness_llm.runs import Run, State, load_run
 from harness_llm.subject import source_digest
 from harness_llm.workspace import Workspace

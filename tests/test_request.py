@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from workspaces import CLOSED, append, make_workspace
 
+from harness_llm.choices import Choices, choose, newest_round, require_names
 from harness_llm.errors import ConfigError
 from harness_llm.plan import Load
-from harness_llm.request import Choices, Request, choose, newest_round, require_names, resolve
+from harness_llm.request import Request, resolve
 from harness_llm.rules import round_names
 from harness_llm.workspace import Workspace
 
