@@ -231,7 +231,8 @@ def _judge(bench: Bench, test: str, path: Path) -> Outcome:
         bounds=rules.bounds,
         score=lambda: bench.scorer.score(path / ACCURACY, test, samples)["EXACT_MATCH"],
     )
-    return judge_compliance(path, test, rules, evidence, enforce=request.enforce_accuracy)
+    issued = request.audit_samples(test)
+    return judge_compliance(path, test, rules, evidence, issued=issued, enforce=request.enforce_accuracy)
 
 
 def cell_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -> dict[str, Any]:

@@ -122,8 +122,10 @@ def load_reference(file: Path) -> dict[str, float]:
     return scores
 
 
-def judge_compliance(run: Path, name: str, test: ComplianceTest, evidence: Evidence, *, enforce: bool) -> Outcome:
-    """Our own verification of a compliance test, and the file that the checker wants.
+def judge_compliance(
+    run: Path, name: str, test: ComplianceTest, evidence: Evidence, *, issued: int, enforce: bool
+) -> Outcome:
+    """Our own verification of a compliance test of `issued` queries, and the file that the checker wants.
 
     Bounds on scores and lengths bind only where accuracy does (`enforce`); that answers are true always binds.
     """
@@ -133,7 +135,7 @@ def judge_compliance(run: Path, name: str, test: ComplianceTest, evidence: Evide
     failed = [f"{name}: {failure}" for failure in verdict.failures]
     binding = enforce or not test.bounds
     reasons = [f"LoadGen error: {error}" for error in log.errors] + (failed if binding else [])
-    asked = min(test.audit["accuracy_log_sampling_target"], test.audit["min_query_count"])
+    asked = min(test.audit["accuracy_log_sampling_target"], issued)
     found = len(evidence.answers)
     if found != asked or log.mode != "PerformanceOnly":
         reasons.append(f"{name}: {found} answers of mode {log.mode}, audit.config asks for {asked} in performance")

@@ -103,10 +103,12 @@ class Request:
         return self.profile.sample_count(self.benchmark.dataset.of(test).samples, self.choices.sample_count)
 
     def audit_samples(self, test: str) -> int:
-        """Samples that a compliance test asks for; 0 for what is none."""
+        """Queries of a compliance test; 0 for what is none. Where no sample may come twice, there are no more."""
         if test not in self.round.compliance:
             return 0
-        return self.round.compliance[test].audit["min_query_count"]
+        audit = self.round.compliance[test].audit
+        asked = audit["min_query_count"]
+        return min(asked, self.samples(test)) if audit.get("performance_issue_unique") else asked
 
 
 def resolve(choices: Choices, workspace: Workspace) -> Request:

@@ -186,8 +186,8 @@ class DetailLog:
 
     @property
     def use_token_latencies(self) -> bool:
-        """Whether LoadGen measured tokens."""
-        return bool(self["requested_use_token_latencies"])
+        """Whether LoadGen measured tokens; it says nothing of them where it does not."""
+        return bool(self.get("requested_use_token_latencies"))
 
     @property
     def sample_concatenate_permutation(self) -> bool:
