@@ -57,6 +57,23 @@ class Timing:
         """Answers a second."""
         return self.answers / self.seconds
 
+    @property
+    def cpu_rate(self) -> float:
+        """Answers a CPU second, which neighbours disturb less."""
+        return self.answers / self.cpu_s
+
+
+def ratios(timings: Mapping[str, Timing]) -> dict[str, float]:
+    """How many times faster the harness is: one process against one, every core against every core."""
+    one, one_other = timings["harness"], timings["rouge_score"]
+    many, many_others = timings["harness, same metrics"], timings["reference's way"]
+    return {
+        "one_process": one.rate / one_other.rate,
+        "one_process_cpu": one.cpu_rate / one_other.cpu_rate,
+        "every_core": many.rate / many_others.rate,
+        "every_core_cpu": many.cpu_rate / many_others.cpu_rate,
+    }
+
 
 def made_up(sentences: Sequence[str], count: int) -> Pairs:
     """Targets and answers of sentences on lines of their own; half of an answer's are its target's."""
@@ -129,10 +146,10 @@ def measure_all(pairs: Pairs, compared: int) -> dict[str, Timing]:
     return {
         "rouge_score": measure(reference, first, 1, GATED),
         "harness": measure(ours, first, 1, GATED),
-        "harness, all answers": measure(ours, pairs, 1, GATED),
-        "harness, all answers, every core": measure(ours, pairs, cores, GATED),
+        "harness, all": measure(ours, pairs, 1, GATED),
+        "harness, all, every core": measure(ours, pairs, cores, GATED),
         "reference's way": measure(reference, first, cores, ALL),
-        "harness, the same metrics": measure(ours, pairs, cores, ALL),
+        "harness, same metrics": measure(ours, pairs, cores, ALL),
     }
 
 
@@ -164,13 +181,12 @@ def run(texts: Path, answers: int, compared: int, console: Console) -> float:
     theirs, own = timings["rouge_score"], timings["harness"]
     if theirs.means != own.means:
         raise GateFailed("the harness scores otherwise", expected=str(theirs.means), found=str(own.means))
-    spread = timings["harness, the same metrics"].rate / timings["reference's way"].rate
-    ratios = {"one_process": own.rate / theirs.rate, "every_core": spread}
+    found = ratios(timings)
     console.print(_table(timings))
-    console.print(f"one process: {ratios['one_process']:.1f} times; every core: {ratios['every_core']:.1f} times")
-    report = {"wanted": WANTED, "ratios": ratios, "timings": {name: asdict(t) for name, t in timings.items()}}
+    console.print("the harness is faster by: " + ", ".join(f"{name} {ratio:.1f}" for name, ratio in found.items()))
+    report = {"wanted": WANTED, "ratios": found, "timings": {name: asdict(t) for name, t in timings.items()}}
     sys.stdout.write(json.dumps(report | {"machine": detect()}) + "\n")
-    return ratios["one_process"]
+    return found["one_process"]
 
 
 def main() -> None:
@@ -180,9 +196,7 @@ def main() -> None:
     )
     parser.add_argument("--texts", type=Path, default=TEXTS, help="GSM8K, JSON lines (default %(default)s)")
     parser.add_argument("--answers", type=int, default=24576, help="(default %(default)s)")
-    parser.add_argument(
-        "--compared", type=int, default=1000, help="those that rouge_score scores (default %(default)s)"
-    )
+    parser.add_argument("--compared", type=int, default=500, help="those that rouge_score scores (default %(default)s)")
     arguments = parser.parse_args()
     try:
         ratio = run(arguments.texts, arguments.answers, arguments.compared, Console(stderr=True))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from harness_llm.accuracy.evaluator import EVALUATORS, evaluate
+from harness_llm.accuracy.evaluator import EVALUATORS, evaluate, require_evaluator
 from harness_llm.accuracy.gates import Gates, gates_for, judge
+from harness_llm.accuracy.mbxp.container import find_engine
 from harness_llm.accuracy.report import ACCURACY as ACCURACY_REPORT
 from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.accuracy.score import answers_by_index, score_answers
@@ -79,6 +80,14 @@ class Scorer:
         """What the scores must reach, by variant."""
         reference = load_reference(self.assets.reference) if self.assets.reference else None
         return {name: gates_for(self.benchmark, rules, reference) for name, rules in self.variants.items()}
+
+    def require(self) -> None:
+        """Raise EnvironmentMissing where something is lacking without which answers cannot be scored."""
+        for method in set(self.benchmark.accuracy.scoring.values()):
+            if method in EVALUATORS:
+                require_evaluator(method)
+            elif method == "mbxp":
+                find_engine()
 
     def score(self, log: Path, test: str, samples: int) -> dict[str, float]:
         """Scores by metric of the answers in a mlperf_log_accuracy.json to the first `samples` that `test` asks."""

@@ -201,8 +201,10 @@ class Pipeline:
         return plan.load.target_qps or 1 / plan.load.target_latency_s
 
     def _run_scenario(self, plan: ScenarioPlan, tests: Sequence[str], assets: Assets) -> list[Run]:
+        scorer = self.scorer(assets)
+        scorer.require()
         with self._fleet(plan, assets) as fleet:
-            bench = Bench(self.request, plan, assets, self.scorer(assets), self.subject(plan, assets), fleet)
+            bench = Bench(self.request, plan, assets, scorer, self.subject(plan, assets), fleet)
             return [self._run_cell(bench, test) for test in tests]
 
     @contextmanager

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness_llm.accuracy.splitter import fetch_splitter, has_splitter
 from harness_llm.assets import Assets, Report, Stage
 from harness_llm.benchmarks import Benchmark
 from harness_llm.datasets.convert import convert, is_converted, store_path
@@ -44,7 +45,14 @@ class PublishedPreparation:
         return [
             Stage("checkpoint", None, self._has_checkpoint, self._refuse_checkpoint),
             *(self._conversion(name, file) for name, file in self.files.items()),
+            *self.splitter(),
         ]
+
+    def splitter(self) -> list[Stage]:
+        """What scoring takes besides the answers; fetched before anything runs, not missed after."""
+        folder = self.workspace.cache / "nltk"
+        stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
+        return [stage] if self.benchmark.accuracy.sentence_split else []
 
     def _has_checkpoint(self) -> bool:
         folder = self.assets.checkpoint

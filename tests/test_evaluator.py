@@ -84,6 +84,7 @@ class Inputs:
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
     inputs = Inputs(tmp_path)
     monkeypatch.setenv(CHECKOUT_VARIABLE, str(inputs.checkout))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     return inputs
 
 

@@ -89,6 +89,11 @@ def evaluate(method: str, log: Path, source: Path, checkpoint: Path, samples: in
     return counts | printed
 
 
+def require_evaluator(method: str) -> None:
+    """Raise EnvironmentMissing where `evaluate` would; takes seconds."""
+    _rehearse(EVALUATORS[method], _script(EVALUATORS[method]))
+
+
 def _script(evaluator: Evaluator) -> Path:
     checkout = os.environ.get(CHECKOUT_VARIABLE, "")
     script = Path(checkout, evaluator.script).resolve()

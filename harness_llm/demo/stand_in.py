@@ -133,7 +133,8 @@ class StandInPreparation:
         demo = [stage for stage in self._demo.stages() if stage.name != "reference"]
         counts = {name: samples.samples for name, samples in self.benchmark.dataset.sets.items()}
         files = self._published.files.items()
-        return [*demo, *(self._file(name, file, counts.get(name, CALIBRATION_SAMPLES)) for name, file in files)]
+        made = [self._file(name, file, counts.get(name, CALIBRATION_SAMPLES)) for name, file in files]
+        return [*demo, *made, *self._published.splitter()]
 
     def _file(self, name: str, file: Path, count: int) -> Stage:
         def make(report: Report) -> None:

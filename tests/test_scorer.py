@@ -1,0 +1,30 @@
+"""What scoring takes is asked for before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from harness_llm.accuracy.evaluator import EVALUATORS
+from harness_llm.assets import Assets
+from harness_llm.benchmarks import benchmark_names, load_benchmark
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.outcome import Scorer
+from harness_llm.workspace import CHECKOUT, Workspace
+
+WORKSPACE = Workspace(CHECKOUT)
+NOWHERE = Path("nowhere")
+BENCHMARKS = [load_benchmark(name, WORKSPACE) for name in benchmark_names(WORKSPACE)]
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
+def test_what_is_lacking_is_said_at_once(benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLPERF_INFERENCE_DIR", raising=False)
+    monkeypatch.setenv("PATH", "")  # no container engine
+    scorer = Scorer(benchmark, {}, Assets(NOWHERE, NOWHERE, {}, NOWHERE))
+    methods = set(benchmark.accuracy.scoring.values())
+    if methods & {"mbxp", *EVALUATORS}:
+        with pytest.raises(EnvironmentMissing) as caught:
+            scorer.require()
+        assert caught.value.hint
+    else:
+        scorer.require()

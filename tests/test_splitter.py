@@ -1,0 +1,38 @@
+"""The sentence splitter is found where it lies, and its absence is explained before anything runs."""
+
+import os
+from pathlib import Path
+
+import nltk
+import punkt
+import pytest
+
+from harness_llm.accuracy.splitter import fetch_splitter, has_splitter
+from harness_llm.errors import EnvironmentMissing
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nltk searches no folder, and no proxy leads anywhere."""
+    monkeypatch.setattr(nltk.data, "path", [])
+    monkeypatch.setenv("NLTK_DATA", "")
+    punkt.forget()
+
+
+def test_a_folder_is_searched_here_and_in_children(tmp_path: Path) -> None:
+    assert not has_splitter(tmp_path)
+    punkt.train(tmp_path, ["This is one. This is two. Mr. Smith is three."])
+    punkt.forget()
+    assert has_splitter(tmp_path)
+    assert os.environ["NLTK_DATA"] == str(tmp_path)
+    assert nltk.data.path == [str(tmp_path)]
+
+
+def test_what_cannot_be_fetched_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nltk.downloader.Downloader.DEFAULT_URL", "http://127.0.0.1:9/index.xml")
+    monkeypatch.setattr("nltk.downloader._downloader._url", "http://127.0.0.1:9/index.xml")
+    with pytest.raises(EnvironmentMissing, match="cannot be fetched") as caught:
+        fetch_splitter(tmp_path)
+    assert "punkt_tab" in caught.value.expected
+    assert "NLTK_DATA" in caught.value.hint
+    assert caught.value.found
