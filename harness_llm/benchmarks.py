@@ -125,6 +125,7 @@ class Benchmark(_Facts):
         preparer: who puts checkpoint and data sets in place: the user, or this program (demo, stand-in).
         variants: the official variants that a result can stand for, strictest first.
         mapped: whether a tree shows it under its own name, which model_mapping.json maps to the first variant.
+        engine: what answers its queries where nothing else is asked for.
         engine_of: the benchmark whose engine settings are used, itself if empty; `engine_scenarios` maps to its
             scenarios where they differ.
         sampling_of: what a test samples otherwise.
@@ -139,6 +140,7 @@ class Benchmark(_Facts):
     divisions: tuple[Literal["closed", "open"], ...] = ("closed", "open")
     tree_suffix: str = Field(default="", description="appended to inference_results_<round>")
     obstacle: str = ""
+    engine: str = "vllm"
     engine_of: str = ""
     engine_scenarios: dict[str, str] = {}
     sampling: Sampling
@@ -171,6 +173,18 @@ def benchmark_names(workspace: Workspace) -> list[str]:
     return sorted(f.parent.name for f in workspace.benchmarks.glob("*/benchmark.yaml"))
 
 
+def _facts(file: Path) -> dict[str, Any]:
+    """What a benchmark file says; on top of the benchmark that it `extends`, key by key."""
+    own: dict[str, Any] = read_yaml(file)
+    base = own.pop("extends", None)
+    return _laid_over(_facts(file.parent.with_name(base) / file.name), own) if base else own
+
+
+def _laid_over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    both = {key: _laid_over(base[key], value) for key, value in own.items() if isinstance(value, dict) and key in base}
+    return base | own | both
+
+
 def load_benchmark(name: str, workspace: Workspace) -> Benchmark:
     """Read `models/<name>/benchmark.yaml`."""
     file: Path = workspace.benchmarks / name / "benchmark.yaml"
@@ -181,6 +195,6 @@ def load_benchmark(name: str, workspace: Workspace) -> Benchmark:
             expected=", ".join(benchmark_names(workspace)),
         )
     try:
-        return Benchmark.model_validate(read_yaml(file))
+        return Benchmark.model_validate(_facts(file))
     except ValidationError as error:
         raise ConfigError("a benchmark file is wrong", where=str(file), found=str(error)) from error

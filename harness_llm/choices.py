@@ -69,7 +69,7 @@ def choose(words: Mapping[str, Any], command: str) -> Choices:
         category=category,
         scenarios=_scenarios(words.get("scenarios") or "", rules, category),
         profile=words.get("profile") or ("smoke" if gpu == NO_ACCELERATOR or stand_in else "valid"),
-        engine=words.get("engine") or "vllm",
+        engine=words.get("engine") or benchmark.engine,
         submitter=words.get("company") or "",
         system=words.get("system_name") or "",
         command=command,

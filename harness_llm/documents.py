@@ -9,8 +9,20 @@ from harness_llm.errors import ConfigError
 
 
 def read_yaml(file: Path) -> Any:
-    """What `file` holds."""
-    return parse_yaml(file.read_text(), str(file))
+    """What `file` holds; raises as `parse_yaml`."""
+    return parse_yaml(read_text(file), str(file))
+
+
+def read_text(file: Path) -> str:
+    """The text that people wrote into `file`.
+
+    Raises:
+        ConfigError: it is no UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError("a file is no UTF-8", where=str(file), found=str(error)) from error
 
 
 def parse_yaml(text: str, where: str) -> Any:

@@ -13,7 +13,8 @@ from harness_llm.workspace import Workspace
 
 TABLE = "gpus.yaml"
 _CLASSES = ("0x0302", "0x1200")  # 3D controllers and processing accelerators: not made for a screen
-_VENDORS = ("1002:", "10de:")  # AMD and NVIDIA, on which the engines run: an NPU or FPGA of others is passed over
+# AMD and NVIDIA, on which the engines run: an NPU or FPGA of others is passed over.
+_VISIBLE = {"1002": "HIP_VISIBLE_DEVICES", "10de": "CUDA_VISIBLE_DEVICES"}
 
 
 class Gpu(BaseModel):
@@ -35,6 +36,11 @@ class Gpu(BaseModel):
     architecture: str
     formats: tuple[Literal["fp8", "mxfp4"], ...]
     count: int
+
+    @property
+    def visible(self) -> str:
+        """The environment variable that names the devices which a process may use."""
+        return _VISIBLE[self.pci[0].partition(":")[0]]
 
 
 def load_gpus(workspace: Workspace) -> dict[str, Gpu]:
@@ -87,7 +93,7 @@ def _on_bus(root: Path) -> Counter[str]:
     """Accelerators on the bus by `vendor:device`."""
     functions = sorted((root / "sys/bus/pci/devices").glob("*"))
     ids = [_id(function) for function in functions if read(function / "class").startswith(_CLASSES)]
-    return Counter(pci for pci in ids if pci.startswith(_VENDORS))
+    return Counter(pci for pci in ids if pci.partition(":")[0] in _VISIBLE)
 
 
 def _id(function: Path) -> str:

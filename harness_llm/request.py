@@ -8,6 +8,7 @@ from pathlib import Path
 from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
 from harness_llm.choices import SCENARIOS, Choices, find_benchmark
 from harness_llm.config import EngineConfig, departures, load_config, refuse_departures, refuse_engine, rule_departures
+from harness_llm.documents import read_text
 from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf, parse
@@ -149,7 +150,9 @@ def _check_words(request: Request) -> None:
     own = rules.scenarios[choices.category]
     allowed = (*own.required, *own.optional)
     for scenario in choices.scenarios:
-        if scenario not in allowed and choices.division == "closed":
+        # LoadGen has a model for Interactive only where there are limits (mlperf.conf:116-164).
+        unknown = scenario == "Interactive" and scenario not in rules.latency_ms
+        if scenario not in allowed and (unknown or choices.division == "closed"):
             raise ConfigError(
                 f"round {choices.round} has no scenario {scenario} for {choices.model}, {choices.category}",
                 expected=", ".join(allowed),
@@ -179,7 +182,7 @@ def _read_conf(file: Path, models: frozenset[str]) -> UserConf:
             expected=", ".join(sorted(f.name for f in file.parent.glob("user_*.conf"))),
             hint="name another with --gpu or --user-conf",
         )
-    return parse(file.read_text(), str(file), models)
+    return parse(read_text(file), str(file), models)
 
 
 def _plan(scenario: str, request: Request, conf: UserConf, conf_file: Path) -> ScenarioPlan:
@@ -194,8 +197,8 @@ def _plan(scenario: str, request: Request, conf: UserConf, conf_file: Path) -> S
             "user.conf sets what only the open division may", where=str(conf_file), found=", ".join(barred)
         )
     values = {name.key: value for name, value in own.values.items()}
-    load = _load(loadgen, request, values, f"{conf_file}: {model}.{loadgen}")
     config = load_config(request.benchmark, scenario, choices.gpu, choices.sets, request.workspace)
+    load = _load(loadgen, request, values, f"{conf_file}: {model}.{loadgen}")
     stream = loadgen != "Offline" and request.rules.token_latencies
     refuse_engine(choices.engine, config.sampling, stream=stream)
     found = [

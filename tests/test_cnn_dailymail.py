@@ -67,7 +67,7 @@ def test_llama_has_the_ids_of_its_prompt(parquet: Path, tmp_path: Path) -> None:
 
 def test_the_edge_set_is_a_part_of_the_shuffled_one(parquet: Path, tmp_path: Path) -> None:
     file = write_evaluation(parquet, tmp_path, _encode, part=5)
-    assert file.name == "cnn_eval_5.json"
+    assert file.name == "sample_cnn_eval_5.json"
     assert [row["input"] for row in json.loads(file.read_text())] == [f"news {{{i}}} é" for i in SHUFFLED]
 
 

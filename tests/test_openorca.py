@@ -107,7 +107,7 @@ def test_the_sets_are_those_of_the_reference(orca: pd.DataFrame, model: Path, tm
     theirs = [sys.executable, str(REFERENCE), *options, f"--export_dir={tmp_path / 'theirs'}"]
     said = subprocess.run(ours, check=True, capture_output=True, text=True, cwd=CHECKOUT).stdout.split()
     subprocess.run(theirs, check=True, capture_output=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
-    names = [f"open_orca_gpt4_tokenized_llama.{n}.pkl" for n in (f"sampled_{SAMPLES}", f"calibration_{CALIBRATION}")]
+    names = [f"open_orca_gpt4_tokenized_llama.{n}.pkl.gz" for n in (f"sampled_{SAMPLES}", f"calibration_{CALIBRATION}")]
     assert [Path(file).name for file in said] == names
     for name in names:
         found, expected = (read_pickle(tmp_path / whose / name) for whose in ("ours", "theirs"))
@@ -117,8 +117,8 @@ def test_the_sets_are_those_of_the_reference(orca: pd.DataFrame, model: Path, tm
 def test_files_can_be_read_by_any_pandas(built: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path) -> None:
     files = write(tmp_path / "new" / "folder", *built)
     assert [file.name for file in files] == [
-        f"open_orca_gpt4_tokenized_llama.sampled_{SAMPLES}.pkl",
-        f"open_orca_gpt4_tokenized_llama.calibration_{CALIBRATION}.pkl",
+        f"open_orca_gpt4_tokenized_llama.sampled_{SAMPLES}.pkl.gz",
+        f"open_orca_gpt4_tokenized_llama.calibration_{CALIBRATION}.pkl.gz",
     ]
     assert sorted(files[0].parent.iterdir()) == sorted(files)
     assert read_pickle(files[0])["tok_input"] == built[0].tok_input.tolist()

@@ -187,10 +187,12 @@ def test_interactive_was_a_benchmark_of_its_own(ask: Callable[..., Request]) -> 
 
 def test_beam_search_wants_an_engine_that_has_it(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match="the engine vllm has no beam search") as caught:
-        ask(model="gptj", gpu="h200")
+        ask(model="gptj", gpu="h200", engine="vllm")
     assert "transformers" in caught.value.expected
-    assert not ask(model="gptj", gpu="h200", engine="transformers").scenarios[0].stream
-    assert ask(model="gptj", gpu="h200", division="open", sets=None, set_=("sampling.beams=1",)).scenarios
+    own = ask(model="gptj", gpu="h200")
+    assert own.choices.engine == "transformers"
+    assert not own.scenarios[1].stream
+    assert ask(model="gptj", gpu="h200", engine="vllm", division="open", set_=("sampling.beams=1",)).scenarios
 
 
 def test_first_tokens_want_an_engine_that_streams(ask: Callable[..., Request]) -> None:

@@ -105,7 +105,9 @@ def test_scenarios_and_compliance(constants: dict[str, Any], round_: Round, name
         assert asked(rules, system_type, "optional") == optional
         assert asked(rules, system_type, "one_of") == (optional if {"Server", "Interactive"} <= optional else set())
     lists = {test: official.get(f"models_{test}", ()) for test in ("TEST01", "TEST04", *round_.compliance)}
-    assert set(rules.compliance) == {test for test, names in lists.items() if name in names}
+    asked_today = {test for test, names in lists.items() if name in names}
+    # Today's checker lists TEST06 for gptj, which can neither be run nor was asked (rules/v5.0.yaml).
+    assert set(rules.compliance) == (asked_today if rules.token_latencies else set())
 
 
 def asked(rules: BenchmarkRules, system_type: str, what: str) -> set[str]:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import harness_llm
+from harness_llm import subject as subject_module
 from harness_llm.benchmarks import Sampling
 from harness_llm.config import EngineConfig, HarnessConfig
 from harness_llm.runs import digest
@@ -92,3 +93,9 @@ def test_the_source_counts_file_by_file(tmp_path: Path, monkeypatch: pytest.Monk
         change()
         seen.append(source_digest())
     assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA_API_KEY", "VLLM_API_KEY", "TORCH_TOKEN", "VLLM_S3_SECRET", "CUDA_PASSWORD"])
+def test_secrets_are_nobodys_to_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "hush")
+    assert not subject_module._steers(name)

@@ -269,15 +269,14 @@ def test_the_mapping_of_another_benchmark_stays(workspace: Workspace) -> None:
     assert set(json.loads(mapping.read_text())) == {"another", "demo"}
 
 
-def test_calibration_documents_of_the_benchmarks_are_joined(workspace: Workspace) -> None:
+def test_calibration_documents_of_all_results_are_joined(workspace: Workspace) -> None:
     write_all(workspace.logs)
-    source = pack(workspace).tree / "open/Acme/src"
-    (source / "another").mkdir()
-    (source / "another" / "calibration.md").write_text("# How another was calibrated\n")
+    write_all(workspace.logs, system="second-box")
     pack(workspace)
-    own = (source / BENCHMARK / "calibration.md").read_text()
-    joined = (source.parent / "documentation/calibration.md").read_text()
-    assert joined == f"# How another was calibrated\n\n{own}"
+    document = pack(workspace, system="second-box").tree / "open/Acme/documentation/calibration.md"
+    parts = sorted(document.with_suffix("").iterdir())
+    assert [part.name for part in parts] == ["demo_cpu-box.md", "demo_second-box.md"]
+    assert document.read_text() == "\n".join(part.read_text() for part in parts)
 
 
 @pytest.mark.parametrize("step", ["_pack_result", "write_tree_readme"])

@@ -67,6 +67,9 @@ def test06_log(result: Result) -> Iterator[Fault]:
         return
     answers, eos_ids = read_accuracy_log(path), result.rules.eos_ids
     verdict = test06.verify(answers, result.scenario, eos_ids, str(path))
+    asked = result.round.compliance["TEST06"].audit["accuracy_log_sampling_target"]
+    if len(answers) != asked:
+        yield Fault(path, f"{asked} answers", str(len(answers)))
     if verdict.failures:
         broken = verdict.first_token is False or not verdict.length or any(_ends_twice(a, eos_ids) for a in answers)
         more = len(verdict.failures) - _SHOWN

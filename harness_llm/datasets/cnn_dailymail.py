@@ -17,7 +17,7 @@ from harness_llm.datasets.samples import Samples
 from harness_llm.errors import ConfigError, EnvironmentMissing
 
 EVALUATION = "cnn_eval.json"
-EVALUATION_PART = "cnn_eval_{}.json"
+EVALUATION_PART = "sample_cnn_eval_{}.json"
 CALIBRATION = "cnn_dailymail_calibration.json"
 SEED = 42
 

@@ -40,7 +40,7 @@ SEED = 1337
 CALIBRATION_SEED = 12345
 
 COLUMNS = ("id", "system_prompt", "question", "response")
-FILE = "open_orca_gpt4_tokenized_llama.{}.pkl"
+FILE = "open_orca_gpt4_tokenized_llama.{}.pkl.gz"  # as MLCommons publishes it
 BATCH = 10_000
 
 

@@ -35,7 +35,7 @@ def read_mixtral(file: Path) -> Samples:
     names, and the program that tests it.
     """
     table = read_pickle(file)
-    kinds, targets = _texts(table, "dataset", file), _texts(table, "gt_output", file)
+    kinds, targets = _texts(table, "dataset", file), _answers(table, "gt_output", file)
     if MBXP in kinds:
         ids = _texts(table, "id", file)
         targets = [_program(*row, file) if row[1] == MBXP else row[2] for row in zip(ids, kinds, targets, strict=True)]

@@ -20,7 +20,8 @@ from harness_llm.published import CALIBRATION, PublishedPreparation
 from harness_llm.workspace import Workspace
 
 DEMO = "demo"
-LONGEST_PROMPT = 200  # token ids; the demo's model has 256 places, of which answers take 48
+LONGEST_PROMPT = 200  # token ids; the demo's model has 256 places
+LONGEST_ANSWER = 24
 PLAIN = "{}"
 SHAPES = {
     "openorca": "[INST] {} [/INST]",
@@ -47,12 +48,13 @@ def stand_in(benchmark: Benchmark, demo: Benchmark) -> Benchmark:
         update={
             "title": f"{benchmark.title}: a stand-in, answered by the demo's model",
             "preparer": "stand-in",
+            "engine": demo.engine,
             "engine_of": demo.name,
             "engine_scenarios": {},
             "divisions": ("open",),
             "tree_suffix": "-stand-in",
             "obstacle": "its model is the demo's, and its data set is made up",
-            "sampling": demo.sampling.changed({"min_tokens": benchmark.sampling.min_tokens}),
+            "sampling": demo.sampling.changed(_lengths(benchmark)),
             "sampling_of": {},
             "dataset": dataset.model_copy(
                 update={"sets": sets, "calibration": moved(dataset.calibration), "longest_prompt": LONGEST_PROMPT}
@@ -62,6 +64,12 @@ def stand_in(benchmark: Benchmark, demo: Benchmark) -> Benchmark:
             "measurements": demo.measurements,
         }
     )
+
+
+def _lengths(benchmark: Benchmark) -> dict[str, int]:
+    """What the demo's model says to prompts of another shape seldom ends by itself."""
+    least = benchmark.sampling.min_tokens
+    return {"min_tokens": least, "max_tokens": max(LONGEST_ANSWER, least)}
 
 
 class Row(NamedTuple):

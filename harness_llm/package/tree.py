@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,6 @@ from harness_llm.workspace import CHECKOUT, Workspace
 
 PERFORMANCE = "performance"
 ACCURACY = "accuracy"
-CALIBRATION = "calibration.md"
 
 _LOGS = {DETAIL: DETAIL, SUMMARY: SUMMARY}
 # The program that runs, and the part of the workspace that it reads.
@@ -79,9 +78,10 @@ def build_tree(submission: Submission, runs: Runs, papers: Papers, workspace: Wo
     with _replacing(target) as tree:
         home = tree / submission.division / submission.submitter
         _write_json(home / "systems" / f"{submission.system}.json", papers.description)
-        source = _pack_source(submission, home, workspace)
+        _pack_source(submission, home, workspace)
         _write_mapping(submission, home)
-        _write_calibration(submission, home, source, papers.quantization)
+        _write_calibration(submission, home, papers.quantization)
+        _clear_unmet(submission, home, names)
         for scenario, tests in runs.items():
             for places in (places_of(submission, name, scenario, home) for name in submission.names):
                 _clear(places)
@@ -136,8 +136,8 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> Path:
-    """The program and what it read, once per benchmark; returns the folder."""
+def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> None:
+    """The program and what it read, once per benchmark."""
     benchmark = submission.benchmark
     folder = home / submission.rules.layout.source / benchmark.name
     _remove(folder)
@@ -151,7 +151,6 @@ def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> Pa
             else:
                 shutil.copy(source, place)
     write_source_readme(folder, submission)
-    return folder
 
 
 def _point_to_source(submission: Submission, home: Path) -> None:
@@ -172,13 +171,14 @@ def _write_mapping(submission: Submission, home: Path) -> None:
         _write_json(file, known | {submission.benchmark.name: next(iter(submission.variants))})
 
 
-def _write_calibration(submission: Submission, home: Path, source: Path, quantization: Mapping[str, Any]) -> None:
-    """One document on the checkpoints of all benchmarks in this tree (Submission_Guidelines.md)."""
-    (source / CALIBRATION).write_text(render_calibration(submission.benchmark, quantization))
-    parts = sorted(source.parent.glob(f"*/{CALIBRATION}"))
+def _write_calibration(submission: Submission, home: Path, quantization: Mapping[str, Any]) -> None:
+    """One document on the checkpoints of all results in this tree (Submission_Guidelines.md), kept in parts too."""
     document = home / submission.rules.layout.calibration[0]
-    document.parent.mkdir(exist_ok=True)
-    document.write_text("\n".join(part.read_text() for part in parts))
+    parts = document.with_suffix("")
+    parts.mkdir(parents=True, exist_ok=True)
+    part = parts / f"{submission.benchmark.name}_{submission.system}.md"
+    part.write_text(render_calibration(submission.benchmark, quantization))
+    document.write_text("\n".join(part.read_text() for part in sorted(parts.iterdir())))
 
 
 def _write_architecture(submission: Submission, home: Path, owed: Debts) -> None:
@@ -190,6 +190,14 @@ def _write_architecture(submission: Submission, home: Path, owed: Debts) -> None
     document.parent.mkdir(exist_ok=True)
     before = document.read_text() if document.exists() else ""
     document.write_text(merged(before, owed.render(results)))
+
+
+def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> None:
+    """A variant is met in all scenarios or in none, so what was packaged before of one that is not met goes too."""
+    for name in submission.names:
+        if name not in names:
+            for folder in (home / RESULTS / submission.system / name).glob("*"):
+                _clear(places_of(submission, name, folder.name, home))
 
 
 def _clear(places: Places) -> None:

@@ -1,0 +1,39 @@
+import pytest
+
+from harness_llm.errors import ConfigError
+from harness_llm.fleet.placement import place
+from harness_llm.gpus import load_gpus
+from harness_llm.workspace import CHECKOUT, Workspace
+
+GPUS = load_gpus(Workspace(CHECKOUT))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "found", "inherited", "shape", "seen"),
+    [
+        ("h200", 8, {}, (8, 1), ["0", "1", "2", "3", "4", "5", "6", "7"]),
+        ("h100", 8, {}, (4, 2), ["0,1", "2,3", "4,5", "6,7"]),
+        ("mi300x", 8, {"HIP_VISIBLE_DEVICES": "4,5,6,7"}, (2, 1), ["4", "5"]),
+        ("mi300x", 8, {"CUDA_VISIBLE_DEVICES": "4"}, (2, 1), ["0", "1"]),
+        ("h200", 2, {"CUDA_VISIBLE_DEVICES": ""}, (1, 2), ["0,1"]),
+    ],
+)
+def test_each_replica_sees_its_own_devices(
+    gpu: str, found: int, inherited: dict[str, str], shape: tuple[int, int], seen: list[str]
+) -> None:
+    name = "HIP_VISIBLE_DEVICES" if gpu.startswith("mi") else "CUDA_VISIBLE_DEVICES"
+    replicas, size = shape
+    assert place(GPUS[gpu], found, inherited, replicas=replicas, size=size) == [{name: devices} for devices in seen]
+
+
+def test_without_an_accelerator_nothing_is_said() -> None:
+    assert place(None, 0, {}, replicas=2, size=1) == [{}, {}]
+
+
+@pytest.mark.parametrize(("found", "inherited"), [(4, {}), (8, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})])
+def test_too_few_devices_are_refused(found: int, inherited: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="not enough accelerators for 8 replicas of 1") as caught:
+        place(GPUS["h200"], found, inherited, replicas=8, size=1)
+    assert caught.value.expected == "8 of NVIDIA H200"
+    assert caught.value.found.startswith("4")
+    assert "replicas=4" in caught.value.hint
