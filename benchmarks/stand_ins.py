@@ -22,7 +22,7 @@ from harness_llm.rules import load_round, round_names
 from harness_llm.workspace import Workspace
 
 HARNESS = [str(Path(sys.executable).with_name("harness-llm"))]
-SAMPLES = 1024  # LoadGen needs some 460 to be sure of a 99th percentile
+SAMPLES = 512  # LoadGen needs some 460 to be sure of a 99th percentile
 NAMES = ["--company", "Acme", "--system-name", "stand-in-box"]
 
 
