@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
+from harness_llm.accuracy.decoding import decoder
 from harness_llm.accuracy.evaluator import EVALUATORS, evaluate, require_evaluator
 from harness_llm.accuracy.gates import Gates, gates_for, judge
 from harness_llm.accuracy.mbxp.container import find_engine
@@ -95,12 +94,11 @@ class Scorer:
         if accuracy.scoring.get("") in EVALUATORS:
             return evaluate(accuracy.scoring[""], log, self.assets.source(test), self.assets.checkpoint, samples)
         store = open_store(self.assets.store(test))
-        tokenizer = Tokenizer.from_file(str(self.assets.tokenizer))
         return score_answers(
             answers_by_index(read_accuracy_log(log), samples),
             store.targets()[:samples],
             store.kinds()[:samples],
-            lambda ids: tokenizer.decode_batch(ids, skip_special_tokens=True),
+            decoder(self.assets.checkpoint),
             accuracy,
             workers=len(os.sched_getaffinity(0)),
         )

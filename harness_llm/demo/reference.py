@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
+from harness_llm.accuracy.decoding import decoder
 from harness_llm.accuracy.score import score_answers
 from harness_llm.benchmarks import Accuracy
 from harness_llm.datasets.store import TokenStore, open_store
@@ -66,9 +66,8 @@ def scores(
     checkpoint: Path, store: TokenStore, answered: Sequence[Sequence[int]], accuracy: Accuracy
 ) -> dict[str, float]:
     """The scores of `answered` against the data set's own answers."""
-    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     count = len(answered)
-    return score_answers(answered, store.targets()[:count], store.kinds()[:count], tokenizer.decode_batch, accuracy)
+    return score_answers(answered, store.targets()[:count], store.kinds()[:count], decoder(checkpoint), accuracy)
 
 
 def _status(done: float, text: str) -> None:

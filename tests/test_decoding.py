@@ -1,0 +1,39 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
+from harness_llm.accuracy.decoding import decoder, tidied
+
+WORDS = ["<s>", "It", "is", "n't", "here", ",", "'s", "so", "."]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token=WORDS[0]))
+    tokenizer.add_special_tokens(["<s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("flag", "tidy"), [(None, False), (False, False), (True, True)])
+def test_spaces_go_where_the_tokenizer_says_so(checkpoint: Path, flag: bool | None, tidy: bool) -> None:
+    if flag is not None:
+        (checkpoint / "tokenizer_config.json").write_text(json.dumps({"clean_up_tokenization_spaces": flag}))
+    plain = Tokenizer.from_file(str(checkpoint / "tokenizer.json")).decode([0, 1, 2, 3, 4, 5, 1, 6, 7, 8])
+    [text] = decoder(checkpoint)([[0, 1, 2, 3, 4, 5, 1, 6, 7, 8]])
+    assert "<s>" not in text
+    assert text == (tidied(plain) if tidy else plain)
+
+
+@given(st.lists(st.sampled_from([*WORDS, " ", "'", "?", "!", "'m", "'ve", "'re", "x"])).map(" ".join))
+def test_tidied_like_transformers(text: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    assert tidied(text) == transformers.PreTrainedTokenizerFast.clean_up_tokenization(None, text)
+
+
+def test_what_is_tidied() -> None:
+    assert tidied("It is n't here , it 's so .") == "It isn't here, it's so."
