@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 import trees
+from runs import write_run
 from test_architecture import DESCRIPTION, ECC, TWO_NODES, result
 
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.package.datacenter import Debts, debts, measured_results
 from harness_llm.package.ecc import Ecc, Fact, State
+from harness_llm.package.package import _refuse_without_ecc
+from harness_llm.package.selection import CellStatus, Selection
 
 SLOW = result("deepseek-r1", "Offline", 1e5)  # 64 Gbit/s out, the narrowest part has 40
 GOOD = result("llama3.1-405b", "Server", 12.5)
@@ -90,3 +93,15 @@ def test_the_results_of_a_tree_are_measured_by_their_logs(tmp_path: Path) -> Non
 
 def test_a_system_without_results_has_none(tmp_path: Path) -> None:
     assert measured_results(tmp_path, "nobody", trees.ROUND) == []
+
+
+@pytest.mark.parametrize(("state", "refused"), [("off", True), ("on", False), ("unknown", False)])
+def test_a_run_made_with_ecc_off_is_refused_later_too(tmp_path: Path, state: str, refused: bool) -> None:
+    run = write_run(tmp_path, "Offline", "performance", host={"memory_ecc": state, "kernel": "off"})
+    selection = Selection((CellStatus(run.cell, run, "VALID", ""),))
+    if not refused:
+        _refuse_without_ecc(selection)
+        return
+    with pytest.raises(GateFailed, match="a run was made with ECC off") as caught:
+        _refuse_without_ecc(selection)
+    assert (caught.value.where, caught.value.found) == (str(run.path), "memory_ecc")

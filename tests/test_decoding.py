@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from harness_llm.accuracy.decoding import decoder, tidied
+transformers = pytest.importorskip("transformers")
 
+from harness_llm.accuracy.decoding import decoder, tidied  # noqa: E402
+
+CLEAN = transformers.PreTrainedTokenizerFast.clean_up_tokenization
 WORDS = ["<s>", "It", "is", "n't", "here", ",", "'s", "so", "."]
 
 
@@ -31,8 +34,7 @@ def test_spaces_go_where_the_tokenizer_says_so(checkpoint: Path, flag: bool | No
 
 @given(st.lists(st.sampled_from([*WORDS, " ", "'", "?", "!", "'m", "'ve", "'re", "x"])).map(" ".join))
 def test_tidied_like_transformers(text: str) -> None:
-    transformers = pytest.importorskip("transformers")
-    assert tidied(text) == transformers.PreTrainedTokenizerFast.clean_up_tokenization(None, text)
+    assert tidied(text) == CLEAN(None, text)
 
 
 def test_what_is_tidied() -> None:

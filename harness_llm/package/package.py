@@ -10,7 +10,7 @@ from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.package.archive import archive
 from harness_llm.package.calibration import read_quantization
 from harness_llm.package.datacenter import debts
-from harness_llm.package.ecc import read_ecc
+from harness_llm.package.ecc import State, read_ecc
 from harness_llm.package.selection import Selection
 from harness_llm.package.submission import Submission
 from harness_llm.package.system import describe, load_overrides, system_file
@@ -75,6 +75,8 @@ def package(
     papers = describe_system(submission, detected, workspace)
     _refuse_missing(selection)
     _refuse_strangers(submission, selection)
+    if papers.owed and submission.division == "closed":
+        _refuse_without_ecc(selection)
     papers = replace(papers, quantization=read_quantization(checkpoint))
     tree = build_tree(submission, selection.runs, papers, workspace)
     notices = submission.notices(dt.datetime.now(dt.UTC).date())
@@ -91,6 +93,20 @@ def _refuse_missing(selection: Selection) -> None:
             found="\n         ".join(lines) or "no cell",
             hint="harness-llm submit runs what is missing",
         )
+
+
+def _refuse_without_ecc(selection: Selection) -> None:
+    """ECC is on in all runs (inference_rules.adoc:254), not only now."""
+    for status in selection.cells:
+        host = status.run.record.host if status.run and status.run.record else {}
+        if off := [name for name, state in host.items() if name.endswith("_ecc") and state == State.OFF]:
+            raise GateFailed(
+                "a run was made with ECC off, which closed datacenter does not take",
+                where=str(status.run.path if status.run else ""),
+                expected="on",
+                found=", ".join(off),
+                hint="switch it on and run again, or use --division open",
+            )
 
 
 def _refuse_strangers(submission: Submission, selection: Selection) -> None:
