@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
-from harness_llm.choices import SCENARIOS, Choices, find_benchmark
+from harness_llm.choices import NO_ACCELERATOR, SCENARIOS, Choices, find_benchmark
 from harness_llm.config import EngineConfig, departures, load_config, refuse_departures, refuse_engine, rule_departures
 from harness_llm.documents import read_text
 from harness_llm.engines import ENGINES
@@ -19,6 +19,7 @@ from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
 from harness_llm.runs import log_folder
 from harness_llm.workspace import Workspace
 
+STAND_IN = "stand-in"
 MEASURED = ("performance", "accuracy")
 
 
@@ -127,7 +128,8 @@ def resolve(choices: Choices, workspace: Workspace) -> Request:
     if choices.submitter:
         request.submission.check()
     _check_words(request)
-    conf_file = choices.user_conf or workspace.user_confs / f"user_{choices.gpu}.conf"
+    targets = STAND_IN if choices.stand_in and choices.gpu == NO_ACCELERATOR else choices.gpu
+    conf_file = choices.user_conf or workspace.user_confs / f"user_{targets}.conf"
     conf = _read_conf(conf_file, loadgen_models(workspace))
     plans = tuple(_plan(scenario, request, conf, conf_file) for scenario in choices.scenarios)
     return replace(request, scenarios=plans)

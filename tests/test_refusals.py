@@ -41,7 +41,7 @@ CASES = [
         "user.conf without spaces",
         (
             "LoadGen would not read a line as it looks",
-            f"where: {{root}}/{CONF}:15",
+            f"where: {{root}}/{CONF}:13",
             "expected: spaces round the =",
             "found: *.Server.min_query_count=100",
             "hint: write: *.Server.min_query_count = 100",
@@ -52,7 +52,7 @@ CASES = [
         "a key for another model",
         (
             "there is no model llama2-7b",
-            f"where: {{root}}/{CONF}:15",
+            f"where: {{root}}/{CONF}:13",
             "llama2-70b, llama2-70b-interactive",
             "found: llama2-7b",
             "hint: write llama2-70b if that was meant",
@@ -63,7 +63,7 @@ CASES = [
         "seeds in user.conf",
         (
             "qsl_rng_seed may not stand in user.conf",
-            f"where: {{root}}/{CONF}:15",
+            f"where: {{root}}/{CONF}:13",
             "expected: LoadGen takes it from its own mlperf.conf alone",
             "hint: delete the line",
         ),
