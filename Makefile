@@ -5,9 +5,11 @@
 MAKEFLAGS += --no-print-directory
 
 # Settings of `make submission`, and the option of `harness-llm submit` that each one becomes.
-OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu ROUND:round DIVISION:division \
-           CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine
-SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON
+OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_COUNT:gpu-count ROUND:round \
+           DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine
+# Settings of the doors that other harnesses have, read by harness_llm/doors.py and harness_llm/familiar.py.
+FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
+SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON $(FAMILIAR)
 
 # A misspelt setting would otherwise change nothing in silence.
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -38,7 +40,7 @@ BIN := .venv/bin
 help: ## list the targets
 	echo 'usage: make TARGET [SETTING=value ...]'
 	echo
-	sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
+	sed -nE 's/^([a-z_-]+):[^#]*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
 	    printf '  %-20s %s\n' "$$target" "$$text"; done
 	echo
 	echo 'settings of `make submission`, all optional: $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN'
@@ -62,9 +64,32 @@ download: setup ## fetch a benchmark's model and data: MODEL=llama2-70b, PART=da
 check: setup ## check a finished tree: TREE=path/to/inference_results_v6.1
 	$(BIN)/harness-llm check $${TREE:+"$$TREE"} $(call options,ROUND)
 
+.PHONY: run
+run: generate_engines run_harness ## as NVIDIA's: RUN_ARGS="--benchmarks=llama2-70b --scenarios=offline,server"
+
+.PHONY: run_harness
+run_harness: setup ## LoadGen runs as RUN_ARGS says, whatever was run before
+	$(BIN)/harness-llm run --environment --run-args "$$RUN_ARGS"
+
+.PHONY: generate_engines
+generate_engines: setup ## for an ENGINE that has such a step
+	$(BIN)/python -m harness_llm.doors generate_engines
+
+.PHONY: build
+build: setup link_dirs ## links, LoadGen of every round, and mlcommons/inference at its pinned commit
+	$(BIN)/python -m harness_llm.doors clone_inference
+
+.PHONY: link_dirs
+link_dirs: setup ## show the scratch space MLPERF_SCRATCH_PATH below build/
+	$(BIN)/python -m harness_llm.doors link_dirs
+
 .PHONY: bench
 bench: setup ## measure the harness itself
 	$(BIN)/python -m benchmarks
+
+.PHONY: quantization-table
+quantization-table: setup quark ## the demo quantized by every recipe, and scored (about 20 minutes)
+	$(BIN)/python -m benchmarks.quantization
 
 .PHONY: stand-ins
 stand-ins: setup ## every benchmark in every round, small, with the demo's model (about 30 minutes)
@@ -73,6 +98,10 @@ stand-ins: setup ## every benchmark in every round, small, with the demo's model
 .PHONY: setup
 setup: ## make or update .venv and .venv-quantize; PYTHON=python3.11 chooses the interpreter
 	setup/environments.sh cpu loadgen quantize
+
+.PHONY: quark
+quark: ## make or update .venv-quark, where AMD's Quark quantizes; needs a C++ compiler
+	setup/environments.sh quark
 
 .PHONY: tools
 tools:
@@ -98,8 +127,8 @@ clean: ## remove what test tools leave; never runs, models, data or environments
 	find harness_llm tests setup benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 .PHONY: clean-environments
-clean-environments: ## remove both virtual environments and the package cache
-	rm -rf .venv .venv-quantize build/pip build/uv build/cache/uv
+clean-environments: ## remove the virtual environments and the package cache
+	rm -rf .venv .venv-quantize .venv-quark build/pip build/uv build/cache/uv
 
 .PHONY: clean-models
 clean-models: ## remove all checkpoints

@@ -30,7 +30,7 @@ WORDS = {
 
 def demo_request() -> Request:
     """Offline of the demo, at the smoke profile's sample count, without a probe."""
-    request = resolve(choose(WORDS, COMMAND), Workspace())
+    request = resolve(choose(WORDS), Workspace())
     return replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
 
 

@@ -16,7 +16,9 @@ from harness_llm.benchmarks import Sampling
 from harness_llm.compliance import Evidence
 from harness_llm.compliance.audit import audit_config
 from harness_llm.datasets.store import open_store
-from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, HarnessError, RunFailed
+from harness_llm.engines import Counters
+from harness_llm.engines.counters import caching_departures, growth
+from harness_llm.errors import GateFailed, HarnessError, RunFailed, rebuild
 from harness_llm.fleet.local import Fleet, replica_lost
 from harness_llm.host import read_host
 from harness_llm.loadgen.logs import ACCURACY, read_accuracy_log
@@ -34,9 +36,6 @@ AUDIT_CONFIG = "audit.config"
 CONFIG = "config.yaml"
 
 _generations = itertools.count(1)
-_ERRORS: dict[int, type[HarnessError]] = {
-    error.exit_code: error for error in (GateFailed, ConfigError, EnvironmentMissing, RunFailed)
-}
 
 
 class Stall:
@@ -92,26 +91,29 @@ def run_cell(bench: Bench, test: str, watcher: Watcher) -> Run:
         started, host = dt.datetime.now(dt.UTC), read_host()
         _write_inputs(bench, test, path)
 
-        def record(outcome: Outcome) -> None:
-            finish(path, _record(bench, cell, outcome, started, host))
+        def record(outcome: Outcome, counted: Counters | None) -> None:
+            finish(path, _record(bench, cell, outcome, counted, started=started, host=host))
 
         try:
-            outcome = _measure(bench, cell, path, watcher)
+            outcome, counted = _measure(bench, cell, path, watcher)
             _require_source(bench)
         except HarnessError as error:
-            record(Outcome(State.FAILED, [_line(error)]))
+            record(Outcome(State.FAILED, [_line(error)]), {})
             raise
-        record(outcome)
+        record(outcome, counted)
     return load_run(path)
 
 
-def _measure(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> Outcome:
-    """Load and judge; a run that the probe stops is INVALID, and says what to set."""
+def _measure(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> tuple[Outcome, Counters | None]:
+    """Load and judge; a run that the probe stops is INVALID, and says what to set.
+
+    Also what the engines counted meanwhile of what may not happen; None where one cannot tell.
+    """
     try:
-        _load(bench, cell, path, watcher)
+        counted = _load(bench, cell, path, watcher)
     except GateFailed as error:
-        return Outcome(State.INVALID, [_line(error)])
-    return _judge(bench, cell.test, path)
+        return Outcome(State.INVALID, [_line(error)]), {}
+    return _judge(bench, cell.test, path), counted
 
 
 def _require_source(bench: Bench) -> None:
@@ -172,21 +174,23 @@ def sampling_of(request: Request, plan: ScenarioPlan, test: str) -> Sampling:
     return plan.config.sampling.changed(request.benchmark.sampling_of.get(test, {}))
 
 
-def _load(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> None:
+def _load(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> Counters | None:
     spec = path / "loadgen.json"
     spec.write_bytes(msgspec.json.encode(_spec(bench, cell, path)))
     environment = {"PYTHONPATH": str(loadgen_folder(bench.request.round))}
     log = path / "loadgen.log"
     child = start("harness_llm.loadgen.client", [str(spec)], name="LoadGen", log=log, environment=environment)
     try:
-        _follow(child, bench.fleet, watcher, bench.plan.config.harness_config.stall_timeout_s)
+        finished = _follow(child, bench.fleet, watcher, bench.plan.config.harness_config.stall_timeout_s)
     finally:
         child.stop(patience_s=1)
+    return growth(*finished["counters"])
 
 
-def _follow(child: Child, fleet: Fleet, watcher: Watcher, stall_timeout_s: float) -> None:
-    """Return when LoadGen's process has finished well; raise whatever else happens."""
+def _follow(child: Child, fleet: Fleet, watcher: Watcher, stall_timeout_s: float) -> Mapping[str, Any]:
+    """The last status line, once LoadGen's process has finished well; raise whatever else happens."""
     failure: HarnessError | None = None
+    last: Mapping[str, Any] = {}
     stall = Stall(stall_timeout_s)
     while True:
         stall.check(time.monotonic())
@@ -195,18 +199,14 @@ def _follow(child: Child, fleet: Fleet, watcher: Watcher, stall_timeout_s: float
                 if event.child is not child:
                     raise replica_lost(event)
                 if event.code == 0:
-                    return
+                    return last
                 raise failure or _died(event)
             if event.body["event"] == "failed":
-                failure = _rebuild(event.body)
+                failure = rebuild(event.body)
             else:
                 stall.take(event.body, time.monotonic())
                 watcher.progress(event.body)
-
-
-def _rebuild(body: dict[str, Any]) -> HarnessError:
-    facts = {key: body[key] for key in ("what", "where", "expected", "found", "hint")}
-    return _ERRORS[body["exit_code"]](**facts)
+                last = event.body
 
 
 def _died(event: Exit) -> RunFailed:
@@ -250,23 +250,33 @@ def cell_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) 
     }
 
 
-def _record(bench: Bench, cell: Cell, outcome: Outcome, started: dt.datetime, host: dict[str, str]) -> RunRecord:
+def _record(
+    bench: Bench,
+    cell: Cell,
+    outcome: Outcome,
+    counted: Counters | None,
+    *,
+    started: dt.datetime,
+    host: dict[str, str],
+) -> RunRecord:
     request = bench.request
     choices = request.choices
+    facts = cell_facts(request, bench.plan, bench.assets, cell.test)
+    seen = caching_departures(counted)
     return RunRecord(
         state=outcome.state,
-        reasons=outcome.reasons + outcome.notes,
+        reasons=outcome.reasons + outcome.notes + [f"not for closed: {line}" for line in seen],
         **asdict(cell),
         system=choices.system,
         round=request.round.round,
         division=choices.division,
         profile=request.profile.name,
         engine=choices.engine,
-        command=choices.command,
+        command=choices.command(cell.scenario),
         started=started,
         ended=dt.datetime.now(dt.UTC),
         subject=bench.subject,
         host=host,
-        cell_facts=cell_facts(request, bench.plan, bench.assets, cell.test),
+        cell_facts=facts | {"departures": facts["departures"] + seen, "counters": counted},
         metrics=outcome.metrics,
     )

@@ -12,8 +12,15 @@ from typing import Any
 from harness_llm.errors import ConfigError
 
 CACHE = ".digests.json"
+TRAINING = "manifest.json"  # the record of how the demo's checkpoint was trained
 QUANTIZATION = "quantization.json"  # the record of how a checkpoint was quantized
 LOADED = ("config.json", "generation_config.json", "tokenizer.json")
+
+
+def quantization_config(path: Path) -> dict[str, Any]:
+    """What config.json of the checkpoint in `path` tells engines of its numbers; empty where nothing is quantized."""
+    config: dict[str, Any] = json.loads((path / "config.json").read_text())
+    return config.get("quantization_config") or {}
 
 
 def checkpoint_digest(path: Path) -> str:

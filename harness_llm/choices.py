@@ -1,7 +1,8 @@
 """The words of the command line, and what stands for those that were not said."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ class Choices:
         sets: `section.key=value`, on top of the configuration files.
         stand_in: whether the demo's checkpoint and made-up data take the benchmark's place, to try everything else.
         sample_count: the user's own number of samples; None leaves it to the profile.
-        command: what was typed, for the documents of the tree.
+        gpu_count: devices to use; None leaves their number to the configuration files.
+        high_accuracy: whether a result counts for the strictest variant alone.
+        tests: what `submit` and `run` do, by name, or `compliance` for all of its tests; None is everything.
     """
 
     model: str
@@ -38,11 +41,45 @@ class Choices:
     engine: str
     submitter: str
     system: str
-    command: str
     stand_in: bool = False
     sets: tuple[str, ...] = ()
     sample_count: int | None = None
     user_conf: Path | None = None
+    gpu_count: int | None = None
+    high_accuracy: bool = False
+    tests: tuple[str, ...] | None = None
+
+    def command(self, *scenarios: str) -> str:
+        """What repeats all tests of `scenarios`, or of all; `--company` is left to whoever submits."""
+        choices = replace(self, scenarios=scenarios or self.scenarios)
+        return shlex.join(["harness-llm", "submit", *_options(choices)])
+
+
+# Options by what they choose; what is a flag or repeated stands apart.
+_OPTIONS = {
+    "--model": "model",
+    "--gpu": "gpu",
+    "--gpu-count": "gpu_count",
+    "--round": "round",
+    "--division": "division",
+    "--category": "category",
+    "--profile": "profile",
+    "--engine": "engine",
+    "--system-name": "system",
+    "--total-sample-count": "sample_count",
+    "--user-conf": "user_conf",
+}
+_FLAGS = {"--stand-in": "stand_in", "--high-accuracy": "high_accuracy"}
+
+
+def _options(choices: Choices) -> Iterator[str]:
+    for option, name in _OPTIONS.items():
+        if value := getattr(choices, name):
+            yield from (option, str(value))
+    yield from ("--scenarios", ",".join(choices.scenarios))
+    yield from (option for option, name in _FLAGS.items() if getattr(choices, name))
+    for words in choices.sets:
+        yield from ("--set", words)
 
 
 def newest_round(variants: Sequence[str] = ()) -> str:
@@ -53,11 +90,15 @@ def newest_round(variants: Sequence[str] = ()) -> str:
     return names[-1]
 
 
-def choose(words: Mapping[str, Any], command: str) -> Choices:
-    """Fill what the command line left open; an empty word is one that was not given."""
+def choose(words: Mapping[str, Any]) -> Choices:
+    """Fill what the command line left open; an empty word is one that was not given.
+
+    `switches` are scenarios that are to be run or not, whatever is usual.
+    """
     stand_in = bool(words.get("stand_in"))
     gpu = words.get("gpu") or (None if stand_in else detect_gpu()) or NO_ACCELERATOR
-    benchmark = find_benchmark(words.get("model") or default_model(gpu), Workspace(), stand_in)
+    model, strict = words.get("model") or default_model(gpu), bool(words.get("high_accuracy"))
+    benchmark = find_benchmark(model, Workspace(), as_stand_in=stand_in, high_accuracy=strict)
     round_ = load_round(words.get("round_name") or newest_round(benchmark.variants))
     rules = next(iter(round_.variants(benchmark.variants).values()))
     category = words.get("category") or next(iter(rules.scenarios))
@@ -67,17 +108,25 @@ def choose(words: Mapping[str, Any], command: str) -> Choices:
         round=round_.round,
         division=words.get("division") or benchmark.divisions[0],
         category=category,
-        scenarios=_scenarios(words.get("scenarios") or "", rules, category),
+        scenarios=_scenarios(words.get("scenarios") or "", words.get("switches") or {}, rules, category),
         profile=words.get("profile") or ("smoke" if gpu == NO_ACCELERATOR or stand_in else "valid"),
         engine=words.get("engine") or benchmark.engine,
         submitter=words.get("company") or "",
         system=words.get("system_name") or "",
-        command=command,
         stand_in=stand_in,
         sets=tuple(words.get("set_") or ()),
         sample_count=words.get("total_sample_count"),
         user_conf=words.get("user_conf"),
+        gpu_count=words.get("gpu_count"),
+        high_accuracy=strict,
+        tests=_listed(words.get("tests")),
     )
+
+
+def _listed(words: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if isinstance(words, str):
+        return tuple(dict.fromkeys(word.strip() for word in words.split(","))) if words else None
+    return words
 
 
 def default_model(gpu: str = "") -> str:
@@ -85,17 +134,20 @@ def default_model(gpu: str = "") -> str:
     return DEFAULT_MODELS[(gpu or detect_gpu() or NO_ACCELERATOR) == NO_ACCELERATOR]
 
 
-def find_benchmark(name: str, workspace: Workspace, as_stand_in: bool) -> Benchmark:
-    """The benchmark called `name`, or what stands in for it."""
+def find_benchmark(name: str, workspace: Workspace, *, as_stand_in: bool, high_accuracy: bool) -> Benchmark:
+    """The benchmark called `name`, or what stands in for it; as the strictest of its variants alone if asked."""
     benchmark = load_benchmark(name, workspace)
+    if high_accuracy:
+        benchmark = benchmark.model_copy(update={"variants": benchmark.variants[:1]})
     return stand_in(benchmark, load_benchmark(DEMO, workspace)) if as_stand_in else benchmark
 
 
-def _scenarios(words: str, rules: BenchmarkRules, category: str) -> tuple[str, ...]:
-    """The scenarios named, or those that a closed result of the category needs."""
+def _scenarios(words: str, switches: Mapping[str, bool], rules: BenchmarkRules, category: str) -> tuple[str, ...]:
+    """The scenarios named, or those that a closed result of the category needs, but for those switched on or off."""
     if words:
         return tuple(_spelt(name) for name in words.split(","))
-    return rules.scenarios[category].usual if category in rules.scenarios else ()
+    usual = rules.scenarios[category].usual if category in rules.scenarios else ()
+    return tuple(name for name in dict.fromkeys((*usual, *switches)) if switches.get(name, True))
 
 
 def _spelt(scenario: str) -> str:

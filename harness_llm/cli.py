@@ -1,7 +1,6 @@
 """The command line. Every command is imported where it is used, so that --help answers at once."""
 
 import os
-import shlex
 import signal
 import sys
 import traceback
@@ -33,6 +32,9 @@ app = typer.Typer(
 Model = Annotated[
     str, typer.Option(help="benchmark, a folder of models/; default: llama2-70b, demo without accelerator")
 ]
+Models = Annotated[
+    str, typer.Option("--model", help="benchmarks, folders of models/, comma-separated; default as elsewhere")
+]
 Gpu = Annotated[
     str, typer.Option(help="chooses code/user_<gpu>.conf and models/*/*_<gpu>.yaml; default: what is found")
 ]
@@ -40,11 +42,18 @@ RoundName = Annotated[str, typer.Option("--round", help="default: the newest tha
 Division = Annotated[str, typer.Option(help="closed or open; default: the benchmark's first")]
 Category = Annotated[str, typer.Option(help="datacenter or edge; default: the benchmark's first")]
 Scenarios = Annotated[str, typer.Option(help="comma-separated; default: what a closed result needs")]
-ProfileName = Annotated[str, typer.Option("--profile", help="smoke or valid; default: smoke without accelerator")]
+ProfileName = Annotated[
+    str, typer.Option("--profile", help="test, smoke, fast or valid; default: smoke without accelerator")
+]
 EngineName = Annotated[str, typer.Option("--engine", help="what answers the queries")]
 Company = Annotated[str, typer.Option(help="the submitter")]
 SystemName = Annotated[str, typer.Option(help="for example 8xMI300X_2xEPYC_9554")]
 StandIn = Annotated[bool, typer.Option("--stand-in", help="try it with the demo's model and made-up data")]
+GpuCount = Annotated[int | None, typer.Option(min=1, help="devices to use; default: a node as models/*.yaml say")]
+HighAccuracy = Annotated[bool, typer.Option("--high-accuracy", help="count as the strictest variant alone (-99.9)")]
+Environment = Annotated[
+    bool, typer.Option("--environment", help="read COMPANY, SYSTEM_NAME, OFFLINE ... as AMD's scripts do: see README")
+]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value on top of models/*.yaml")]
 SampleCount = Annotated[int | None, typer.Option("--total-sample-count", min=1, help="fewer samples; bars from closed")]
 UserConf = Annotated[Path | None, typer.Option(help="another file than code/user_<gpu>.conf")]
@@ -61,7 +70,23 @@ def _options(
 def _choices(words: dict[str, Any]) -> "Choices":
     from harness_llm.choices import choose
 
-    return choose(words, command=f"harness-llm {shlex.join(sys.argv[1:])}")
+    return choose(words)
+
+
+def _each(words: dict[str, Any]) -> list["Choices"]:
+    """Of several benchmarks, one after the other; all are looked at before the first is run."""
+    return [_choices(words | {"model": model}) for model in (words["model"] or "").split(",")]
+
+
+def _completed(words: dict[str, Any]) -> dict[str, Any]:
+    """With what --environment adds."""
+    if not words["environment"]:
+        return words
+    from harness_llm.doors import from_environment, unused
+
+    for line in unused(os.environ):
+        sys.stderr.write(f"{line}\n")
+    return from_environment(words, os.environ)
 
 
 def _default_model() -> str:
@@ -80,7 +105,7 @@ def _panel() -> "Panel":
 
 @app.command()
 def submit(
-    model: Model = "",
+    model: Models = "",
     gpu: Gpu = "",
     round_name: RoundName = "",
     division: Division = "",
@@ -88,23 +113,30 @@ def submit(
     scenarios: Scenarios = "",
     profile: ProfileName = "",
     stand_in: StandIn = False,
-    engine: EngineName = "vllm",
+    engine: EngineName = "",
     company: Company = "",
     system_name: SystemName = "",
     set_: Sets = None,
     total_sample_count: SampleCount = None,
     user_conf: UserConf = None,
+    gpu_count: GpuCount = None,
+    high_accuracy: HighAccuracy = False,
+    environment: Environment = False,
+    tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance; default: all")] = "",
+    packed: Annotated[bool, typer.Option("--package/--no-package", help="make the tree and check it")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and stop")] = False,
 ) -> None:
     """Run what is missing, package, check; the same command again continues."""
     from harness_llm.commands import submit as command
 
-    command(_choices(locals()), _panel(), dry_run=dry_run)
+    words = _completed(locals())
+    for choices in _each(words):
+        command(choices, _panel(), dry_run=dry_run, packed=words["packed"])
 
 
 @app.command()
 def run(
-    model: Model = "",
+    model: Models = "",
     gpu: Gpu = "",
     round_name: RoundName = "",
     division: Division = "",
@@ -112,19 +144,23 @@ def run(
     scenarios: Scenarios = "",
     profile: ProfileName = "",
     stand_in: StandIn = False,
-    engine: EngineName = "vllm",
+    engine: EngineName = "",
     company: Company = "",
     system_name: SystemName = "",
     set_: Sets = None,
     total_sample_count: SampleCount = None,
     user_conf: UserConf = None,
-    tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, TEST06")] = "performance",
+    gpu_count: GpuCount = None,
+    high_accuracy: HighAccuracy = False,
+    environment: Environment = False,
+    tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance")] = "performance",
     accuracy: Annotated[bool, typer.Option("--accuracy", help="the same as --tests accuracy")] = False,
 ) -> None:
     """Run cells, whether they were run before or not."""
     from harness_llm.commands import run as command
 
-    command(_choices(locals()), _panel(), tests=["accuracy"] if accuracy else tests.split(","))
+    for choices in _each(_completed(locals() | {"tests": "accuracy" if accuracy else tests})):
+        command(choices, _panel())
 
 
 @app.command()
@@ -205,11 +241,15 @@ def download(
 
 
 @app.command()
-def quantize(model: Model = "") -> None:
+def quantize(
+    model: Model = "",
+    recipe: Annotated[str, typer.Option(help="of models/quantization.yaml; default: that of the accelerator")] = "",
+    gpu: Annotated[str, typer.Option(help="the accelerator that will serve it; default: what is found")] = "",
+) -> None:
     """Make the checkpoint that is served of the one that was downloaded."""
     from harness_llm.quantize.command import quantize as command
 
-    command(model or _default_model(), _panel().stage)
+    command(model or _default_model(), recipe, gpu, _panel().stage)
 
 
 @app.command()
@@ -222,6 +262,18 @@ def check(
     from harness_llm.commands import check as command
 
     raise typer.Exit(command(tree, round_name, as_json=as_json))
+
+
+@app.command()
+def compare(
+    run_a: Annotated[Path, typer.Argument(help="a run below build/logs, or a folder above some")],
+    run_b: Annotated[Path, typer.Argument(help="the same, to be compared with it")],
+    as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
+) -> None:
+    """Show two runs side by side: tokens/s, latency, accuracy, and what was not the same."""
+    from harness_llm.commands import compare as command
+
+    command(run_a, run_b, as_json=as_json)
 
 
 def _interrupt(*_: object) -> NoReturn:

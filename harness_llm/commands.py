@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from harness_llm import compare as comparison
 from harness_llm.accuracy.report import render as render_accuracy
 from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.check import report
@@ -18,22 +19,42 @@ from harness_llm.compliance import test06
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
+from harness_llm.outcome import TOO_FEW
 from harness_llm.package.package import Package
 from harness_llm.pipeline import Pipeline, check_tree, describe_run
+from harness_llm.profiles import Profile
 from harness_llm.request import Request, resolve
-from harness_llm.runs import State
+from harness_llm.runs import Run, State
 from harness_llm.workspace import Workspace
 
 
-def submit(choices: Choices, panel: Panel, *, dry_run: bool) -> None:
+def submit(choices: Choices, panel: Panel, *, dry_run: bool, packed: bool) -> None:
     """Plan, run what is missing, package, check."""
-    require_names(choices)
+    require_names(choices, company=False)
     request = resolve(choices, Workspace())
+    packed = packed and request.profile.packaged
+    require_names(choices, company=packed)
     pipeline = Pipeline(request, panel)
     if dry_run:
         pipeline.announce()
-        return
-    _finish(request, panel, pipeline.submit())
+    elif not packed:
+        _end(pipeline.complete(), request.profile, panel)
+    else:
+        _finish(request, panel, pipeline.submit() if request.asked else pipeline.package())
+
+
+def _end(runs: Sequence[Run], profile: Profile, panel: Panel) -> None:
+    """Say where the runs lie; one that is no result ends with 1, but for one that its profile makes too short."""
+    for run in runs:
+        sys.stdout.write(f"{run.path}\n")
+    bad = [run for run in runs if run.state is not State.VALID]
+    if not profile.packaged:
+        for run in (run for run in bad if run.reasons == [TOO_FEW]):
+            panel.say(f"{run.cell.scenario} {run.cell.test} ran well; LoadGen's early stopping needs more queries")
+        bad = [run for run in bad if run.reasons != [TOO_FEW]]
+        panel.say(f"nothing is packaged of the profile {profile.name}")
+    if bad:
+        raise GateFailed("not every run is VALID", found="\n".join(describe_run(run) for run in bad))
 
 
 def _finish(request: Request, panel: Panel, packed: Package) -> None:
@@ -56,24 +77,19 @@ def _verdict(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -
     return exit_code(findings) or int(not all(verdict.passed for verdict in verdicts))
 
 
-def run(choices: Choices, panel: Panel, *, tests: list[str]) -> None:
+def run(choices: Choices, panel: Panel) -> None:
     """Run cells whatever was run before; a run that is not VALID ends with 1."""
     require_names(choices, company=False)
     request = resolve(choices, Workspace())
-    if unknown := [test for test in tests if test not in request.tests]:
-        raise ConfigError(f"there is no test {unknown[0]}", expected=", ".join(request.tests))
-    runs = Pipeline(request, panel).run(list(dict.fromkeys(tests)))
-    for done in runs:
-        sys.stdout.write(f"{done.path}\n")
-    bad = [r for r in runs if r.state is not State.VALID]
-    if bad:
-        raise GateFailed("not every run is VALID", found="\n".join(describe_run(r) for r in bad))
+    _end(Pipeline(request, panel).run(), request.profile, panel)
 
 
 def package(choices: Choices, panel: Panel) -> None:
     """Make the tree of runs that are there."""
     require_names(choices)
     request = resolve(choices, Workspace())
+    if not request.profile.packaged:
+        raise ConfigError(f"nothing is packaged of the profile {request.profile.name}", hint="run with another")
     _finish(request, panel, Pipeline(request, panel).package())
 
 
@@ -120,6 +136,21 @@ def verify(log_dir: Path, scenario: str, choices: Choices, output: Path | None) 
     sys.stdout.write(text)
     if not verdict.passed:
         raise GateFailed("TEST06 failed", where=str(log_dir), found="; ".join(verdict.failures[:4]))
+
+
+def compare(run_a: Path, run_b: Path, *, as_json: bool) -> None:
+    """Print two runs side by side."""
+    runs_a, runs_b = comparison.read_runs(run_a), comparison.read_runs(run_b)
+    found = comparison.compare(runs_a, runs_b)
+    if as_json:
+        sys.stdout.write(json.dumps(comparison.as_json(found), indent=2) + "\n")
+        return
+    console = Console()
+    for name, folder, own in (("A", run_a, runs_a), ("B", run_b, runs_b)):
+        alone = [scenario for scenario in own if scenario not in found]
+        text = f"{name}: {folder}" + (f"; alone in having {', '.join(alone)}" if alone else "")
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+    comparison.show(found, console)
 
 
 def check(tree: Path, round_name: str, *, as_json: bool) -> int:

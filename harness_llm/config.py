@@ -6,15 +6,18 @@ import ast
 import difflib
 import functools
 import importlib.util
+import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from harness_llm.benchmarks import Benchmark, Sampling
 from harness_llm.documents import parse_yaml, read_yaml
 from harness_llm.engines import ENGINES
+from harness_llm.engines.llmboost import find_wheel
+from harness_llm.engines.servers import server_kinds
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.rules import BenchmarkRules
 from harness_llm.workspace import Workspace
@@ -33,11 +36,42 @@ class HarnessConfig(BaseModel):
     stall_timeout_s: float = Field(gt=0, description="seconds without any answer until a run has failed")
 
 
+class ServerConfig(BaseModel):
+    """Servers that engines over HTTP ask: those that run already, or one that each replica starts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str = Field(description="how they are started and asked, one of harness_llm/engines/servers.yaml")
+    url: tuple[str, ...] = Field(description="servers that run already, a replica for each; separated by commas")
+    command: str = Field(description="what starts a server, in place of its kind's own command")
+    connections: int = Field(ge=1, description="requests to a server at once; further queries wait")
+    attempts: int = Field(ge=1, description="how often a query is sent while no byte of an answer has come")
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind not in server_kinds():
+            raise ValueError(f"one of {', '.join(server_kinds())}")
+        return kind
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _split(cls, urls: object) -> object:
+        """The addresses, without the /v1 that other programs want at their end."""
+        if not isinstance(urls, str):
+            return urls
+        found = tuple(url.strip().rstrip("/").removesuffix("/v1") for url in urls.split(",") if url.strip())
+        if not all(url.startswith(("http://", "https://")) for url in found):
+            raise ValueError("http://host:port, or several separated by commas")
+        return found
+
+
 class EngineConfig(BaseModel):
     """The resolved configuration of one scenario; stored with each run.
 
     Attributes:
         llm_config: engine arguments as vLLM gets them, the fixed ones included.
+        server_config: used by engines over HTTP alone.
         env_config: environment variables of the replicas.
         sampling: the benchmark's own, unless --set departed from it.
     """
@@ -46,8 +80,14 @@ class EngineConfig(BaseModel):
 
     llm_config: dict[str, Any]
     harness_config: HarnessConfig
+    server_config: ServerConfig
     env_config: dict[str, str]
     sampling: Sampling
+
+    @property
+    def replicas(self) -> int:
+        """Engines of the fleet: one for each server that runs already, else as many as set."""
+        return len(self.server_config.url) or self.harness_config.replicas
 
     @property
     def credit(self) -> int:
@@ -82,6 +122,7 @@ REFUSED = {
     "disable_log_stats": "nothing reads the engine's statistics",
 }
 SET = "--set"
+URL_VARIABLE = "HARNESS_LLM_SERVER_URL"
 REQUIRED = ("max_model_len", "max_num_seqs")
 
 
@@ -90,6 +131,8 @@ def load_config(
 ) -> EngineConfig:
     """Resolve and check the configuration of `scenario` on `gpu`."""
     layers = {str(f): _read(f) for f in _files(workspace.benchmarks, benchmark, scenario, gpu)}
+    if urls := os.environ.get(URL_VARIABLE):
+        layers[URL_VARIABLE] = {"server_config": {"url": urls}}
     layers |= {f"{SET} {text}": _parse_set(text) for text in sets}
     known = vllm_arguments()
     merged: dict[str, Any] = {"sampling": benchmark.sampling.model_dump()}
@@ -144,7 +187,11 @@ def _explained(error: ValidationError, layers: Mapping[str, dict[str, Any]]) -> 
     where, found = _place(section, key, layers), str(first["input"])
     if first["type"] != "extra_forbidden":
         return ConfigError("a setting is wrong", where=where, expected=first["msg"], found=found)
-    sections: dict[str, type[BaseModel]] = {"harness_config": HarnessConfig, "sampling": Sampling}
+    sections: dict[str, type[BaseModel]] = {
+        "harness_config": HarnessConfig,
+        "server_config": ServerConfig,
+        "sampling": Sampling,
+    }
     known = sections[section].model_fields if key else EngineConfig.model_fields
     return ConfigError("a setting is unknown", where=where, found=found, hint=_nearest(key or section, list(known)))
 
@@ -152,7 +199,7 @@ def _explained(error: ValidationError, layers: Mapping[str, dict[str, Any]]) -> 
 def _place(section: str, key: str, layers: Mapping[str, dict[str, Any]]) -> str:
     """The last layer that sets a key, or a section as a whole, and its name; the scenario's file where none does."""
     setters = [where for where, layer in layers.items() if section in layer and (not key or key in layer[section])]
-    files = [where for where in layers if not where.startswith(SET)]
+    files = [where for where in layers if not where.startswith((SET, URL_VARIABLE))]
     return f"{setters[-1] if setters else files[-1]}: {section}{key and '.'}{key}"
 
 
@@ -249,8 +296,16 @@ def rule_departures(benchmark: Benchmark, rules: BenchmarkRules) -> list[str]:
     ]
 
 
-def refuse_engine(engine: str, sampling: Sampling, *, stream: bool) -> None:
+def refuse_engine(engine: str, config: EngineConfig, *, stream: bool) -> None:
     """Raise where `engine` cannot do what the benchmark asks; `stream` is whether it asks for first tokens."""
+    sampling = config.sampling
+    if config.server_config.url and not ENGINES[engine].serves:
+        serving = ", ".join(name for name, facts in ENGINES.items() if facts.serves)
+        raise ConfigError(
+            f"the engine {engine} asks no server", where="server_config.url", expected=f"ENGINE {serving}"
+        )
+    if ENGINES[engine].kind == "llmboost" and not config.server_config.url:
+        find_wheel()
     for asked, able, what, where in (
         (sampling.beams > 1, "beams", "has no beam search", "sampling.beams; open may --set sampling.beams=1"),
         (stream, "streams", "reports no first tokens", "scenario"),

@@ -7,7 +7,9 @@ HarnessError
 └── RunFailed          4  a run ended without a result
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass
@@ -29,6 +31,10 @@ class HarnessError(Exception):
     hint: str = ""
 
     exit_code = 1
+
+    def facts(self) -> dict[str, Any]:
+        """What `rebuild` makes it of again in another process."""
+        return {"exit_code": self.exit_code, **asdict(self)}
 
     def __str__(self) -> str:
         """The message as the terminal shows it, one fact a line."""
@@ -65,3 +71,14 @@ class RunFailed(HarnessError):
     """A run started and ended without a result."""
 
     exit_code = 4
+
+
+_KINDS: dict[int, type[HarnessError]] = {
+    kind.exit_code: kind for kind in (GateFailed, ConfigError, EnvironmentMissing, RunFailed)
+}
+
+
+def rebuild(facts: Mapping[str, Any]) -> HarnessError:
+    """The error that another process told of with its `facts`."""
+    words = {field: facts[field] for field in HarnessError.__dataclass_fields__}
+    return _KINDS[facts["exit_code"]](**words)

@@ -21,6 +21,10 @@ from harness_llm.loadgen.logs import ACCURACY, DETAIL, DetailLog, parse_detail, 
 from harness_llm.rules import BenchmarkRules, ComplianceTest
 from harness_llm.runs import State
 
+VERDICT = "LoadGen says INVALID"
+# All that LoadGen gives as a reason where nothing but early stopping is against a run (loadgen/results.cc:672-695).
+TOO_FEW = f"{VERDICT}: early_stopping_met is false"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -47,7 +51,7 @@ def judge_performance(run: Path) -> Outcome:
     log = parse_detail(run / DETAIL)
     reasons = [f"LoadGen error: {error}" for error in log.errors]
     if not log.valid:
-        reasons += [f"LoadGen says INVALID: {reason}" for reason in log.invalid_reasons or ["no reason given"]]
+        reasons += [f"{VERDICT}: {reason}" for reason in log.invalid_reasons or ["no reason given"]]
     return _verdict(reasons, _figures(log))
 
 

@@ -1,8 +1,7 @@
 """From a request to a checked tree: plans the cells, runs the missing ones, packages, checks."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from harness_llm.assets import Assets, Preparation, missing, prepare
 from harness_llm.cell import Bench, cell_facts, run_cell
 from harness_llm.check import check
 from harness_llm.check.findings import Finding
-from harness_llm.check.official import CHECKOUT_VARIABLE, OfficialVerdict, run_official
+from harness_llm.check.official import OfficialVerdict, checkout, run_official
 from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.choices import NO_ACCELERATOR
 from harness_llm.devices import hold
@@ -30,6 +29,7 @@ from harness_llm.request import Request, ScenarioPlan
 from harness_llm.rules import load_round
 from harness_llm.runs import Run, find_runs
 from harness_llm.subject import subject
+from harness_llm.workspace import Workspace
 
 _SAME_WORK = ("dataset", "samples", "sampling", "profile", "accuracy")  # facts of a cell that must be today's
 
@@ -48,28 +48,44 @@ class Pipeline:
     rates: dict[str, float] = field(default_factory=dict)
 
     def submit(self) -> Package:
-        """Run what is missing and package; the same call again continues."""
-        request = self.request
-        loadgen_version(request.round)
-        describe_system(request.submission, self.machine, request.workspace)
-        with hold(request.choices.gpu, request.choices.command):
-            self.announce()
-            for line in advice(read_host()) if request.choices.gpu != NO_ACCELERATOR else ():
-                self.panel.say(f"  {line}")
-            assets = self._prepare()
-            selection = self.select(assets, anew=True)
-            for plan in request.scenarios:
-                missing = [s for s in selection.missing if s.cell.scenario == plan.scenario]
-                if missing:
-                    self._run_scenario(plan, [s.cell.test for s in missing], assets)
+        """Run what is missing of the tests asked for, and package; the same call again continues."""
+        loadgen_version(self.request.round)
+        describe_system(self.request.submission, self.machine, self.request.workspace)
+        with self._devices():
+            assets = self._complete()
             return self._package(self.select(assets, anew=True), assets)
 
-    def run(self, tests: Sequence[str]) -> list[Run]:
-        """Run `tests` of every scenario, whatever has been run before."""
+    def complete(self) -> list[Run]:
+        """Run what is missing of the tests asked for; the run that counts in each cell, else the newest attempt."""
         loadgen_version(self.request.round)
-        with hold(self.request.choices.gpu, self.request.choices.command):
+        with self._devices():
+            selection = self.select(self._complete(), anew=True)
+            return [s.run for s in selection.cells if s.run and s.cell.test in self.request.asked]
+
+    def run(self) -> list[Run]:
+        """Run the tests asked for in every scenario, whatever has been run before."""
+        loadgen_version(self.request.round)
+        with self._devices():
             assets = self._prepare()
-            return [r for plan in self.request.scenarios for r in self._run_scenario(plan, tests, assets)]
+            plans = self.request.scenarios
+            return [r for plan in plans for r in self._run_scenario(plan, self.request.asked, assets)]
+
+    def _devices(self) -> AbstractContextManager[None]:
+        choices = self.request.choices
+        return hold(choices.gpu, choices.command())
+
+    def _complete(self) -> Assets:
+        request = self.request
+        self.announce()
+        for line in advice(read_host()) if request.choices.gpu != NO_ACCELERATOR else ():
+            self.panel.say(f"  {line}")
+        assets = self._prepare()
+        selection = self.select(assets, anew=True)
+        for plan in request.scenarios:
+            missing = [s.cell.test for s in selection.missing if s.cell.scenario == plan.scenario]
+            if tests := [test for test in missing if test in request.asked]:
+                self._run_scenario(plan, tests, assets)
+        return assets
 
     def package(self) -> Package:
         """Package the runs that count.
@@ -168,6 +184,8 @@ class Pipeline:
             self.panel.say(f"  to prepare: {stage}")
         total = 0.0
         for status in self.select(self.assets(), anew=True).cells:
+            if status.cell.test not in self.request.asked:
+                continue
             view = self._view(status.cell.scenario, status.cell.test)
             total += 0 if status.done else view.predicted_s
             words = "done" if status.done else f"{view.total} samples, about {clock(view.predicted_s)}"
@@ -250,7 +268,7 @@ def describe_run(run: Run) -> str:
 
 
 def check_tree(tree: Path, round_name: str) -> tuple[list[Finding], list[OfficialVerdict]]:
-    """Our findings, and the official checker's verdicts where MLPERF_INFERENCE_DIR names a checkout."""
-    directory = os.environ.get(CHECKOUT_VARIABLE)
-    verdicts = run_official(tree, round_name, Path(directory)) if directory else []
+    """Our findings, and the official checker's verdicts where there is a checkout of it."""
+    inference = checkout(Workspace())
+    verdicts = run_official(tree, round_name, inference) if inference else []
     return check(tree, load_round(round_name)), verdicts

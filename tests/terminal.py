@@ -20,7 +20,7 @@ MAIN = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from harness_llm.cli import main; main()"
 )
 # The official checker is run where a test asks for it.
-UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE", "LAB_MODEL", "LAB_DATASET")
+UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE", "LAB_MODEL", "LAB_DATASET", "MLPERF_SCRATCH_PATH")
 
 
 def prepared_workspace(root: Path, assets: Assets) -> Workspace:

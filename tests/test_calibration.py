@@ -9,11 +9,12 @@ import pytest
 from harness_llm.benchmarks import load_benchmark
 from harness_llm.checkpoint import QUANTIZATION, write_record
 from harness_llm.errors import ConfigError
-from harness_llm.package.calibration import describe, read_quantization, render_calibration
+from harness_llm.package.calibration import describe, measurements, read_quantization, render_calibration
 from harness_llm.workspace import CHECKOUT, Workspace
 
 BENCHMARK = load_benchmark("demo", Workspace(CHECKOUT))
 
+TOOL = {"name": "llmcompressor", "version": "0.14.0.1"}
 FP8 = {"type": "float", "num_bits": 8, "symmetric": True, "group_size": None, "block_structure": None}
 WEIGHTS: dict[str, Any] = {**FP8, "strategy": "channel", "dynamic": False, "observer": "memoryless_minmax"}
 PER_TOKEN: dict[str, Any] = {**FP8, "strategy": "token", "dynamic": True, "observer": None}
@@ -44,11 +45,11 @@ def section(document: str, title: str) -> str:
 
 
 def test_a_record_of_ours_is_told_in_full(tmp_path: Path) -> None:
-    made = {"recipe": {"scheme": "FP8_DYNAMIC", "targets": "Linear"}, "llmcompressor": "0.14.0.1", "source": "5" * 64}
+    made = {"recipe": {"scheme": "FP8_DYNAMIC", "targets": "Linear"}, "tool": TOOL, "source": "5" * 64}
     checkpoint = write_checkpoint(tmp_path / "fp8", config(PER_TOKEN), **made)
     document = render_calibration(BENCHMARK, read_quantization(checkpoint))
     assert document.startswith("# Quantization of demo\n")
-    assert "llm-compressor 0.14.0.1" in document
+    assert "llmcompressor 0.14.0.1, an open-source library" in document
     assert "one scale per output channel" in section(document, "Weights")
     assert "scale = m / 448" in section(document, "Weights")
     assert "one scale per token. Scales are computed from the values" in section(document, "Activations")
@@ -74,6 +75,24 @@ def test_weights_alone_and_the_cache_are_told() -> None:
     assert section(document, "Activations") == "They are not quantized."
     assert "one scale per tensor" in section(document, "KV cache")
     assert section(document, "Calibration data") == "It is not recorded with the checkpoint."
+
+
+def test_measurements_name_the_weights_that_were_served() -> None:
+    assert measurements(BENCHMARK, {}) == BENCHMARK.measurements
+    changed = measurements(BENCHMARK, {"recipe": {"weights": "int4"}})
+    assert changed == BENCHMARK.measurements | {"weight_data_types": "int4"}
+
+
+def test_gptq_does_not_round_to_the_nearest() -> None:
+    record = {"source": "5" * 64, "config": config(PER_TOKEN), "recipe": {"algorithm": "gptq"}}
+    document = render_calibration(BENCHMARK, record)
+    assert "rounded column by column" in section(document, "Weights")
+    assert "rounded to the nearest number" in section(document, "Activations")
+
+
+def test_a_scale_without_an_observer_names_none() -> None:
+    text = " ".join(describe(PER_TENSOR | {"observer": None}))
+    assert text.endswith("Scales are computed once and stored.")
 
 
 def test_a_checkpoint_of_others_speaks_for_itself(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize(("profile", "severity"), [("smoke", Severity.SCALE), ("valid", Severity.ERROR)])
+@pytest.mark.parametrize(
+    ("profile", "severity"), [("smoke", Severity.SCALE), ("fast", Severity.SCALE), ("valid", Severity.ERROR)]
+)
 def test_only_a_declared_smoke_tree_may_be_small(tmp_path, profile, severity):
     tree = build_tree(tmp_path, "open", ("Server",))
     write_json(tree / "profile.json", {"profile": profile, "benchmark": "tiny"})
@@ -86,7 +88,7 @@ def test_only_a_declared_smoke_tree_may_be_small(tmp_path, profile, severity):
     assert small == dict.fromkeys(["performance-samples", "min-duration", "accuracy-samples"], severity)
     others = [(f.rule, f.severity, f.path) for f in findings if not f.scale]
     smoke = [("not-submittable", Severity.WARNING, "profile.json")]
-    assert others == (smoke if profile == "smoke" else [])
+    assert others == ([] if profile == "valid" else smoke)
     assert exit_code(findings) == (1 if profile == "valid" else 0)
 
 

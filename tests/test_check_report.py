@@ -44,7 +44,7 @@ scale min-duration: Short
     expected: 600 s
     found: 5 s
 
-2 errors, 1 warning, 1 for the size of a smoke run
+2 errors, 1 warning, 1 for the size of the runs
 """
     )
 

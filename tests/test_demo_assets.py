@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from harness_llm.demo import assets
 from harness_llm.demo.assets import DemoPreparation, reference_sources
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.folders import replacing
+from harness_llm.quantize.job import Job
 from harness_llm.stage import run_stage
 from harness_llm.workspace import CHECKOUT, Workspace
 
@@ -34,6 +36,8 @@ def benchmark():
 
 @pytest.fixture
 def workspace(tmp_path):
+    (tmp_path / "models").mkdir()
+    shutil.copy(CHECKOUT / "models" / "quantization.yaml", tmp_path / "models")
     return Workspace(tmp_path)
 
 
@@ -43,9 +47,16 @@ def made(monkeypatch, tmp_path):
     names: list[str] = []
 
     def stand_in(command, log, report):
-        options = dict(zip(command[3::2], command[4::2], strict=True))
-        name, output = log.stem, Path(options["--output"])
+        name = log.stem
         names.append(name)
+        if name == "quantize":
+            job = Job.model_validate_json(command[-1])
+            with replacing(job.output) as folder:
+                (folder / "model.safetensors").write_text(f"{name} {len(names)}")
+                write_record(folder, "quantization.json", source=checkpoint_digest(job.checkpoint))
+            return
+        options = dict(zip(command[3::2], command[4::2], strict=True))
+        output = Path(options["--output"])
         with replacing(output) as folder:
             if name == "reference":
                 facts = reference_sources(
@@ -57,11 +68,8 @@ def made(monkeypatch, tmp_path):
                 (folder / "scores.json").write_text(json.dumps(facts | {"scores": {}}))
                 return
             (folder / "model.safetensors").write_text(f"{name} {len(names)}")
-            if name == "train":
-                (folder / "tokenizer.json").write_bytes(Path(options["--tokenizer"]).read_bytes())
-                write_record(folder, "manifest.json")
-            else:
-                write_record(folder, "quantization.json", source=checkpoint_digest(Path(options["--checkpoint"])))
+            (folder / "tokenizer.json").write_bytes(Path(options["--tokenizer"]).read_bytes())
+            write_record(folder, "manifest.json")
 
     monkeypatch.setattr(assets, "run_stage", stand_in)
     monkeypatch.setattr("harness_llm.quantize.command.run_stage", stand_in)

@@ -47,7 +47,7 @@ def test_the_loss_is_on_the_answer_and_its_end_alone(trained):
 
 
 def test_a_checkpoint_is_complete(trained):
-    record = read_record(trained / "model", train.RECORD)
+    record = read_record(trained / "model", train.TRAINING)
     assert record["steps"] == 3
     assert set(record["files"]) == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert (trained / "model" / "tokenizer.json").read_bytes() == (trained / "tokenizer.json").read_bytes()

@@ -1,7 +1,7 @@
 import pytest
 
 from harness_llm.errors import ConfigError
-from harness_llm.familiar import MAPPED, REFUSED, translate
+from harness_llm.familiar import CHOSEN, FLAGS, MAPPED, REFUSED, VALUED, parse_run_args, translate
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,32 @@ def test_what_has_no_counterpart_is_refused_with_what_takes_its_place(option: st
 def test_a_value_is_wanted(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="--scenario wants a value"):
         translate(words)
+
+
+def test_words_of_run_args_stand_where_ours_would() -> None:
+    line = ["run", "--run-args", "--benchmarks=gptj  --test_mode 'AccuracyOnly'", "--profile", "test"]
+    assert translate(line) == ["run", "--model", "gptj", "--tests", "accuracy", "--profile", "test"]
+    assert translate(["run", "--run-args=--fast"]) == ["run", "--profile", "fast"]
+    assert translate(["run", "--run-args", ""]) == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "named"),
+    [
+        ("--core_type=trtllm_endpoint", "--core_type is no word of RUN_ARGS here", [*VALUED, *CHOSEN, *FLAGS]),
+        ("offline", "offline is no word of RUN_ARGS here", ["--scenarios"]),
+        ("--fast=1", "--fast=1 is no word", ["--fast"]),
+        (
+            "--config_ver=high_accuracy_triton",
+            "--config_ver has no value high_accuracy_triton",
+            ["default", "high_accuracy"],
+        ),
+        ("--scenarios", "--scenarios wants a value", []),
+        ("--benchmarks='gptj", "RUN_ARGS has a quote without its end", []),
+    ],
+)
+def test_other_words_of_run_args_are_refused_by_naming_those_there_are(text: str, what: str, named: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_run_args(text)
+    assert caught.value.what.startswith(what)
+    assert all(word in caught.value.expected for word in named)

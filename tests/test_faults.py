@@ -92,7 +92,6 @@ class Cells:
             engine="vllm",
             submitter="",
             system="pytest-box",
-            command="pytest",
             sets=sets,
             sample_count=samples,
             user_conf=conf,

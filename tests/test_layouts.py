@@ -232,7 +232,7 @@ def test_the_documents_name_the_places_of_the_round(workspace: Workspace) -> Non
     text = (home.parents[1] / "README.md").read_text()
     assert "`measurements/<system>/<benchmark>/<scenario>/README.md`" in text
     assert "`code/` holds the program" in text
-    assert "Go to `code/llama2-70b/`" in (home / f"measurements/{SYSTEM}/{HIGH}/Offline/README.md").read_text()
+    assert "in `code/llama2-70b/`,\n" in (home / f"measurements/{SYSTEM}/{HIGH}/Offline/README.md").read_text()
 
 
 @golden

@@ -63,7 +63,7 @@ def config_of(name: str, scenario: str, gpu: str) -> EngineConfig:
 
 def conf_of(gpu: str) -> UserConf:
     file = WORKSPACE.user_confs / f"user_{gpu}.conf"
-    return parse(file.read_text(), file.name, loadgen_models(WORKSPACE))
+    return parse(file.read_text(), file.name, loadgen_models())
 
 
 def test_every_official_text_benchmark_is_there() -> None:

@@ -41,13 +41,41 @@ def test_smoke_is_short_and_valid_leaves_all_to_the_round(scenario: str) -> None
     assert overrides("valid", scenario, 100) == {"min_query_count": 100, "performance_sample_count_override": 100}
 
 
+@pytest.mark.parametrize(
+    ("profile", "samples", "duration"), [("test", 5, 0), ("smoke", 2048, 500), ("fast", 4916, 120_000)]
+)
+def test_small_profiles_are_short_and_their_trees_say_so(profile: str, samples: int, duration: int) -> None:
+    assert overrides(profile, "Server", samples) == {
+        "min_duration": duration,
+        "min_query_count": samples,
+        "performance_sample_count_override": samples,
+    }
+    found = load_profile(profile, Workspace(CHECKOUT))
+    assert (found.submittable, found.label, found.packaged) == (False, profile, profile != "test")
+
+
+def test_a_lowered_valid_is_none() -> None:
+    valid = load_profile("valid", Workspace(CHECKOUT))
+    assert valid.label == "valid"
+    assert valid.model_copy(update={"min_duration_ms": 1}).label == "valid-lowered"
+
+
 def test_single_stream_is_padded_by_loadgen() -> None:
     assert overrides("smoke", "SingleStream", 2048)["min_query_count"] == 1
 
 
 @pytest.mark.parametrize(
     ("profile", "requested", "count"),
-    [("smoke", None, 2048), ("smoke", 10, 10), ("valid", None, 24576), ("valid", 10, 10), ("valid", 10**6, 24576)],
+    [
+        ("smoke", None, 2048),
+        ("smoke", 10, 10),
+        ("valid", None, 24576),
+        ("valid", 10, 10),
+        ("valid", 10**6, 24576),
+        ("test", None, 5),
+        ("fast", None, 4916),
+        ("fast", 10, 10),
+    ],
 )
 def test_the_user_has_the_last_word_on_samples(profile: str, requested: int | None, count: int) -> None:
     assert load_profile(profile, Workspace(CHECKOUT)).sample_count(24576, requested) == count
@@ -70,6 +98,6 @@ def test_valid_takes_what_the_round_allows(line: str) -> None:
 
 
 def test_an_unknown_profile_names_those_that_are_there() -> None:
-    with pytest.raises(ConfigError, match="there is no profile fast") as caught:
-        load_profile("fast", Workspace(CHECKOUT))
-    assert caught.value.expected == "smoke, valid"
+    with pytest.raises(ConfigError, match="there is no profile slow") as caught:
+        load_profile("slow", Workspace(CHECKOUT))
+    assert caught.value.expected == "test, smoke, fast, valid"

@@ -24,11 +24,11 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 @pytest.fixture
 def ask(workspace: Workspace) -> Callable[..., Request]:
     """Resolve what a user types."""
-    return lambda **words: resolve(choose(WORDS | words, command="harness-llm submit"), workspace)
+    return lambda **words: resolve(choose(WORDS | words), workspace)
 
 
 def test_what_is_not_said_is_filled(workspace: Workspace) -> None:
-    assert choose(WORDS, command="x") == Choices(
+    assert choose(WORDS) == Choices(
         model="demo",
         gpu="cpu",
         round=round_names()[-1],
@@ -39,14 +39,13 @@ def test_what_is_not_said_is_filled(workspace: Workspace) -> None:
         engine="vllm",
         submitter="",
         system="",
-        command="x",
     )
-    assert choose(WORDS | {"gpu": "mi300x"}, command="x").profile == "valid"
-    assert choose(WORDS | {"model": CLOSED}, command="x").division == "closed"
+    assert choose(WORDS | {"gpu": "mi300x"}).profile == "valid"
+    assert choose(WORDS | {"model": CLOSED}).division == "closed"
 
 
 def test_scenarios_are_spelt_as_one_likes() -> None:
-    assert choose(WORDS | {"scenarios": "offline, SERVER,singlestream"}, "x").scenarios == (
+    assert choose(WORDS | {"scenarios": "offline, SERVER,singlestream"}).scenarios == (
         "Offline",
         "Server",
         "SingleStream",
@@ -70,14 +69,14 @@ def test_the_newest_round_that_has_a_benchmark() -> None:
     ],
 )
 def test_names_are_wanted(submitter: str, system: str, company: bool, what: str, hint: str) -> None:
-    choices = choose(WORDS | {"company": submitter, "system_name": system}, "x")
+    choices = choose(WORDS | {"company": submitter, "system_name": system})
     with pytest.raises(ConfigError, match=what) as caught:
         require_names(choices, company=company)
     assert hint in caught.value.hint
 
 
 def test_runs_need_no_submitter() -> None:
-    require_names(choose(WORDS | {"system_name": "box"}, "x"), company=False)
+    require_names(choose(WORDS | {"system_name": "box"}), company=False)
 
 
 def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
@@ -139,9 +138,9 @@ def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) ->
         ({"category": "edge"}, "demo has no category edge", "datacenter"),
         ({"division": "Closed"}, "demo has no division Closed", "open"),
         ({"division": "closed"}, "demo has no division closed", "open"),
-        ({"engine": "vlm"}, "demo has no engine vlm", "vllm, transformers"),
+        ({"engine": "vlm"}, "demo has no engine vlm", "vllm, transformers, openai, llmboost"),
         ({"round_name": "v9.0"}, "there is no round v9.0", ", ".join(round_names())),
-        ({"profile": "fast"}, "there is no profile fast", "smoke, valid"),
+        ({"profile": "slow"}, "there is no profile slow", "test, smoke, fast, valid"),
     ],
 )
 def test_words_that_are_not_known(ask: Callable[..., Request], words: dict[str, str], what: str, expected: str) -> None:
@@ -166,7 +165,7 @@ def test_a_published_benchmark_follows_from_files(ask: Callable[..., Request]) -
     [("llama3.1-8b-edge", "edge", ("SingleStream", "Offline")), ("gptj", "datacenter", ("Server", "Offline"))],
 )
 def test_scenarios_and_category_are_the_benchmark_s_own(model: str, category: str, scenarios: tuple[str, ...]) -> None:
-    found = choose({"model": model, "stand_in": True}, "x")
+    found = choose({"model": model, "stand_in": True})
     assert found.category == category
     assert set(found.scenarios) == set(scenarios)
 
@@ -210,3 +209,32 @@ def test_a_test_with_samples_of_its_own_tells_loadgen(ask: Callable[..., Request
           for test, conf in whole.scenarios[0].confs.items()}  # fmt: skip
     assert of == {"performance": None, "accuracy": None, "TEST07": 990, "TEST09": None}
     assert plan.confs["accuracy"].lookup("gpt-oss-120b", "Offline", "accuracy_sample_count_override") == 500
+
+
+def test_high_accuracy_is_the_strictest_variant_alone(ask: Callable[..., Request]) -> None:
+    words = {"model": "llama2-70b", "gpu": "h200", "round_name": "v6.0"}
+    assert list(ask(**words).variants) == ["llama2-70b-99.9", "llama2-70b-99"]
+    found = ask(**words, high_accuracy=True)
+    assert list(found.variants) == found.submission.names == ["llama2-70b-99.9"]
+
+
+def test_tests_are_named_one_by_one_or_as_compliance(ask: Callable[..., Request]) -> None:
+    words = {"model": "gpt-oss-120b", "gpu": "h200"}
+    assert ask(**words).asked == ("performance", "accuracy", "TEST07", "TEST09")
+    assert ask(**words, tests="compliance,performance").asked == ("performance", "TEST07", "TEST09")
+    assert ask(**words, tests="TEST09").asked == ("TEST09",)
+    with pytest.raises(ConfigError, match="there is no test TEST06"):
+        ask(**words, tests="TEST06")
+    with pytest.raises(ConfigError, match=r"llama3\.1-8b-edge has no compliance test"):
+        ask(model="llama3.1-8b-edge", gpu="h200", scenarios="Offline", tests="compliance")
+
+
+def test_all_scenarios_cannot_be_switched_off(ask: Callable[..., Request]) -> None:
+    with pytest.raises(ConfigError, match="no scenario is left to run"):
+        ask(scenarios="", switches={"Offline": False, "Server": False, "Interactive": False})
+
+
+def test_devices_become_replicas_of_each_scenario(ask: Callable[..., Request]) -> None:
+    assert [plan.config.harness_config.replicas for plan in ask(gpu_count=3).scenarios] == [3, 3]
+    with pytest.raises(ConfigError, match="there are no LoadGen targets for 2 h100"):
+        ask(model="llama2-70b", gpu="h100", gpu_count=2)

@@ -110,6 +110,18 @@ def test_closed_takes_no_run_of_open_and_open_takes_both(tmp_path: Path) -> None
     assert not choose(find_runs(tmp_path, SYSTEM), division="closed").missing
 
 
+def test_closed_takes_no_run_that_departs(tmp_path: Path) -> None:
+    """Cache hits are known only after the run, which is VALID."""
+    departures = ["prompt tokens were taken from a cache: 9"]
+    write_run(tmp_path, "Offline", "accuracy", division="closed", cell_facts={"departures": departures})
+    runs = find_runs(tmp_path, SYSTEM)
+    assert reason(choose(runs, division="closed"), "accuracy") == (
+        "NOT COUNTED",
+        f"VALID but not what closed allows: {departures[0]}",
+    )
+    assert reason(choose(runs, division="open"), "accuracy")[0] == "VALID"
+
+
 def test_each_scenario_has_its_own_subject(tmp_path: Path) -> None:
     write_all(tmp_path, "Offline")
     write_all(tmp_path, "Server", subject=OTHER)

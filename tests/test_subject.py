@@ -7,7 +7,7 @@ import pytest
 import harness_llm
 from harness_llm import subject as subject_module
 from harness_llm.benchmarks import Sampling
-from harness_llm.config import EngineConfig, HarnessConfig
+from harness_llm.config import EngineConfig, HarnessConfig, ServerConfig
 from harness_llm.runs import digest
 from harness_llm.subject import HARDWARE, PACKAGES, source_digest, subject
 
@@ -21,6 +21,7 @@ def config(**changes: Any) -> EngineConfig:
         "harness_config": HarnessConfig(
             replicas=1, backlog=1, warm_up_samples=1, loadgen_cpus=1, startup_timeout_s=1, stall_timeout_s=1
         ),
+        "server_config": ServerConfig(kind="vllm", url=(), command="", connections=8, attempts=1),
         "sampling": Sampling(temperature=0, min_tokens=1, max_tokens=2, stop_token_ids=(2,)),
     }
     return EngineConfig(**facts | changes)
@@ -51,6 +52,22 @@ def test_the_same_facts_are_the_same_subject() -> None:
 )
 def test_every_fact_counts(other: Any) -> None:
     assert digest(other()) != digest(facts())
+
+
+def test_servers_count_for_engines_that_ask_one() -> None:
+    other = config(server_config=config().server_config.model_copy(update={"url": ("http://127.0.0.1:8000",)}))
+    assert digest(facts(other)) == digest(facts())
+    assert digest(facts(other, engine="openai")) != digest(facts(engine="openai"))
+
+
+def test_the_wheel_of_llmboost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = set()
+    for content in (b"1", b"2"):
+        wheel = tmp_path / "llmboost.whl"
+        wheel.write_bytes(content)
+        monkeypatch.setenv("LLMBOOST_WHEEL", str(wheel))
+        digests.add(digest(facts(engine="llmboost")))
+    assert len(digests) == 2
 
 
 def test_what_cannot_change_a_result_does_not_count() -> None:

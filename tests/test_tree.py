@@ -152,6 +152,7 @@ def test_the_result_says_what_was_run(workspace: Workspace) -> None:
         (DEMO, "smoke", "inference_results_6.1-smoke", ["600 s and 24576 samples", "its data set is synthetic"]),
         (DEMO, "valid", "inference_results_6.1-demo", ["its data set is synthetic"]),
         (LLAMA, "smoke", "inference_results_6.1-smoke", ["600 s and 24576 samples"]),
+        (LLAMA, "fast", "inference_results_6.1-fast", ["600 s and 24576 samples"]),
         (LLAMA, "valid", "inference_results_6.1", []),
     ],
 )

@@ -11,9 +11,11 @@ from harness_llm.fleet import wire
 REQUESTS = [
     wire.Attach(3, "demo/Server/performance", stream=True, sampling='{"max_tokens": 9}'),
     wire.Submit(3, [2**63, 7], [1, 2], wire.pack_tokens([[5], [6, 7]]), ["", "MBXP"]),
+    wire.Detach(3),
 ]
 REPLIES = [
-    wire.Idle(3),
+    wire.Idle(3, None),
+    wire.Idle(3, {"cache_hits": 0.0, "speculated": 2.0}),
     wire.Answers(3, [7], wire.pack_tokens([[5]]), [2**63], [2], wire.pack_tokens([[6, 2]])),
     wire.Fault(3, "prompt too long"),
 ]
@@ -31,7 +33,7 @@ def test_the_loadgen_process_reads_what_was_sent(message: wire.Reply) -> None:
 
 def test_each_side_refuses_the_other_sides_messages() -> None:
     with pytest.raises(msgspec.ValidationError):
-        wire.decode_request(wire.encode(wire.Idle(1)))
+        wire.decode_request(wire.encode(wire.Idle(1, {})))
     with pytest.raises(msgspec.ValidationError):
         wire.decode_reply(wire.encode(REQUESTS[1]))
 

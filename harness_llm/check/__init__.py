@@ -19,7 +19,7 @@ S = TypeVar("S")
 def check(tree: Path, rules: Round) -> list[Finding]:
     """Everything in which `tree` departs from the rules of a round.
 
-    In a tree that calls itself smoke, what it cannot meet for its size is no error.
+    In a tree whose profile says that it is small, what it cannot meet for its size is no error.
 
     Args:
         tree: the folder that holds closed/ or open/.
@@ -32,7 +32,7 @@ def check(tree: Path, rules: Round) -> list[Finding]:
         raise ConfigError("there is no such tree", where=str(tree), expected="a folder with closed/ or open/")
     root = Tree(tree, rules)
     found = list(_tree(root))
-    if root.smoke:
+    if root.small:
         found = [replace(f, severity=Severity.SCALE) if f.scale else f for f in found]
     return found
 

@@ -18,7 +18,7 @@ S = TypeVar("S")
 class Severity(StrEnum):
     """An error breaks a rule or the official checker, a warning is advice.
 
-    What a smoke tree cannot meet for its size is `scale` there.
+    What a tree of small runs cannot meet for its size is `scale` there.
     """
 
     ERROR = "error"
@@ -106,7 +106,7 @@ def rule(
     severity: Severity = Severity.ERROR,
     scale: bool = False,
 ) -> Callable[[Callable[[S], Iterable[Fault]]], Rule[S]]:
-    """Name the function below as a rule; `scale` marks what smoke runs are too small for."""
+    """Name the function below as a rule; `scale` marks what small runs cannot meet."""
 
     def named(faults: Callable[[S], Iterable[Fault]]) -> Rule[S]:
         what = (faults.__doc__ or "").strip().splitlines()[0].rstrip(".")

@@ -1,14 +1,19 @@
 """The official submission checker, run from a checkout of mlcommons/inference."""
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness_llm.errors import EnvironmentMissing
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.workspace import Workspace
 
 CHECKOUT_VARIABLE = "MLPERF_INFERENCE_DIR"
+URL = "https://github.com/mlcommons/inference.git"
+COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"  # what harness_llm/rules and models/*/benchmark.yaml cite
 
 _ARGUMENTS = ((), ("--submission-exceptions",))
 _LAST = 20
@@ -36,6 +41,59 @@ class OfficialVerdict:
         return self.exit_code == 0
 
 
+def checkout(workspace: Workspace) -> Path | None:
+    """The checkout of mlcommons/inference that MLPERF_INFERENCE_DIR names, or that `make build` cloned, if any."""
+    if named := os.environ.get(CHECKOUT_VARIABLE):
+        return Path(named)
+    return workspace.inference if workspace.inference.is_dir() else None
+
+
+def clone(folder: Path, url: str = URL, commit: str = COMMIT) -> str:
+    """Put mlcommons/inference at `commit`, without its history, into `folder`; says where it is.
+
+    Raises:
+        ConfigError: another commit is there.
+        EnvironmentMissing: git is not installed, or `url` cannot be reached.
+    """
+    if folder.is_dir():
+        if (found := _git(folder, "rev-parse", "HEAD")) != commit:
+            raise ConfigError(
+                "another commit of mlcommons/inference is checked out",
+                where=str(folder),
+                expected=commit,
+                found=found,
+                hint=f"rm -r {folder}, and the same command again",
+            )
+        return f"{folder} is at {commit}"
+    aside = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        for words in ("init --quiet", f"fetch --quiet --depth=1 {url} {commit}", f"checkout --quiet {commit}"):
+            _git(aside, *words.split())
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return f"{url} at {commit} -> {folder}"
+
+
+def _git(folder: Path, *words: str) -> str:
+    environment = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    try:
+        done = subprocess.run(["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    except FileNotFoundError as error:
+        raise EnvironmentMissing("git is not installed", hint="apt install git, or the like") from error
+    except subprocess.CalledProcessError as error:
+        raise EnvironmentMissing(
+            "mlcommons/inference cannot be had",
+            where=f"{folder}: git {' '.join(words)}",
+            found=error.stderr.strip(),
+            hint=f"set {CHECKOUT_VARIABLE} to a checkout that is there; "
+            "or name a mirror: git config --global url.MIRROR.insteadOf https://github.com/",
+        ) from error
+    return done.stdout.strip()
+
+
 def run_official(tree: Path, round_name: str, inference_dir: Path) -> list[OfficialVerdict]:
     """Run the official checker, plain and with `--submission-exceptions`.
 
@@ -53,7 +111,7 @@ def run_official(tree: Path, round_name: str, inference_dir: Path) -> list[Offic
             "the official submission checker is not there",
             where=str(folder),
             expected="a checkout of mlcommons/inference",
-            hint=f"git clone https://github.com/mlcommons/inference, and set {CHECKOUT_VARIABLE} to it",
+            hint=f"make build; or git clone {URL}, and set {CHECKOUT_VARIABLE} to it",
         )
     return [_run(tree.resolve(), round_name, folder, arguments) for arguments in _ARGUMENTS]
 

@@ -38,7 +38,7 @@ def _summary(findings: Sequence[Finding]) -> str:
     counts = {severity: sum(f.severity is severity for f in findings) for severity in Severity}
     text = f"{_counted(counts[Severity.ERROR], 'error')}, {_counted(counts[Severity.WARNING], 'warning')}"
     scale = counts[Severity.SCALE]
-    return f"{text}, {scale} for the size of a smoke run" if scale else text
+    return f"{text}, {scale} for the size of the runs" if scale else text
 
 
 def _counted(number: int, noun: str) -> str:

@@ -40,9 +40,9 @@ def profile(tree: Tree) -> Iterator[Fault]:
     hint="run again with the profile valid",
 )
 def not_submittable(tree: Tree) -> Iterator[Fault]:
-    """The tree was made by smoke runs and is no submission."""
-    if tree.smoke:
-        yield Fault(tree.path / PROFILE, "profile valid", "profile smoke")
+    """The tree was made of small runs and is no submission."""
+    if tree.small:
+        yield Fault(tree.path / PROFILE, "profile valid", f"profile {tree.small}")
 
 
 @rule("source", "measurements_checks.py, directory_exist_check")

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
-from harness_llm.package.submission import SMOKE
+from harness_llm.package.submission import VALID
 from harness_llm.rules.rounds import BenchmarkRules, Round
 
 DIVISIONS = ("closed", "network", "open")
@@ -57,9 +57,10 @@ class Tree:
     round: Round
 
     @cached_property
-    def smoke(self) -> bool:
-        """Whether the tree declares itself a smoke run in profile.json."""
-        return (json_or_none(self.path / PROFILE) or {}).get("profile") == SMOKE
+    def small(self) -> str:
+        """The profile by which the tree declares in profile.json that its runs are too small; empty if it does not."""
+        profile = (json_or_none(self.path / PROFILE) or {}).get("profile", VALID)
+        return "" if profile == VALID else str(profile)
 
     @cached_property
     def submitters(self) -> list["Submitter"]:

@@ -10,17 +10,18 @@ from tokenizers import Tokenizer
 
 from harness_llm.assets import Assets, Report, Stage
 from harness_llm.benchmarks import EVALUATION, Accuracy, Benchmark
-from harness_llm.checkpoint import QUANTIZATION, checkpoint_digest, file_digest, read_record
+from harness_llm.checkpoint import QUANTIZATION, TRAINING, checkpoint_digest, file_digest, read_record
 from harness_llm.datasets.store import TokenStore, open_store
 from harness_llm.demo.corpus import Split
 from harness_llm.demo.dataset import train_tokenizer, write_split
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.quantize.command import QUANTIZER, quantize_checkpoint
+from harness_llm.quantize.command import quantize_checkpoint
+from harness_llm.quantize.job import Job
+from harness_llm.quantize.recipes import CPU, load_recipes
 from harness_llm.stage import run_stage
 from harness_llm.workspace import Workspace
 
 CALIBRATION_SAMPLES = 1000
-TRAINING_RECORD = "manifest.json"
 
 
 def reference_sources(checkpoint: Path, store: TokenStore, max_tokens: int, accuracy: Accuracy) -> dict[str, object]:
@@ -40,7 +41,7 @@ class DemoPreparation:
     benchmark: Benchmark
     workspace: Workspace
     samples: int
-    quantizer: Path = QUANTIZER
+    quantizer: Path | None = None
 
     @property
     def assets(self) -> Assets:
@@ -100,7 +101,7 @@ class DemoPreparation:
             write_split(path, split, count, tokenizer, dataset.longest_prompt)
 
     def _has_checkpoint(self) -> bool:
-        record = read_record(self.assets.original, TRAINING_RECORD)
+        record = read_record(self.assets.original, TRAINING)
         tokenizer = self.tokenizer
         return bool(record and tokenizer.is_file() and record["files"]["tokenizer.json"] == file_digest(tokenizer))
 
@@ -113,7 +114,9 @@ class DemoPreparation:
         return bool(record and record["source"] == checkpoint_digest(self.assets.original))
 
     def _quantize(self, report: Report) -> None:
-        quantize_checkpoint(self.assets.original, self.assets.checkpoint, self.workspace, report, self.quantizer)
+        recipe = load_recipes(self.benchmark, self.workspace).choose("", CPU)
+        job = Job(checkpoint=self.assets.original, output=self.assets.checkpoint, recipe=recipe)
+        quantize_checkpoint(job, self.workspace, report, self.quantizer)
 
     @property
     def _reference(self) -> Path:

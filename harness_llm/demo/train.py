@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from harness_llm.checkpoint import write_record
+from harness_llm.checkpoint import TRAINING, write_record
 from harness_llm.demo.corpus import Sample, Split, samples
 from harness_llm.demo.dataset import BOS, EOS, PAD, SEEDS, VOCABULARY, encode_prompts
 from harness_llm.demo.muon import Muon
@@ -27,7 +27,6 @@ MUON_RATE = 0.007
 ADAM_RATE = 3e-3
 WEIGHT_DECAY = 0.05
 WARM_UP = 0.05  # share of all steps
-RECORD = "manifest.json"
 IGNORED = -100  # the label that the loss leaves out
 
 Pair = tuple[list[int], list[int]]  # prompt ids, answer ids
@@ -135,7 +134,7 @@ def main() -> None:
     train(model, pairs(chosen, tokenizer), arguments.steps)
     with replacing(arguments.output) as folder:
         save(model, arguments.tokenizer, folder)
-        write_record(folder, RECORD, steps=arguments.steps, seconds=round(time.monotonic() - started, 1))
+        write_record(folder, TRAINING, steps=arguments.steps, seconds=round(time.monotonic() - started, 1))
 
 
 if __name__ == "__main__":

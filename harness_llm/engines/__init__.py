@@ -3,7 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from harness_llm.benchmarks import Sampling
+
+Counters = dict[str, float]
+"""What an engine has counted since its start of what may not happen: tokens taken from a cache, or speculated."""
 
 
 @dataclass
@@ -24,18 +29,55 @@ class Engine(Protocol):
         """Take in one query of a `kind` of samples; raises ValueError when the prompt cannot be served."""
 
     def step(self) -> Step:
-        """Advance all queries by one scheduling step; raises ValueError where an answer was cut."""
+        """Advance all queries by one scheduling step; raises ValueError where an answer was cut or failed."""
 
     @property
     def busy(self) -> bool:
         """Whether any query is unfinished."""
 
+    @property
+    def arrivals(self) -> int | None:
+        """A descriptor that is readable while `step` has news; None where it is `step` that computes."""
+
     def abort(self) -> None:
         """Drop all queries."""
 
+    def counters(self) -> Counters | None:
+        """The engine's own counts; empty where its arguments rule out any, None where it cannot tell.
 
-def build_engine(name: str, checkpoint: str, llm_config: dict[str, Any]) -> Engine:
-    """Load the engine called `name`; takes seconds to minutes."""
+        Raises:
+            ValueError: the engine cannot be asked.
+        """
+
+
+class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine over HTTP finds its server.
+
+    Attributes:
+        kind: one of servers.yaml.
+        url: of a server that runs already; without one, a server is started, and ended with the replica.
+        command: what starts it, in place of the kind's own.
+        connections: requests under way at once; further queries wait.
+        attempts: how often a query is sent while no byte of an answer has come.
+        timeout_s: silence after which an answer has failed.
+        log: where the output of a server that is started goes.
+    """
+
+    kind: str
+    url: str
+    command: str
+    connections: int
+    attempts: int
+    timeout_s: float
+    log: str
+
+
+def build_engine(name: str, checkpoint: str, llm_config: dict[str, Any], server: ServerSpec | None = None) -> Engine:
+    """Load the engine called `name`; takes seconds to minutes.
+
+    Raises:
+        HarnessError: the server of an engine over HTTP cannot be had, or gives no token ids.
+    """
     if name == "vllm":
         from harness_llm.engines.vllm import VllmEngine  # noqa: PLC0415 - loads torch
 
@@ -44,19 +86,32 @@ def build_engine(name: str, checkpoint: str, llm_config: dict[str, Any]) -> Engi
         from harness_llm.engines.transformers import TransformersEngine  # noqa: PLC0415 - loads torch
 
         return TransformersEngine(checkpoint, llm_config)
+    if ENGINES[name].serves and server:
+        from harness_llm.engines.openai import OpenAIEngine  # noqa: PLC0415 - loads aiohttp
+
+        return OpenAIEngine(checkpoint, llm_config, server)
     raise ValueError(f"no engine {name}")
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What an engine can do."""
+    """What an engine can do.
+
+    Attributes:
+        serves: whether it is a server that is asked over HTTP.
+        kind: of its servers, where the engine's name alone says which.
+    """
 
     beams: bool
     streams: bool
     stop_sequences: bool
+    serves: bool = False
+    kind: str = ""
 
 
 ENGINES = {
     "vllm": EngineFacts(beams=False, streams=True, stop_sequences=True),
     "transformers": EngineFacts(beams=True, streams=False, stop_sequences=False),
+    "openai": EngineFacts(beams=False, streams=True, stop_sequences=False, serves=True),
+    "llmboost": EngineFacts(beams=False, streams=True, stop_sequences=False, serves=True, kind="llmboost"),
 }

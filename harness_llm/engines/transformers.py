@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from harness_llm.benchmarks import Sampling
-from harness_llm.engines import Step
+from harness_llm.engines import Counters, Step
 
 PADDING = 0  # masked, so that any id will do
 
@@ -45,6 +45,14 @@ class TransformersEngine:
     def busy(self) -> bool:
         """Whether any query is unfinished."""
         return bool(self._waiting)
+
+    @property
+    def arrivals(self) -> None:
+        """Nothing arrives: `step` computes."""
+
+    def counters(self) -> Counters:
+        """Nothing to count: generate keeps no cache from one batch to the next, and no assistant model is given."""
+        return {}
 
     def abort(self) -> None:
         """Drop all queries."""

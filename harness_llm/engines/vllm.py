@@ -1,6 +1,7 @@
 """vLLM, driven by add_request and step in the replica's own process."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from harness_llm.benchmarks import Sampling
-from harness_llm.engines import Step
+from harness_llm.checkpoint import quantization_config
+from harness_llm.engines import Counters, Step
 
 Endings = Sequence[tuple[int, ...]]
 """Runs of token ids that end an answer; vLLM itself knows single ids, and texts only with a tokenizer."""
@@ -26,6 +28,12 @@ def prepare_torch() -> None:
     """
     if current_platform.is_cpu():
         torch.backends.mkldnn.enabled = False
+
+
+def multiplies_integers(checkpoint: Path) -> bool:
+    """Whether the weights of a checkpoint are integers, whose products vLLM's CPU build has in oneDNN alone."""
+    groups = quantization_config(checkpoint).get("config_groups", {}).values()
+    return any((group["weights"] or {}).get("type") == "int" for group in groups)
 
 
 def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
@@ -51,7 +59,8 @@ class VllmEngine:
     """One vLLM engine; answers final-only unless first tokens are asked for."""
 
     def __init__(self, checkpoint: str, llm_config: dict[str, Any]) -> None:
-        prepare_torch()
+        if not multiplies_integers(Path(checkpoint)):
+            prepare_torch()
         arguments = EngineArgs(model=checkpoint, **llm_config)
         self._engine = LLMEngine.from_engine_args(arguments)
         self._params = SamplingParams()
@@ -111,6 +120,14 @@ class VllmEngine:
     def busy(self) -> bool:
         """Whether any query is unfinished."""
         return bool(self._answers)
+
+    @property
+    def arrivals(self) -> None:
+        """Nothing arrives: `step` computes."""
+
+    def counters(self) -> Counters:
+        """Nothing to count: config fixes enable_prefix_caching to false, and refuses what would speculate."""
+        return {}
 
     def abort(self) -> None:
         """Drop all queries."""

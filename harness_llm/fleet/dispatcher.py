@@ -9,6 +9,7 @@ import zmq
 
 from harness_llm.benchmarks import Sampling
 from harness_llm.datasets.store import TokenStore
+from harness_llm.engines import Counters
 from harness_llm.errors import RunFailed
 from harness_llm.fleet import wire
 from harness_llm.fleet.dispatch import Load, least_loaded, top_up
@@ -60,8 +61,8 @@ class Dispatcher:
         """Queries taken in and not answered."""
         return len(self._in_flight) + len(self._waiting)
 
-    def attach(self, cell: str, sampling: Sampling) -> None:
-        """Claim every replica for `cell`; returns once all are idle."""
+    def attach(self, cell: str, sampling: Sampling) -> list[Counters | None]:
+        """Claim every replica for `cell`; returns once all are idle, with what their engines have counted."""
         request = wire.Attach(
             generation=self._generation,
             cell=cell,
@@ -69,16 +70,26 @@ class Dispatcher:
             sampling=sampling.model_dump_json(),
         )
         self._tell_kinds = bool(sampling.stop_sequences)
+        return self._await_idle(request)
+
+    def detach(self) -> list[Counters | None]:
+        """Let go of the replicas once every query is answered; returns what their engines have counted."""
+        return self._await_idle(wire.Detach(self._generation))
+
+    def _await_idle(self, request: wire.Request) -> list[Counters | None]:
         for socket in self._sockets:
             socket.send(wire.encode(request))
-        for replica, socket in enumerate(self._sockets):
-            self._await_idle(replica, socket)
+        return [self._idle(replica, socket).counters for replica, socket in enumerate(self._sockets)]
 
-    def _await_idle(self, replica: int, socket: "zmq.Socket[bytes]") -> None:
+    def _idle(self, replica: int, socket: "zmq.Socket[bytes]") -> wire.Idle:
         while socket.poll(ATTACH_TIMEOUT_MS):
             reply = wire.decode_reply(socket.recv())
-            if isinstance(reply, wire.Idle) and reply.generation == self._generation:
-                return
+            if reply.generation != self._generation:
+                continue
+            if isinstance(reply, wire.Fault):
+                raise RunFailed("a replica cannot serve", where=f"replica {replica}", found=reply.text)
+            if isinstance(reply, wire.Idle):
+                return reply
         raise RunFailed(
             "a replica does not answer",
             where=f"replica {replica}",

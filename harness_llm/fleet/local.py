@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from harness_llm.config import EngineConfig
-from harness_llm.errors import RunFailed
+from harness_llm.engines import ENGINES, ServerSpec
+from harness_llm.errors import RunFailed, rebuild
 from harness_llm.fleet.replica import ReplicaSpec
 from harness_llm.processes import Child, Exit, start, watch
 
@@ -71,19 +72,22 @@ def start_fleet(
 
     Raises:
         RunFailed: a replica ended or was not ready in time; with its last log lines.
+        HarnessError: what a replica says of its engine that cannot be loaded.
     """
     harness = config.harness_config
     folder = Path(tempfile.mkdtemp(prefix="harness-llm-"))
     folder.chmod(OWNER_ONLY)
-    cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), harness.replicas, harness.loadgen_cpus)
+    replicas = config.replicas
+    cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), replicas, harness.loadgen_cpus)
     logs.mkdir(parents=True, exist_ok=True)
-    fleet = Fleet([], [f"ipc://{folder}/replica-{i}" for i in range(harness.replicas)], folder, loadgen_cpus)
+    fleet = Fleet([], [f"ipc://{folder}/replica-{i}" for i in range(replicas)], folder, loadgen_cpus)
     try:
         for index, endpoint in enumerate(fleet.endpoints):
             spec = ReplicaSpec(
                 engine=engine,
                 checkpoint=str(checkpoint),
                 llm_config=config.llm_config,
+                server=_server(config, engine, index, logs),
                 endpoint=endpoint,
                 cpus=cpus[index],
                 warm_up_store=str(calibration),
@@ -98,6 +102,19 @@ def start_fleet(
         fleet.stop()
         raise
     return fleet
+
+
+def _server(config: EngineConfig, engine: str, index: int, logs: Path) -> ServerSpec:
+    server = config.server_config
+    return ServerSpec(
+        kind=ENGINES[engine].kind or server.kind,
+        url=server.url[index] if server.url else "",
+        command=server.command,
+        connections=server.connections,
+        attempts=server.attempts,
+        timeout_s=config.harness_config.stall_timeout_s,
+        log=str(logs / f"server-{index}.log"),
+    )
 
 
 def _start_replica(name: str, spec: ReplicaSpec, environment: dict[str, str], *, logs: Path, folder: Path) -> Child:
@@ -119,6 +136,8 @@ def _await_ready(fleet: Fleet, timeout_s: float, tell: Callable[[str], None]) ->
         for event in watch(fleet.replicas, 1):
             if isinstance(event, Exit):
                 raise replica_lost(event)
+            if event.body["event"] == "failed":
+                raise rebuild(event.body)
             tell(f"{event.child.name} {event.body['event']}")
             if event.body["event"] == "ready":
                 waiting.discard(event.child)

@@ -4,6 +4,7 @@ Run as `python -m harness_llm.fleet.replica SPEC.json` by the fleet.
 """
 
 import os
+import select
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,19 @@ import zmq
 
 from harness_llm.benchmarks import Sampling
 from harness_llm.datasets.store import TokenStore, open_store
-from harness_llm.engines import Engine, Step, build_engine
+from harness_llm.engines import Engine, ServerSpec, Step, build_engine
+from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet import wire
 from harness_llm.processes import Parent
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replica is started with; `cpus` are the cores it may use."""
+    """What a replica is started with; `cpus` are the cores it may use, `server` is for engines over HTTP."""
 
     engine: str
     checkpoint: str
     llm_config: dict[str, Any]
+    server: ServerSpec
     endpoint: str
     cpus: list[int]
     warm_up_store: str
@@ -41,12 +44,18 @@ class Replica:
         self._socket = socket
         self._peer = b""
         self._generation = 0
+        self._news = zmq.Poller()
+        self._news.register(socket, zmq.POLLIN)
+        if engine.arrivals is not None:
+            self._news.register(engine.arrivals, zmq.POLLIN)
 
     def serve(self) -> None:
         """Serve until the process is ended."""
         while True:
             if not self._engine.busy:
                 self._socket.poll()
+            elif self._engine.arrivals is not None:
+                self._news.poll()
             self._receive()
             if self._engine.busy:
                 self._step()
@@ -60,14 +69,26 @@ class Replica:
             request = wire.decode_request(body)
             if isinstance(request, wire.Attach):
                 self._attach(peer, request)
-            elif request.generation == self._generation:
+            elif request.generation != self._generation:
+                continue
+            elif isinstance(request, wire.Detach):
+                self._tell_idle()
+            else:
                 self._submit(request)
 
     def _attach(self, peer: bytes, request: wire.Attach) -> None:
         self._engine.abort()
         self._peer, self._generation = peer, request.generation
         self._engine.configure(Sampling.model_validate_json(request.sampling), stream=request.stream)
-        self._send(wire.Idle(request.generation))
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        try:
+            counters = self._engine.counters()
+        except ValueError as error:
+            self._send(wire.Fault(self._generation, str(error)))
+        else:
+            self._send(wire.Idle(self._generation, counters))
 
     def _submit(self, request: wire.Submit) -> None:
         ids = np.frombuffer(request.tokens, dtype="<i4")
@@ -108,13 +129,26 @@ class Replica:
 
 
 def warm_up(engine: Engine, store: TokenStore, samples: int, max_tokens: int) -> int:
-    """Serve `samples` calibration prompts; returns how many tokens that made."""
+    """Serve `samples` calibration prompts; returns how many tokens that made.
+
+    Raises:
+        RunFailed: the engine could not answer one.
+    """
     sampling = Sampling(temperature=0.0, min_tokens=1, max_tokens=max_tokens, stop_token_ids=())
     engine.configure(sampling, stream=False)
     for query in range(samples):
         engine.add(query, store.prompt(query % len(store)).tolist())
+    try:
+        return _finish_all(engine)
+    except ValueError as error:
+        raise RunFailed("the engine does not answer calibration prompts", found=str(error)) from error
+
+
+def _finish_all(engine: Engine) -> int:
     tokens = 0
     while engine.busy:
+        if engine.arrivals is not None:
+            select.select([engine.arrivals], [], [])
         tokens += sum(len(ids) for _, ids in engine.step().finished)
     return tokens
 
@@ -124,9 +158,13 @@ def main() -> None:
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaSpec)
     parent = Parent(clean_up=Path(sys.argv[1]).parent)
     os.sched_setaffinity(0, spec.cpus)
-    engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config)
-    parent.say(event="loaded")
-    warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_samples, spec.warm_up_max_tokens)
+    try:
+        engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server)
+        parent.say(event="loaded")
+        warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_samples, spec.warm_up_max_tokens)
+    except HarnessError as error:
+        parent.say(event="failed", **error.facts())
+        sys.exit(error.exit_code)
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     socket.set_hwm(0)
     socket.bind(spec.endpoint)

@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from harness_llm.engines import Counters
+
 
 class Attach(msgspec.Struct, tag="attach", array_like=True, frozen=True):
     """LoadGen process to replica: drop all queries, then serve this cell with this sampling (JSON)."""
@@ -20,10 +22,17 @@ class Attach(msgspec.Struct, tag="attach", array_like=True, frozen=True):
     sampling: str
 
 
-class Idle(msgspec.Struct, tag="idle", array_like=True, frozen=True):
-    """Replica to LoadGen process: attached, and holding no query."""
+class Detach(msgspec.Struct, tag="detach", array_like=True, frozen=True):
+    """LoadGen process to replica: the cell is over."""
 
     generation: int
+
+
+class Idle(msgspec.Struct, tag="idle", array_like=True, frozen=True):
+    """Replica to LoadGen process: holding no query, and what its engine has counted until now."""
+
+    generation: int
+    counters: Counters | None
 
 
 class Submit(msgspec.Struct, tag="submit", array_like=True, frozen=True):
@@ -51,13 +60,13 @@ class Answers(msgspec.Struct, tag="answers", array_like=True, frozen=True):
 
 
 class Fault(msgspec.Struct, tag="fault", array_like=True, frozen=True):
-    """Replica to LoadGen process: a query that the engine refused."""
+    """Replica to LoadGen process: a query that the engine refused, or why it can take none."""
 
     generation: int
     text: str
 
 
-Request = Attach | Submit
+Request = Attach | Submit | Detach
 Reply = Idle | Answers | Fault
 
 encode = msgspec.msgpack.Encoder().encode

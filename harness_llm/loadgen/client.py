@@ -45,15 +45,7 @@ def _fail(parent: Parent, error: Exception) -> None:
     traceback.print_exception(error)
     if not isinstance(error, HarnessError):
         error = RunFailed("the LoadGen process failed", found=repr(error))
-    parent.say(
-        event="failed",
-        exit_code=error.exit_code,
-        what=error.what,
-        where=error.where,
-        expected=error.expected,
-        found=error.found,
-        hint=error.hint,
-    )
+    parent.say(event="failed", **error.facts())
     os._exit(error.exit_code)
 
 
@@ -61,7 +53,7 @@ def _run(spec: CellSpec, parent: Parent) -> None:
     settings = _settings(spec)
     credit = spec.credit if spec.scenario == "Offline" else None
     dispatcher = Dispatcher(spec.endpoints, generation=spec.generation, credit=credit, stream=spec.stream)
-    dispatcher.attach(spec.cell, Sampling.model_validate(spec.sampling))
+    before = dispatcher.attach(spec.cell, Sampling.model_validate(spec.sampling))
     if spec.probe_s:
         rate = _probe(spec, dispatcher)
         parent.say(event="probed", rate=rate)
@@ -77,9 +69,11 @@ def _run(spec: CellSpec, parent: Parent) -> None:
     parent.say(event="started")
     _load(spec, settings, sut)
     sut.stop()
+    after = dispatcher.detach()
     dispatcher.close()
     used = psutil.Process().memory_info().rss
-    parent.say(event="finished", done=sut.meter.done, tokens=sut.meter.tokens, rss_bytes=used)
+    counters = [before, after]
+    parent.say(event="finished", done=sut.meter.done, tokens=sut.meter.tokens, rss_bytes=used, counters=counters)
 
 
 def _settings(spec: CellSpec) -> lg.TestSettings:

@@ -114,12 +114,20 @@ class DetailLog:
     @property
     def p99_ttft_ms(self) -> float | None:
         """99th percentile of the time to first token in ms; None in Offline, which has none."""
-        return self._ms("result_first_token_99.00_percentile_latency_ns")
+        return self.ttft_ms(99)
 
     @property
     def p99_tpot_ms(self) -> float | None:
         """99th percentile of the time per output token in ms; None in Offline, which has none."""
-        return self._ms("result_time_per_output_token_99.00_percentile_ns")
+        return self.tpot_ms(99)
+
+    def ttft_ms(self, percentile: float) -> float | None:
+        """The time to first token in ms, at percentile 50, 90, 95, 97, 99 or 99.9; None in Offline, which has none."""
+        return self._ms(f"result_first_token_{percentile:.2f}_percentile_latency_ns")
+
+    def tpot_ms(self, percentile: float) -> float | None:
+        """The time per output token in ms, likewise."""
+        return self._ms(f"result_time_per_output_token_{percentile:.2f}_percentile_ns")
 
     @property
     def latency_percentiles_ms(self) -> dict[float, float]:

@@ -1,16 +1,25 @@
 """The documents of the tree, rendered from what is in it and what the runs recorded."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 import yaml
 
 from harness_llm.package.places import README, Places
 from harness_llm.package.rendering import render
 from harness_llm.package.submission import Submission
-from harness_llm.runs import Run
+from harness_llm.runs import Run, RunRecord
 
 _ANY = {"system": "<system>", "benchmark": "<benchmark>", "scenario": "<scenario>"}
+_BIN = ".venv/bin"  # made by `make setup`
+_MADE = {
+    "published": "A gated checkpoint wants HF_TOKEN, the token of an account that was given access.",
+    "demo": "It makes model and data itself.",
+    "stand-in": "It makes model and data itself.",
+}
+"""What is to be said of model and data, by who prepares the benchmark."""
 
 
 def write_tree_readme(tree: Path, submission: Submission) -> None:
@@ -38,7 +47,29 @@ def write_pointer_readme(file: Path, submission: Submission, variant: str) -> No
     file.write_text(render("pointer_README.md.j2", submission=submission, variant=variant))
 
 
-def write_result_readme(places: Places, submission: Submission, names: Sequence[str], runs: Mapping[str, Run]) -> None:
+def repeating(submission: Submission, records: Sequence[RunRecord], quantization: Mapping[str, Any]) -> Iterator[str]:
+    """The command lines that repeat runs of one subject, from the source to the tree."""
+    benchmark, checkpoint = submission.benchmark, submission.benchmark.checkpoint
+    yield "make setup"
+    inherited: dict[str, str] = records[0].subject.get("inherited", {})
+    yield from (f"export {name}={shlex.quote(value)}" for name, value in inherited.items())
+    if benchmark.preparer == "published":
+        yield f"{_BIN}/harness-llm download --model {benchmark.name}"
+        if benchmark.dataset.made_by:
+            yield benchmark.dataset.made_by
+        recipe = quantization.get("recipe", {}).get("name")
+        if recipe and checkpoint.original != checkpoint.quantized:
+            yield f"{_BIN}/harness-llm quantize --model {benchmark.name} --recipe {recipe}"
+    yield from dict.fromkeys(f"{_BIN}/{record.command} --company {submission.submitter}" for record in records)
+
+
+def write_result_readme(
+    places: Places,
+    submission: Submission,
+    names: Sequence[str],
+    runs: Mapping[str, Run],
+    quantization: Mapping[str, Any],
+) -> None:
     """README.md of one scenario: what was run, with what, and how to do it again; the runs stand under all `names`."""
     records = {test: run.record for test, run in runs.items() if run.record}
     subject = next(iter(records.values())).subject
@@ -49,6 +80,8 @@ def write_result_readme(places: Places, submission: Submission, names: Sequence[
         others=[name for name in names if name != places.name],
         scenario=places.scenario,
         records=records,
+        commands=repeating(submission, list(records.values()), quantization),
+        made=_MADE[submission.benchmark.preparer],
         subject=yaml.safe_dump(subject, sort_keys=True, allow_unicode=True).strip(),
         digest=next(iter(records.values())).subject_digest,
     )

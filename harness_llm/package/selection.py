@@ -118,6 +118,8 @@ def _obstacle(run: Run, wanted: Wanted) -> str:
         return "VALID but of the replay engine, which computes nothing"
     if wanted.division == "closed" and run.record.division != "closed":
         return f"VALID but made for the {run.record.division} division"
+    if wanted.division == "closed" and (departures := run.record.cell_facts.get("departures")):
+        return f"VALID but not what closed allows: {'; '.join(departures)}"
     return ""
 
 

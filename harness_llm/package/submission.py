@@ -8,7 +8,7 @@ from harness_llm.benchmarks import Benchmark
 from harness_llm.errors import ConfigError
 from harness_llm.rules.rounds import BenchmarkRules, Round
 
-SMOKE = "smoke"  # the profile whose runs are too short and too few to be a result
+VALID = "valid"  # the profile whose runs are long and many enough to be a result
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -19,6 +19,7 @@ class Submission:
 
     Attributes:
         category: datacenter, edge or both.
+        profile: VALID, or the name of one whose runs are not what the rules ask for.
     """
 
     benchmark: Benchmark
@@ -32,8 +33,13 @@ class Submission:
     @property
     def tree_name(self) -> str:
         """The folder of the tree; what is not submittable stands in a tree of its own."""
-        suffix = f"-{SMOKE}" if self.profile == SMOKE else self.benchmark.tree_suffix
+        suffix = f"-{self.profile}" if self.small else self.benchmark.tree_suffix
         return f"inference_results_{self.rules.round.removeprefix('v')}{suffix}"
+
+    @property
+    def small(self) -> bool:
+        """Whether the runs are too short and too few to be a result."""
+        return self.profile != VALID
 
     @property
     def variants(self) -> dict[str, BenchmarkRules]:
@@ -49,7 +55,7 @@ class Submission:
     def obstacles(self) -> list[str]:
         """Why the tree can never be submitted, one clause each."""
         reasons = []
-        if self.profile == SMOKE:
+        if self.small:
             samples = next(iter(self.variants.values())).samples
             reasons.append(
                 f"its runs are short and cover a part of the data set, where round {self.rules.round} asks for "

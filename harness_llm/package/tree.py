@@ -17,7 +17,7 @@ from typing import Any
 from harness_llm.errors import GateFailed
 from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.package.architecture import merged
-from harness_llm.package.calibration import render_calibration
+from harness_llm.package.calibration import measurements, render_calibration
 from harness_llm.package.datacenter import DOCUMENT, Debts, measured_results
 from harness_llm.package.places import README, RESULTS, Places, places_of
 from harness_llm.package.readme import (
@@ -87,7 +87,8 @@ def build_tree(submission: Submission, runs: Runs, papers: Papers, workspace: Wo
                 _clear(places)
                 if places.name in names:
                     _pack_result(submission, tests, places)
-                    write_result_readme(places, submission, names, tests)
+                    _write_json(places.measurements, measurements(submission.benchmark, papers.quantization))
+                    write_result_readme(places, submission, names, tests, papers.quantization)
         _point_to_source(submission, home)
         if papers.owed:
             _write_architecture(submission, home, papers.owed)
@@ -218,7 +219,6 @@ def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Place
     # A config.yaml beside results would make the checker take them for those of Endpoints (endpoints_parser.py:30).
     settings = {"user.conf": "user.conf", "configuration.yaml": "config.yaml"}
     _take(tests[PERFORMANCE], settings, places.measurements.parent)
-    _write_json(places.measurements, submission.benchmark.measurements)
     for test, run in tests.items():
         if test == PERFORMANCE:
             _take(run, _LOGS, places.results / PERFORMANCE / "run_1")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from harness_llm.accuracy.gates import gates_for, judge
 from harness_llm.errors import GateFailed
-from harness_llm.package.submission import SMOKE, Submission
+from harness_llm.package.submission import Submission
 from harness_llm.rules.rounds import BenchmarkRules
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -15,7 +15,7 @@ def packaged_variants(submission: Submission, scores: Scores) -> list[str]:
     """The names that the results stand under, strictest first.
 
     A variant needs all of its scenarios in closed, so one scenario that misses a gate keeps the whole result from it.
-    Gates do not count in open, nor for smoke runs. A mapped benchmark stands once, under its own name.
+    Gates do not count in open, nor for small runs. A mapped benchmark stands once, under its own name.
 
     Raises:
         GateFailed: the scores meet the gates of no variant.
@@ -41,7 +41,7 @@ def left_out(submission: Submission, scores: Scores) -> list[str]:
 
 def _missed(submission: Submission, scores: Scores) -> dict[str, list[str]]:
     """The gates that the scores miss, by variant of the round."""
-    if submission.division == "open" or submission.profile == SMOKE:
+    if submission.division == "open" or submission.small:
         return {variant: [] for variant in submission.variants}
     return {variant: _faults(submission, rules, scores) for variant, rules in submission.variants.items()}
 

@@ -1,1 +1,1 @@
-"""Quantization recipes; each is a program for the environment of its tool, `.venv-quantize`."""
+"""Quantization: recipes as data, and a program per tool that runs in the environment of its tool."""

@@ -1,0 +1,226 @@
+"""The demo through `vllm serve` (ENGINE=openai) against ENGINE=vllm: answers, ROUGE and tokens/s.
+
+    python -m benchmarks.engines --alone 200 --loaded 2048
+
+Both fleets answer the same prompts, first one at a time, then as many at once as the engine takes. Alone, every answer
+must be the same, token for token; under load, ROUGE may differ by 0.2 (batches round differently, so that answers may).
+The table goes to stderr; the last line on stdout is one JSON document. More than that ends with 1.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from harness_llm.accuracy.decoding import decoder
+from harness_llm.accuracy.score import score_answers
+from harness_llm.assets import Assets, prepare
+from harness_llm.choices import choose
+from harness_llm.datasets.store import open_store
+from harness_llm.devices import hold
+from harness_llm.engines import Counters
+from harness_llm.engines.counters import growth
+from harness_llm.errors import GateFailed, HarnessError
+from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.fleet.local import Fleet, start_fleet
+from harness_llm.monitor.panel import Panel
+from harness_llm.package.machine import detect
+from harness_llm.pipeline import Pipeline
+from harness_llm.request import Request, resolve
+from harness_llm.workspace import Workspace
+
+COMMAND = "python -m benchmarks.engines"
+ENGINES = ("vllm", "openai")
+WANTED_ROUGE = 0.2
+ROUGE = ("ROUGE1", "ROUGE2", "ROUGEL")
+WORDS = {
+    "system_name": "bench-engines",
+    "model": "demo",
+    "scenarios": "Offline",
+    "profile": "smoke",
+    "set_": ["harness_config.replicas=1"],
+}
+PATIENCE_MS = 1000
+
+_generations = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Answers to the first prompts of the data set, in order, and how long they took."""
+
+    answers: list[list[int]]
+    seconds: float
+    counted: Counters | None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Generated, end-of-sequence tokens included."""
+        return sum(map(len, self.answers)) / self.seconds
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one engine did: one prompt at a time, and under load."""
+
+    alone: Pass
+    loaded: Pass
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two engines agree.
+
+    Attributes:
+        same_alone: answers that are equal token for token, one prompt at a time.
+        differing_loaded: the share of answers that are not, under load.
+        rouge_difference: the greatest difference of a ROUGE score, in points of 100.
+    """
+
+    alone: int
+    same_alone: int
+    loaded: int
+    differing_loaded: float
+    rouge_difference: float
+
+    @property
+    def good(self) -> bool:
+        """Whether they agree as they must."""
+        return self.same_alone == self.alone and self.rouge_difference <= WANTED_ROUGE
+
+
+def compare(one: Served, other: Served) -> Comparison:
+    """Hold one engine's answers and scores against the other's."""
+    same = [a == b for a, b in zip(one.alone.answers, other.alone.answers, strict=True)]
+    differing = [a != b for a, b in zip(one.loaded.answers, other.loaded.answers, strict=True)]
+    return Comparison(
+        alone=len(same),
+        same_alone=sum(same),
+        loaded=len(differing),
+        differing_loaded=sum(differing) / len(differing),
+        rouge_difference=max(abs(one.scores[name] - other.scores[name]) for name in ROUGE),
+    )
+
+
+def answer(fleet: Fleet, request: Request, assets: Assets, count: int, concurrency: int) -> Pass:
+    """Have `fleet` answer the first `count` prompts, `concurrency` at once."""
+    store = open_store(assets.store("performance"))
+    dispatcher = Dispatcher(fleet.endpoints, generation=next(_generations), credit=None, stream=False)
+    before = dispatcher.attach(COMMAND, request.scenarios[0].config.sampling)
+    found: dict[int, list[int]] = {}
+    asked, begin = 0, time.perf_counter()
+    while len(found) < count:
+        more = min(concurrency - dispatcher.in_flight, count - asked)
+        dispatcher.offer((index, index) for index in range(asked, asked + more))
+        asked += more
+        dispatcher.feed(store)
+        found |= {done.query: done.ids.tolist() for done in dispatcher.harvest(PATIENCE_MS).finished}
+    seconds = time.perf_counter() - begin
+    counted = growth(before, dispatcher.detach())
+    dispatcher.close()
+    return Pass([found[index] for index in range(count)], seconds, counted)
+
+
+def serve(engine: str, request: Request, assets: Assets, alone: int, loaded: int) -> Served:
+    """Start `engine`, let it answer, end it."""
+    [plan] = request.scenarios
+    fleet = start_fleet(
+        plan.config,
+        engine=engine,
+        checkpoint=assets.checkpoint,
+        calibration=assets.calibration,
+        logs=request.log_folder / engine,
+        cache=request.workspace.cache,
+        tell=lambda _: None,
+    )
+    try:
+        one = answer(fleet, request, assets, alone, 1)
+        many = answer(fleet, request, assets, loaded, plan.config.llm_config["max_num_seqs"])
+    finally:
+        fleet.stop()
+    return Served(one, many, _score(many.answers, request, assets))
+
+
+def _score(answers: Sequence[Sequence[int]], request: Request, assets: Assets) -> dict[str, float]:
+    store = open_store(assets.store("performance"))
+    return score_answers(
+        answers,
+        store.targets()[: len(answers)],
+        store.kinds()[: len(answers)],
+        decoder(assets.checkpoint),
+        request.benchmark.accuracy,
+        workers=len(os.sched_getaffinity(0)),
+    )
+
+
+def _table(served: dict[str, Served]) -> Table:
+    table = Table("engine", "tokens/s alone", "tokens/s loaded", *ROUGE, "cache hits, speculated", box=None)
+    for engine, found in served.items():
+        counts = (found.alone.counted or {}, found.loaded.counted or {})
+        table.add_row(
+            engine,
+            f"{found.alone.tokens_per_second:,.0f}",
+            f"{found.loaded.tokens_per_second:,.0f}",
+            *(f"{found.scores[name]:.2f}" for name in ROUGE),
+            ", ".join(f"{sum(count[what] for count in counts):g}" for what in counts[0]) or "none by its arguments",
+        )
+    return table
+
+
+def _document(served: dict[str, Served], comparison: Comparison) -> dict[str, Any]:
+    engines = {
+        engine: {
+            "alone_tokens_per_second": found.alone.tokens_per_second,
+            "loaded_tokens_per_second": found.loaded.tokens_per_second,
+            "scores": found.scores,
+            "counted": [found.alone.counted, found.loaded.counted],
+        }
+        for engine, found in served.items()
+    }
+    return {"engines": engines, "comparison": asdict(comparison), "machine": detect()}
+
+
+def run(alone: int, loaded: int, console: Console) -> Comparison:
+    """Measure and report."""
+    request = resolve(choose(WORDS), Workspace())
+    request = replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
+    panel = Panel(console)
+    with hold(request.choices.gpu, COMMAND):
+        assets = prepare(Pipeline(request, panel).preparation, panel.stage)
+        served = {engine: serve(engine, request, assets, alone, loaded) for engine in ENGINES}
+    comparison = compare(*(served[engine] for engine in ENGINES))
+    console.print(_table(served))
+    console.print(
+        f"alone: {comparison.same_alone} of {comparison.alone} the same; loaded: {comparison.differing_loaded:.2%} of "
+        f"{comparison.loaded} differ, ROUGE by {comparison.rouge_difference:.3f} at most (wanted {WANTED_ROUGE})"
+    )
+    sys.stdout.write(json.dumps(_document(served, comparison)) + "\n")
+    return comparison
+
+
+def main() -> None:
+    """Run the bench; errors are told as the command line tells them."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--alone", type=int, default=200, help="prompts answered one at a time (default %(default)s)")
+    parser.add_argument("--loaded", type=int, default=2048, help="prompts answered under load (default %(default)s)")
+    arguments = parser.parse_args()
+    try:
+        comparison = run(arguments.alone, arguments.loaded, Console(stderr=True))
+        if not comparison.good:
+            raise GateFailed("the engines do not agree", found=json.dumps(asdict(comparison)))
+    except HarnessError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

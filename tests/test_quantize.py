@@ -1,0 +1,343 @@
+"""Quantization: which recipe for which accelerator, on which samples, and what is said of what was done."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from command_line import CommandLine
+from runs import BENCHMARK, SYSTEM, write_run
+from submissions import submission_of
+
+from harness_llm.assets import Assets
+from harness_llm.benchmarks import Benchmark, SampleSet, benchmark_names, load_benchmark
+from harness_llm.checkpoint import QUANTIZATION, read_record
+from harness_llm.datasets.store import open_store, write_store
+from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, RunFailed
+from harness_llm.gpus import load_gpus
+from harness_llm.loadgen.logs import ACCURACY
+from harness_llm.outcome import Scorer
+from harness_llm.package.calibration import read_quantization, render_calibration
+from harness_llm.package.package import package
+from harness_llm.package.selection import Wanted, select
+from harness_llm.quantize.command import PROGRAMS, calibration_set, quantize, quantize_checkpoint
+from harness_llm.quantize.job import CalibrationSet, Job, pieces, run_job
+from harness_llm.quantize.recipes import CPU, TABLE, Recipe, load_recipes, require_format
+from harness_llm.rules import load_round
+from harness_llm.runs import State, find_runs
+from harness_llm.workspace import CHECKOUT, ROOT_VARIABLE, Workspace
+
+HERE = Workspace(CHECKOUT)
+GPUS = load_gpus(HERE)
+DEMO = load_benchmark(BENCHMARK, HERE)
+RECIPES = load_recipes(DEMO, HERE)
+DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.32.0"}
+QUANTIZED = [
+    benchmark
+    for benchmark in (load_benchmark(name, HERE) for name in benchmark_names(HERE))
+    if benchmark.checkpoint.original != benchmark.checkpoint.quantized
+]
+
+
+def silent(*_: object) -> None:
+    """Report to nobody."""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """The checkout's models/, ten samples to calibrate on and as many to ask, and a checkpoint that nobody can load."""
+    shutil.copytree(CHECKOUT / "models", tmp_path / "models")
+    made = Workspace(tmp_path)
+    write_store(made.data / DEMO.dataset.calibration, [[1, 10 + i, 20 + i] for i in range(10)])
+    write_store(made.data / DEMO.dataset.of("accuracy").file, [[1, 50 + i] for i in range(10)])
+    (made.models / DEMO.checkpoint.original).mkdir(parents=True)
+    (made.models / DEMO.checkpoint.original / "config.json").write_text("{}")
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
+    return made
+
+
+def recipe(name: str = "fp8-static", **changes: Any) -> Recipe:
+    return Recipe.model_validate(RECIPES.recipes[name].model_dump() | changes)
+
+
+def job(workspace: Workspace, own: Recipe) -> Job:
+    return Job(
+        checkpoint=workspace.models / "demo",
+        output=workspace.models / "out",
+        recipe=own,
+        calibration=CalibrationSet(file="demo/set", store=workspace.data / DEMO.dataset.calibration),
+    )
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("benchmark", QUANTIZED, ids=lambda benchmark: benchmark.name)
+@pytest.mark.parametrize("gpu", [*GPUS, CPU])
+def test_every_accelerator_has_a_default_that_it_can_multiply(benchmark: Benchmark, gpu: str) -> None:
+    chosen = load_recipes(benchmark, HERE).choose("", gpu)
+    require_format(chosen, gpu, GPUS)
+    assert chosen.weights == benchmark.measurements["weight_data_types"]
+
+
+def test_the_default_of_amd_is_what_amd_published() -> None:
+    chosen = load_recipes(load_benchmark("llama2-70b", HERE), HERE).choose("", "mi300x")
+    assert (chosen.tool, chosen.scheme, chosen.kv_cache, chosen.ignore) == ("quark", "fp8", "fp8", ("lm_head",))
+    assert chosen.calibration
+    assert (chosen.calibration.samples, chosen.calibration.sequence_length) == (1000, 1024)
+
+
+def test_a_benchmark_changes_what_is_its_own_alone() -> None:
+    large = load_recipes(load_benchmark("llama3.1-405b", HERE), HERE).choose("quark-fp8", CPU)
+    assert large.calibration
+    assert (large.calibration.samples, large.calibration.sequence_length) == (512, 8192)
+    experts = load_recipes(load_benchmark("mixtral-8x7b", HERE), HERE)
+    assert "*.gate" in experts.choose("quark-fp8", CPU).ignore
+    assert "*.gate" not in RECIPES.choose("quark-fp8", CPU).ignore
+
+
+@pytest.mark.parametrize("gpu", [*(name for name in GPUS if "mxfp4" not in GPUS[name].formats), CPU])
+def test_mxfp4_is_refused_where_it_cannot_be_multiplied(
+    gpu: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = CommandLine(monkeypatch, capsys)("quantize", "--model", BENCHMARK, "--recipe", "mxfp4", "--gpu", gpu)
+    assert done.code == 2
+    assert f"{gpu} cannot multiply what the recipe mxfp4 makes" in done.err
+    assert "expected: mxfp4, as of mi355x\n" in done.err
+
+
+def test_mxfp4_is_made_for_what_can_multiply_it() -> None:
+    require_format(recipe("mxfp4"), "mi355x", GPUS)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["--recipe", "fp9"],
+            "there is no recipe fp9\n  where: models/quantization.yaml\n  expected: fp8-dynamic, fp8-static",
+        ),
+        (
+            ["--gpu", "b200"],
+            "no recipe is the default of b200\n  where: models/quantization.yaml, accelerators\n  expected: mi300x",
+        ),
+    ],
+)
+def test_what_is_not_in_the_table_is_refused_with_what_is(
+    words: list[str],
+    expected: str,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = CommandLine(monkeypatch, capsys)("quantize", "--model", BENCHMARK, *words)
+    assert done.code == 2
+    assert expected in done.err
+
+
+def _edit(workspace: Workspace, change: Callable[[dict[str, Any]], object]) -> None:
+    file = workspace.benchmarks / TABLE
+    table = yaml.safe_load(file.read_text())
+    change(table)
+    file.write_text(yaml.safe_dump(table))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table["recipes"]["int8"].update(bits=8),
+        lambda table: table["recipes"]["int8"].update(tool="modelopt"),
+        lambda table: table["calibration"].update(samples=0),
+        lambda table: table["calibration"].update(sequence=1024),
+        lambda table: table["benchmarks"].update(demo={"recipes": {}}),
+    ],
+)
+def test_a_wrong_table_is_refused(workspace: Workspace, change: Callable[[dict[str, Any]], object]) -> None:
+    _edit(workspace, change)
+    with pytest.raises(ConfigError, match="the table of recipes is wrong"):
+        load_recipes(DEMO, workspace)
+
+
+# Calibration
+
+
+def test_samples_are_the_first_of_the_set_in_its_order_cut(workspace: Workspace) -> None:
+    own = recipe(calibration={"samples": 3, "sequence_length": 2})
+    assert job(workspace, own).prompts() == [[1, 10], [1, 11], [1, 12]]
+    assert job(workspace, recipe(calibration=None)).prompts() == []
+
+
+def test_joined_samples_are_equal_pieces_of_all_of_them(workspace: Workspace) -> None:
+    own = recipe("mxfp4", calibration={"samples": 3, "sequence_length": 4})
+    assert job(workspace, own).prompts() == [[1, 10, 20, 1], [11, 21, 1, 12]]
+    assert pieces([[1, 2]], 3) == []
+
+
+def test_a_set_that_is_too_small_is_refused_before_anything_starts(workspace: Workspace) -> None:
+    own = job(workspace, recipe(calibration={"samples": 11, "sequence_length": 96}))
+    with pytest.raises(ConfigError, match=r"fewer samples than fp8-static wants\n  where: demo/set\n.*>= 11\n.*10"):
+        quantize_checkpoint(own, workspace, silent, python=Path(sys.executable))
+
+
+def test_the_calibration_set_is_the_one_that_the_benchmark_names(workspace: Workspace) -> None:
+    found = calibration_set(DEMO, workspace, silent)
+    assert found == CalibrationSet(file=DEMO.dataset.calibration, store=workspace.data / DEMO.dataset.calibration)
+
+
+def _named(calibration: str, **changes: Any) -> Benchmark:
+    return DEMO.model_copy(
+        update={"dataset": DEMO.dataset.model_copy(update={"calibration": calibration, **changes}), **changes}
+    )
+
+
+def test_samples_that_are_asked_are_never_calibrated_on(workspace: Workspace) -> None:
+    asked = DEMO.dataset.of("accuracy").file
+    shutil.copytree(workspace.data / asked, workspace.data / "copy.store")
+    for file in (asked, "copy.store"):
+        with pytest.raises(ConfigError, match="the calibration set is one that queries are asked of"):
+            calibration_set(_named(file), workspace, silent)
+
+
+def _published(workspace: Workspace, calibration: str) -> Benchmark:
+    """A benchmark of two OpenOrca files."""
+    for name, rows in (("asked.pkl", [[1, 2], [3]]), ("official.pkl", [[4, 5], [6]])):
+        pd.DataFrame({"tok_input": rows, "output": ["a", "b"]}).to_pickle(workspace.data / name)
+    sets = {"evaluation": SampleSet(file="asked.pkl", samples=2)}
+    facts = {"source": "openorca", "calibration": calibration, "sets": sets}
+    return DEMO.model_copy(update={"preparer": "published", "dataset": DEMO.dataset.model_copy(update=facts)})
+
+
+def test_a_published_set_is_converted_once_it_is_known_not_to_be_asked(workspace: Workspace) -> None:
+    found = calibration_set(_published(workspace, "official.pkl"), workspace, silent)
+    assert found.file == "official.pkl"
+    assert open_store(found.store).prompt(0).tolist() == [4, 5]
+    with pytest.raises(ConfigError, match=r"found: asked\.pkl, the samples of asked\.pkl"):
+        calibration_set(_published(workspace, "asked.pkl"), workspace, silent)
+    assert not (workspace.data / "asked.store").exists()
+    with pytest.raises(EnvironmentMissing, match="hint: harness-llm download --model demo --part calibration"):
+        calibration_set(_published(workspace, "elsewhere.pkl"), workspace, silent)
+
+
+# What is done, and said of it
+
+
+def _run_job(own: Job, monkeypatch: pytest.MonkeyPatch, quantize: Callable[[Job, Path], None]) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", own.model_dump_json()])
+    run_job(quantize, "pytest")
+
+
+def _write(own: Job, folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "quark"}}))
+    (folder / "model.safetensors").write_text(f"{len(own.prompts())}")
+
+
+def test_the_record_says_what_was_done(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = job(workspace, recipe("mxfp4", calibration={"samples": 4, "sequence_length": 3}))
+    _run_job(own, monkeypatch, _write)
+    record = read_record(own.output, QUANTIZATION)
+    assert record
+    digest = open_store(workspace.data / DEMO.dataset.calibration).digest
+    assert record["calibration"]["file"] == "demo/set"
+    assert (record["calibration"]["samples"], record["calibration"]["sha256"]) == (4, digest)
+    assert record["tool"] == {"name": "pytest", "version": pytest.__version__}
+    assert (record["recipe"]["name"], record["recipe"]["algorithm"]) == ("mxfp4", "gptq")
+    assert [json.loads(line)["done"] for line in capsys.readouterr().out.splitlines()] == [0, 1]
+    document = render_calibration(DEMO, read_quantization(own.output))
+    assert f"Quantized after training with pytest {pytest.__version__}" in document
+    assert f"- file: demo/set\n- sha256: {digest}\n- samples: 4\n- sequence_length: 3\n- joined: end to end" in document
+    assert "- Not quantized: lm_head." in document
+
+
+def test_what_fails_leaves_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(own: Job, folder: Path) -> None:
+        _write(own, folder)
+        raise ZeroDivisionError
+
+    own = job(workspace, recipe(calibration={"samples": 4, "sequence_length": 3}))
+    with pytest.raises(ZeroDivisionError):
+        _run_job(own, monkeypatch, fail)
+    assert not list(workspace.models.glob("out*"))
+
+
+@pytest.mark.parametrize(("name", "hint"), [("fp8-dynamic", "make setup"), ("quark-fp8", "make quark")])
+def test_an_environment_that_is_not_there_is_named_with_its_maker(workspace: Workspace, name: str, hint: str) -> None:
+    own = job(workspace, recipe(name))
+    with pytest.raises(
+        EnvironmentMissing, match=f"environment of {own.recipe.tool} is not there\n(.*\n)*.*hint: {hint}"
+    ):
+        quantize_checkpoint(own, workspace, silent, python=workspace.root / "none")
+
+
+def test_a_benchmark_that_is_served_as_published_is_not_quantized() -> None:
+    with pytest.raises(ConfigError, match="gpt-oss-120b serves its checkpoint as it is published"):
+        quantize("gpt-oss-120b", "", "mi355x", silent, HERE)
+
+
+def test_the_checkpoint_that_is_not_there_is_asked_for(workspace: Workspace) -> None:
+    with pytest.raises(EnvironmentMissing, match="hint: harness-llm download --model llama2-70b --part model"):
+        quantize("llama2-70b", "", "mi300x", silent, workspace)
+
+
+REAL = ["fp8-static", "gptq-w4a16", "quark-fp8"]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_recipe_is_followed(
+    name: str, assets: Assets, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = recipe(name)
+    if not PROGRAMS[own.tool].python.is_file():
+        pytest.skip(f"the environment of {own.tool} is not there: {PROGRAMS[own.tool].made_by}")
+    shutil.copytree(assets.original, workspace.models / "demo", dirs_exist_ok=True)
+    shutil.rmtree(workspace.data)
+    shutil.copytree(assets.calibration, workspace.data / DEMO.dataset.calibration)
+    _edit(workspace, lambda table: table["calibration"].update(samples=8))
+    quantize(BENCHMARK, name, CPU, silent, workspace)
+    served = workspace.models / DEMO.checkpoint.quantized
+    assert capsys.readouterr().out == f"{served}\n"
+    document = render_calibration(DEMO, read_quantization(served))
+    assert "- file: demo/calibration.store\n" in document
+    assert "- samples: 8\n- sequence_length: 96\n" in document
+    told = {
+        "fp8-static": "## KV cache\n\nFP8 (E4M3), symmetric, one scale per tensor",
+        "gptq-w4a16": "INT4, symmetric, one scale per group of 128 values",
+        "quark-fp8": "kv_cache_quant_config:",
+    }
+    assert told[name] in document
+
+
+def test_a_tool_that_fails_ends_in_its_last_words(workspace: Workspace) -> None:
+    own = job(workspace, recipe(calibration={"samples": 4, "sequence_length": 3}))
+    with pytest.raises(RunFailed, match="the stage quantize failed"):
+        quantize_checkpoint(own, workspace, silent, python=Path(sys.executable))
+
+
+# Below the gate
+
+
+def test_a_checkpoint_below_the_gate_is_never_packaged(assets: Assets, workspace: Workspace) -> None:
+    """Answers that no checkpoint should give, in the form of LoadGen's log."""
+    variants = {DEMO.variants[0]: load_round("v6.1").benchmark(DEMO.variants[0])}
+    write_run(workspace.logs, "Offline", "performance", profile="valid")
+    run = write_run(workspace.logs, "Offline", "accuracy", profile="valid", finished=False)
+    answers = [{"seq_id": i, "qsl_idx": i, "data": "07000000" * 7, "token_count": 7} for i in range(500)]
+    (run.path / ACCURACY).write_text(json.dumps(answers))
+    outcome = Scorer(DEMO, variants, assets).judge(run.path, 500, enforce=True)
+    assert outcome.state is State.INVALID
+    assert any("ROUGE1 fails" in reason for reason in outcome.reasons)
+    write_run(
+        workspace.logs, "Offline", "accuracy", profile="valid", hour=1, state=outcome.state, reasons=outcome.reasons
+    )
+    submission = submission_of(DEMO, profile="valid")
+    wanted = Wanted(DEMO.name, "valid", "v6.1", "open")
+    chosen = select(find_runs(workspace.logs, SYSTEM), ("Offline",), ("performance", "accuracy"), wanted)
+    with pytest.raises(GateFailed, match=r"demo/Offline/accuracy: INVALID, accuracy of llama2-70b-99\.9: ROUGE1 fails"):
+        package(submission, chosen, DETECTED, workspace, workspace.models / "demo")
+    assert not workspace.submission.exists()

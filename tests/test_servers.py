@@ -1,0 +1,75 @@
+"""The kinds of servers, and the commands that start them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness_llm.config import FIXED, vllm_arguments
+from harness_llm.engines import ENGINES
+from harness_llm.engines.servers import command_line, flags, server_kinds
+
+CONFIG: dict[str, Any] = {"max_model_len": 2048, "max_num_seqs": 8, "tensor_parallel_size": 2, **FIXED}
+
+
+def words(kind: str, template: str = "", **config: Any) -> str:
+    command = command_line(
+        template or server_kinds()[kind].command,
+        "/models/my model",
+        CONFIG | config,
+        port=8123,
+        options=Path("/options.yaml"),
+        program=["python", "llmboost.py"],
+    )
+    assert "/models/my model" in command
+    return " ".join(command)
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"max_model_len": 5}, ["--max-model-len", "5"]),
+        ({"enforce_eager": True}, ["--enforce-eager"]),
+        ({"enable_prefix_caching": False}, ["--no-enable-prefix-caching"]),
+        ({"compilation_config": {"mode": 3}}, ["--compilation-config", '{"mode": 3}']),
+        ({"cudagraph_capture_sizes": [1, 2]}, ["--cudagraph-capture-sizes", "1", "2"]),
+        ({"disable_log_stats": True, "max_loras": None}, []),
+    ],
+)
+def test_flags_of_vllm(config: dict[str, Any], found: list[str]) -> None:
+    assert flags(config) == found
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in server_kinds().items() if kind.command])
+def test_every_command_is_filled_and_listens_here(kind: str) -> None:
+    command = words(kind)
+    assert "127.0.0.1" in command
+    assert "8123" in command
+    assert "{" not in command
+
+
+@pytest.mark.parametrize(
+    ("kind", "switch"), [("vllm", "--no-enable-prefix-caching"), ("sglang", "--disable-radix-cache")]
+)
+def test_prefix_caching_is_switched_off(kind: str, switch: str) -> None:
+    assert switch in words(kind)
+
+
+def test_prefix_caching_of_trtllm_is_switched_off_in_its_options() -> None:
+    assert server_kinds()["trtllm"].options["kv_cache_config"] == {"enable_block_reuse": False}
+    assert "/options.yaml" in words("trtllm")
+
+
+def test_a_command_of_ones_own() -> None:
+    assert words("vllm", "serve '{checkpoint}' -p {port} -n {max_num_seqs}") == "serve /models/my model -p 8123 -n 8"
+    with pytest.raises(KeyError, match="max_model_length"):
+        words("vllm", "serve {checkpoint} {max_model_length}")
+
+
+def test_engines_name_kinds_that_there_are() -> None:
+    assert {facts.kind for facts in ENGINES.values() if facts.kind} <= server_kinds().keys()
+
+
+def test_what_is_fixed_are_arguments_of_vllm() -> None:
+    pytest.importorskip("vllm")
+    assert FIXED.keys() <= vllm_arguments()

@@ -1,0 +1,100 @@
+"""The engine over HTTP with the real `vllm serve`, started once for all tests here."""
+
+import json
+import select
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness_llm.assets import Assets
+from harness_llm.benchmarks import load_benchmark
+from harness_llm.config import load_config
+from harness_llm.datasets.store import open_store
+from harness_llm.engines import ServerSpec, build_engine
+from harness_llm.fleet.local import replica_environment
+from harness_llm.workspace import CHECKOUT, Workspace
+
+pytestmark = pytest.mark.engine
+
+SAMPLES = 40
+# FP8 answers as the original does, but for a few.
+LIKE = 0.8
+
+
+@pytest.fixture(scope="module")
+def engine(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    workspace, folder = Workspace(CHECKOUT), tmp_path_factory.mktemp("server")
+    benchmark = load_benchmark("demo", workspace)
+    config = load_config(benchmark, "Server", "cpu", (), workspace)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in replica_environment(config, [0], folder=folder, cache=workspace.cache).items():
+            patch.setenv(name, value)
+        spec = ServerSpec(
+            kind="vllm", url="", command="", connections=64, attempts=3, timeout_s=60, log=str(folder / "server.log")
+        )
+        engine: Any = build_engine("openai", str(assets.checkpoint), config.llm_config, spec)
+    engine.sampling = benchmark.sampling
+    yield engine
+    family = [engine._server.child.process.pid, *(p.pid for p in children(engine))]
+    assert len(family) > 2  # the keeper, the API server, its engine core
+    engine.close()
+    assert not [pid for pid in family if psutil.pid_exists(pid)]
+
+
+def children(engine: Any) -> list[psutil.Process]:
+    return psutil.Process(engine._server.child.process.pid).children(recursive=True)
+
+
+@pytest.fixture
+def serve(engine: Any, assets: Assets) -> Callable[..., tuple[dict[int, int], dict[int, list[int]]]]:
+    store = open_store(assets.store("performance"))
+
+    def serve(*, stream: bool) -> tuple[dict[int, int], dict[int, list[int]]]:
+        engine.configure(engine.sampling, stream=stream)
+        first: dict[int, int] = {}
+        finished: dict[int, list[int]] = {}
+        for index in range(SAMPLES):
+            engine.add(index, store.prompt(index).tolist())
+        while engine.busy:
+            assert select.select([engine.arrivals], [], [], 60)[0]
+            step = engine.step()
+            assert all(query not in finished for query, _ in step.first)
+            first |= dict(step.first)
+            finished |= dict(step.finished)
+        return first, finished
+
+    return serve
+
+
+def test_streamed_and_whole_answers_are_those_of_the_model(
+    engine: Any, assets: Assets, serve: Callable[..., tuple[dict[int, int], dict[int, list[int]]]]
+) -> None:
+    assert assets.reference
+    right = json.loads((assets.reference.parent / "answers.json").read_text())[:SAMPLES]
+    for stream in (True, False):
+        first, finished = serve(stream=stream)
+        assert sum(finished[index] == ids for index, ids in enumerate(right)) > LIKE * SAMPLES
+        assert all(ids[-1] == 2 or len(ids) == engine.sampling.max_tokens for ids in finished.values())
+        assert first == ({index: ids[0] for index, ids in finished.items()} if stream else {})
+    # The same prompts twice, and nothing of them was kept.
+    assert engine.counters() == {"cache_hits": 0, "speculated": 0}
+
+
+def test_a_prompt_that_is_too_long(engine: Any) -> None:
+    engine.configure(engine.sampling, stream=True)
+    engine.add(1, [5] * 300)
+    assert select.select([engine.arrivals], [], [], 60)[0]
+    with pytest.raises(ValueError, match="answered 400") as raised:
+        engine.step()
+    assert "256" in str(raised.value)  # max_model_len
+    engine.abort()
+    assert not engine.busy
+
+
+def test_the_servers_command_is_in_its_log(engine: Any) -> None:
+    first = Path(engine._server.child.log).read_text().splitlines()[0]
+    assert "--no-enable-prefix-caching" in first
+    assert "--disable-log-stats" not in first
