@@ -6,6 +6,7 @@ import ast
 import difflib
 import functools
 import importlib.util
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -88,6 +89,12 @@ class EngineConfig(BaseModel):
     def replicas(self) -> int:
         """Engines of the fleet: one for each server that runs already, else as many as set."""
         return len(self.server_config.url) or self.harness_config.replicas
+
+    @property
+    def group(self) -> int:
+        """Devices of one replica."""
+        sizes = (self.llm_config.get(f"{name}_parallel_size", 1) for name in ("tensor", "pipeline"))
+        return math.prod(map(int, sizes))
 
     @property
     def credit(self) -> int:

@@ -14,17 +14,15 @@ def spread(config: EngineConfig, count: int) -> EngineConfig:
     Raises:
         ConfigError: a device would be left over.
     """
-    llm = config.llm_config
-    group = int(llm.get("tensor_parallel_size", 1)) * int(llm.get("pipeline_parallel_size", 1))
-    if count % group:
+    if count % config.group:
         raise ConfigError(
             "the devices cannot all be used",
             where="--gpu-count, or GPU_COUNT",
-            expected=f"a multiple of {group}, which is what one replica takes (tensor_parallel_size, "
+            expected=f"a multiple of {config.group}, which is what one replica takes (tensor_parallel_size, "
             "pipeline_parallel_size)",
             found=str(count),
         )
-    harness = config.harness_config.model_copy(update={"replicas": count // group})
+    harness = config.harness_config.model_copy(update={"replicas": count // config.group})
     return config.model_copy(update={"harness_config": harness})
 
 

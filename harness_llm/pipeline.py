@@ -1,5 +1,6 @@
 """From a request to a checked tree: plans the cells, runs the missing ones, packages, checks."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from harness_llm.choices import NO_ACCELERATOR
 from harness_llm.devices import hold
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.fleet.local import Fleet, start_fleet
+from harness_llm.fleet.placement import place
+from harness_llm.gpus import gpu_count, load_gpus
 from harness_llm.host import advice, read_host
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.monitor.panel import CellView, Panel, clock
@@ -237,11 +240,19 @@ class Pipeline:
             logs=request.log_folder / plan.scenario,
             cache=request.workspace.cache,
             tell=self.panel.stage,
+            devices=self._places(plan),
         )
         try:
             yield fleet
         finally:
             fleet.stop()
+
+    def _places(self, plan: ScenarioPlan) -> list[dict[str, str]]:
+        """What each replica sees of this machine's accelerators; servers that run already look after theirs."""
+        name, config = self.request.choices.gpu, plan.config
+        gpu = None if config.server_config.url else load_gpus(self.request.workspace).get(name)
+        found = gpu_count(name, workspace=self.request.workspace) if gpu else 0
+        return place(gpu, found, os.environ, replicas=config.replicas, size=config.group)
 
     def _run_cell(self, bench: Bench, test: str) -> Run:
         scenario = bench.plan.scenario

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +67,12 @@ def start_fleet(
     logs: Path,
     cache: Path,
     tell: Callable[[str], None],
+    devices: Sequence[Mapping[str, str]] = (),
 ) -> Fleet:
     """Start all replicas and wait until each has warmed up.
+
+    Args:
+        devices: environment variables by which each replica sees its own accelerators (`placement.place`).
 
     Raises:
         RunFailed: a replica ended or was not ready in time; with its last log lines.
@@ -95,6 +99,7 @@ def start_fleet(
                 warm_up_max_tokens=config.sampling.max_tokens,
             )
             environment = replica_environment(config, spec.cpus, folder=folder, cache=cache)
+            environment |= devices[index] if devices else {}
             replica = _start_replica(f"replica-{index}", spec, environment, logs=logs, folder=folder)
             fleet.replicas.append(replica)
         _await_ready(fleet, harness.startup_timeout_s, tell)
