@@ -4,20 +4,28 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nltk
+import punkt
 import pytest
 from terminal import Terminal
 
-from harness_llm.workspace import Workspace
+from harness_llm.workspace import CHECKOUT, Workspace
 
 pytestmark = pytest.mark.engine
 SUBMIT = ["submit", "--stand-in", "--company", "Acme", "--system-name", "pytest-box"]
 
 
 @pytest.fixture(scope="module")
-def terminal(new_workspace: Callable[[], Workspace]) -> Iterator[Terminal]:
-    terminal = Terminal(new_workspace())
-    yield terminal
-    terminal.close()
+def terminal(new_workspace: Callable[[], Workspace], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """Commands that find a sentence splitter, trained on what is at hand."""
+    splitter = tmp_path_factory.mktemp("nltk")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nltk.data, "path", [str(splitter)])
+        patch.setenv("NLTK_DATA", str(splitter))
+        punkt.train(splitter, [file.read_text() for file in (CHECKOUT / "docs").glob("*.md")])
+        terminal = Terminal(new_workspace())
+        yield terminal
+        terminal.close()
 
 
 @pytest.mark.parametrize(
