@@ -59,9 +59,9 @@ class ServerConfig(BaseModel):
     @classmethod
     def _split(cls, urls: object) -> object:
         """The addresses, without the /v1 that other programs want at their end."""
-        if not isinstance(urls, str):
+        if not isinstance(urls, str | None):
             return urls
-        found = tuple(url.strip().rstrip("/").removesuffix("/v1") for url in urls.split(",") if url.strip())
+        found = tuple(url.strip().rstrip("/").removesuffix("/v1") for url in (urls or "").split(",") if url.strip())
         if not all(url.startswith(("http://", "https://")) for url in found):
             raise ValueError("http://host:port, or several separated by commas")
         return found

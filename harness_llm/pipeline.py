@@ -231,7 +231,7 @@ class Pipeline:
     @contextmanager
     def _fleet(self, plan: ScenarioPlan, assets: Assets) -> Iterator[Fleet]:
         request = self.request
-        self.panel.say(f"{plan.scenario}: starting {plan.config.harness_config.replicas} x {request.choices.engine}")
+        self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.choices.engine}")
         fleet = start_fleet(
             plan.config,
             engine=request.choices.engine,

@@ -16,9 +16,10 @@ from harness_llm.config import (
     departures,
     load_config,
     refuse_departures,
+    refuse_engine,
     vllm_arguments,
 )
-from harness_llm.errors import ConfigError
+from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.workspace import Workspace
 
 KNOWN = {"max_model_len", "max_num_seqs", "enable_prefix_caching", "dtype", *FIXED, *REFUSED}
@@ -83,6 +84,10 @@ def test_what_is_fixed_reaches_the_engine(workspace: Workspace) -> None:
         ),
         ("harness_config.replicas=two", "a setting is wrong", "harness_config.replicas", "valid integer", ""),
         ("sampling.max_tokens=", "a setting is wrong", "sampling.max_tokens", "valid integer", ""),
+        ("server_config.urls=x", "a setting is unknown", "server_config.urls", "", "valid one is url"),
+        ("server_config.url=localhost:8000", "a setting is wrong", "server_config.url", "http://host:port", ""),
+        ("server_config.kind=vlm", "a setting is wrong", "server_config.kind", "vllm, trtllm, sglang", ""),
+        ("server_config.connections=0", "a setting is wrong", "server_config.connections", "greater than or equal", ""),
         ("llm_config.max_num_seqs=many", "an engine argument is wrong", "llm_config.max_num_seqs", "whole number", ""),
         (
             "llm_config.max_model_len=null",
@@ -216,3 +221,45 @@ def test_closed_takes_no_departure(workspace: Workspace, sets: tuple[str, ...], 
         assert "--division open" in caught.value.hint
     else:
         refuse_departures(found, "closed")
+
+
+@pytest.mark.parametrize("by", ["--set", "environment"])
+def test_each_server_that_runs_already_has_a_replica(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, *, by: str
+) -> None:
+    urls = "http://a:8000/v1, https://b:9000/"
+    if by == "environment":
+        monkeypatch.setenv("HARNESS_LLM_SERVER_URL", urls)
+    config = load(workspace, *([f"server_config.url={urls}"] if by == "--set" else []))
+    assert config.server_config.url == ("http://a:8000", "https://b:9000")
+    assert config.replicas == 2
+    assert load(workspace, "server_config.url=", "harness_config.replicas=3").replicas == 3
+
+
+def test_a_url_needs_an_engine_that_asks_it(workspace: Workspace) -> None:
+    config = load(workspace, "server_config.url=http://a:8000")
+    refuse_engine("openai", config, stream=True)
+    with pytest.raises(ConfigError, match="the engine vllm asks no server") as caught:
+        refuse_engine("vllm", config, stream=True)
+    assert "openai" in caught.value.expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "what"),
+    [("sampling.beams=4", "has no beam search"), ("sampling.stop_sequences={code: [[5]]}", "knows no stop sequences")],
+)
+def test_what_an_engine_over_http_cannot(workspace: Workspace, setting: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        refuse_engine("openai", load(workspace, setting), stream=True)
+
+
+def test_llmboost_needs_its_wheel(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("LLMBOOST_WHEEL", raising=False)
+    with pytest.raises(EnvironmentMissing, match="LLMBoost is not here"):
+        refuse_engine("llmboost", load(workspace), stream=True)
+    refuse_engine("llmboost", load(workspace, "server_config.url=http://a:8011"), stream=True)
+    wheel = tmp_path / "llmboost.whl"
+    wheel.touch()
+    monkeypatch.setenv("LLMBOOST_WHEEL", str(wheel))
+    refuse_engine("llmboost", load(workspace), stream=True)

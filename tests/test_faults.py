@@ -246,7 +246,7 @@ def test_late_answers_reach_nobody(cells: Cells) -> None:
 
 def test_a_prompt_that_the_engine_refuses(cells: Cells, tmp_path: Path) -> None:
     write_store(tmp_path / "long", [[5] * 300] * SAMPLES, ["text"] * SAMPLES)
-    assets = replace(cells.assets, evaluation=tmp_path / "long")
+    assets = replace(cells.assets, stores={"evaluation": tmp_path / "long"})
     error, run = cells.fails(RunFailed, cells.request("Offline"), "performance", assets=assets)
     assert error.exit_code == 4
     assert error.what == "a replica refused a query"

@@ -36,6 +36,7 @@ pytestmark = needs_loadgen
 SAMPLES = 60
 WARM_UP = 4
 BEFORE = 2 + WARM_UP  # completions until a fleet is ready: the engine's own two, and the calibration prompts
+PROGRAM = Path(__file__).with_name("token_server.py")
 TARGETS = "llama2-70b.Offline.target_qps = 500\nllama2-70b.Server.target_qps = 60\n"
 SETS = (f"harness_config.warm_up_samples={WARM_UP}", "llm_config.max_num_seqs=8", "harness_config.backlog=4")
 PROMPTS = [[7 + index, 8, 9 + index % 7] for index in range(SAMPLES)]
@@ -199,10 +200,20 @@ def test_a_fault_of_the_server_ends_the_run(
 
 
 def test_a_server_of_its_own_that_is_killed_in_the_middle(workspace: Workspace, assets: Assets) -> None:
-    program = Path(__file__).with_name("token_server.py")
-    command = f"{{python}} {program} --port {{port}} --behave killed --after {BEFORE + 20}"
+    command = f"{{python}} {PROGRAM} --port {{port}} --behave killed --after {BEFORE + 20}"
     request = request_for(workspace, "Server", f"server_config.command={command!r}")
     with a_fleet(request, assets, workspace) as fleet, pytest.raises(RunFailed) as raised:
         run(request, assets, fleet)
     assert "the server ended with exit code" in raised.value.found
     assert "token_server.py --port" in (request.log_folder / "server-0.log").read_text()
+
+
+def test_a_killed_replica_takes_its_server_along(workspace: Workspace, assets: Assets) -> None:
+    request = request_for(workspace, "Server", f"server_config.command='{{python}} {PROGRAM} --port {{port}}'")
+    with a_fleet(request, assets, workspace) as fleet:
+        replica = psutil.Process(fleet.replicas[0].process.pid)
+        family = replica.children(recursive=True)
+        assert len(family) == 2  # the keeper and the server
+        replica.kill()
+        _, alive = psutil.wait_procs(family, timeout=10)
+        assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
