@@ -14,6 +14,7 @@ from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.check import report
 from harness_llm.check.findings import Finding, Severity, exit_code
 from harness_llm.check.official import OfficialVerdict
+from harness_llm.check.tree import declared_round
 from harness_llm.choices import Choices, newest_round, require_names
 from harness_llm.compliance import test06
 from harness_llm.errors import ConfigError, GateFailed
@@ -23,7 +24,7 @@ from harness_llm.outcome import TOO_FEW
 from harness_llm.package.package import Package
 from harness_llm.pipeline import Pipeline, check_tree, describe_run
 from harness_llm.profiles import Profile
-from harness_llm.request import Request, resolve
+from harness_llm.request import Request, resolve, understand
 from harness_llm.runs import Run, State
 from harness_llm.workspace import Workspace
 
@@ -113,7 +114,7 @@ def status(choices: Choices) -> None:
 
 def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
     """Score answers, print accuracy.txt; a missed gate ends with 1."""
-    request = resolve(choices, Workspace())
+    request = understand(choices, Workspace())
     pipeline = Pipeline(request, Panel(Console(stderr=True)))
     scorer = pipeline.scorer(pipeline.required_assets())
     scores = scorer.score(log_dir / ACCURACY, "accuracy", request.samples("accuracy"))
@@ -128,7 +129,7 @@ def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
 
 def verify(log_dir: Path, scenario: str, choices: Choices, output: Path | None) -> None:
     """Verify TEST06, print verify_accuracy.txt; a failure ends with 1."""
-    request = resolve(choices, Workspace())
+    request = understand(choices, Workspace())
     verdict = test06.verify_log(log_dir / ACCURACY, scenario, request.benchmark.sampling.stop_token_ids)
     text = verdict.render()
     if output:
@@ -157,7 +158,9 @@ def check(tree: Path, round_name: str, *, as_json: bool) -> int:
     """Print the findings; the exit code."""
     if not tree.is_dir():
         raise ConfigError("there is no such tree", where=str(tree), hint="name the folder that holds closed/ or open/")
-    findings, verdicts = check_tree(tree, round_name or newest_round())
+    round_name = round_name or declared_round(tree) or newest_round()
+    sys.stderr.write(f"by the rules of round {round_name}\n")
+    findings, verdicts = check_tree(tree, round_name)
     if as_json:
         sys.stdout.write(json.dumps(report.as_json(findings, verdicts), indent=2) + "\n")
     else:

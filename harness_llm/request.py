@@ -124,6 +124,16 @@ class Request:
 
 def resolve(choices: Choices, workspace: Workspace) -> Request:
     """Read every file that the choices name and check them against each other."""
+    request = understand(choices, workspace)
+    targets = STAND_IN if choices.stand_in and choices.gpu == NO_ACCELERATOR else choices.gpu
+    conf_file = choices.user_conf or targets_file(targets, choices.gpu_count, workspace)
+    conf = _read_conf(conf_file, loadgen_models())
+    plans = tuple(_plan(scenario, request, conf, conf_file) for scenario in choices.scenarios)
+    return replace(request, scenarios=plans)
+
+
+def understand(choices: Choices, workspace: Workspace) -> Request:
+    """A request without scenarios: enough for what looks at runs, whatever machine they were made on."""
     benchmark = find_benchmark(
         choices.model, workspace, as_stand_in=choices.stand_in, high_accuracy=choices.high_accuracy
     )
@@ -139,11 +149,7 @@ def resolve(choices: Choices, workspace: Workspace) -> Request:
     if choices.submitter:
         request.submission.check()
     _check_words(request)
-    targets = STAND_IN if choices.stand_in and choices.gpu == NO_ACCELERATOR else choices.gpu
-    conf_file = choices.user_conf or targets_file(targets, choices.gpu_count, workspace)
-    conf = _read_conf(conf_file, loadgen_models())
-    plans = tuple(_plan(scenario, request, conf, conf_file) for scenario in choices.scenarios)
-    return replace(request, scenarios=plans)
+    return request
 
 
 def _check_words(request: Request) -> None:

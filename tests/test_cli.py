@@ -191,3 +191,17 @@ cli.main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "interrupted; the same command continues\n")
+
+
+@pytest.mark.parametrize(
+    ("declared", "words", "judged"),
+    [("", [], round_names()[-1]), ("v5.0", [], "v5.0"), ("v5.0", ["--round", "v6.0"], "v6.0")],
+)
+def test_a_tree_is_judged_by_the_round_that_it_names(
+    harness: CommandLine, tmp_path: Path, declared: str, words: list[str], judged: str
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    if declared:
+        (tree / "profile.json").write_text(f'{{"profile": "valid", "round": "{declared}"}}')
+    assert f"by the rules of round {judged}\n" in harness("check", str(tree), *words).err

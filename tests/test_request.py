@@ -8,7 +8,7 @@ from workspaces import CLOSED, append, make_workspace
 from harness_llm.choices import Choices, choose, newest_round, require_names
 from harness_llm.errors import ConfigError
 from harness_llm.plan import Load
-from harness_llm.request import Request, resolve
+from harness_llm.request import Request, resolve, understand
 from harness_llm.rules import round_names
 from harness_llm.workspace import Workspace
 
@@ -238,3 +238,10 @@ def test_devices_become_replicas_of_each_scenario(ask: Callable[..., Request]) -
     assert [plan.config.harness_config.replicas for plan in ask(gpu_count=3).scenarios] == [3, 3]
     with pytest.raises(ConfigError, match="there are no LoadGen targets for 2 h100"):
         ask(model="llama2-70b", gpu="h100", gpu_count=2)
+
+
+def test_runs_are_looked_at_without_settings_of_this_machine(workspace: Workspace) -> None:
+    choices = choose({"model": "llama3.1-405b", "gpu": "cpu", "scenarios": "Offline"})
+    with pytest.raises(ConfigError, match="no settings for"):
+        resolve(choices, workspace)
+    assert understand(choices, workspace).rules.samples == 8313

@@ -49,6 +49,11 @@ def folders(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
 
 
+def declared_round(tree: Path) -> str:
+    """The round that a tree of ours says it was made for; empty for others."""
+    return str((json_or_none(tree / PROFILE) or {}).get("round", ""))
+
+
 @dataclass(frozen=True)
 class Tree:
     """Everything below one root, judged by one round."""
