@@ -30,11 +30,12 @@ from harness_llm.config import EngineConfig, load_config
 from harness_llm.datasets.store import open_store
 from harness_llm.demo.assets import DemoPreparation
 from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.gpus import NO_ACCELERATOR
 from harness_llm.monitor.panel import Panel
 from harness_llm.outcome import load_reference
 from harness_llm.quantize.command import PROGRAMS, calibration_set, quantize_checkpoint
 from harness_llm.quantize.job import Job
-from harness_llm.quantize.recipes import CPU, Recipe, load_recipes
+from harness_llm.quantize.recipes import Recipe, load_recipes
 from harness_llm.rules import load_round
 from harness_llm.stage import ENVIRONMENT
 from harness_llm.workspace import CHECKOUT, Workspace
@@ -159,7 +160,7 @@ def _bench(samples: int, panel: Panel) -> Bench:
     benchmark = load_benchmark(DEMO, workspace)
     assets = prepare(DemoPreparation(benchmark, workspace, samples), panel.stage)
     reference = load_reference(assets.reference) if assets.reference else {}
-    config = load_config(benchmark, SCENARIO, CPU, [], workspace)
+    config = load_config(benchmark, SCENARIO, NO_ACCELERATOR, [], workspace)
     return Bench(benchmark, workspace, samples, reference, config, panel)
 
 
@@ -169,7 +170,7 @@ def _rows(bench: Bench, names: Sequence[str]) -> Iterator[Row]:
     yield Row("none", 0.0, _size(original), bench.reference, "transformers float32", {}, bench.misses(bench.reference))
     recipes = load_recipes(bench.benchmark, bench.workspace)
     for name in names or recipes.recipes:
-        yield bench.measure(recipes.choose(name, CPU))
+        yield bench.measure(recipes.choose(name, NO_ACCELERATOR))
 
 
 def table(rows: Sequence[Row], metrics: Sequence[str]) -> str:

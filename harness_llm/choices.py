@@ -9,12 +9,11 @@ from typing import Any
 from harness_llm.benchmarks import Benchmark, load_benchmark
 from harness_llm.demo.stand_in import DEMO, stand_in
 from harness_llm.errors import ConfigError
-from harness_llm.gpus import detect_gpu
+from harness_llm.gpus import NO_ACCELERATOR, detect_gpu
 from harness_llm.rules import BenchmarkRules, load_round, round_names
 from harness_llm.workspace import Workspace
 
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream")
-NO_ACCELERATOR = "cpu"
 DEFAULT_MODELS = {True: "demo", False: "llama2-70b"}  # by whether there is no accelerator
 
 

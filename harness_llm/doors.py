@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.check.official import clone
-from harness_llm.choices import NO_ACCELERATOR, SCENARIOS
+from harness_llm.choices import SCENARIOS
 from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError, HarnessError
-from harness_llm.gpus import detect_gpu, gpu_count, load_gpus
+from harness_llm.gpus import NO_ACCELERATOR, detect_gpu, gpu_count, load_gpus
 from harness_llm.package.machine import detect
 from harness_llm.request import COMPLIANCE, MEASURED
 from harness_llm.workspace import SCRATCH_VARIABLE, Workspace

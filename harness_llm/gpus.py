@@ -12,6 +12,7 @@ from harness_llm.package.sysfs import read
 from harness_llm.workspace import Workspace
 
 TABLE = "gpus.yaml"
+NO_ACCELERATOR = "cpu"  # the GPU_NAME of a machine without one
 _CLASSES = ("0x0302", "0x1200")  # 3D controllers and processing accelerators: not made for a screen
 # AMD and NVIDIA, on which the engines run: an NPU or FPGA of others is passed over.
 _VISIBLE = {"1002": "HIP_VISIBLE_DEVICES", "10de": "CUDA_VISIBLE_DEVICES"}

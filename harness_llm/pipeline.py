@@ -13,12 +13,11 @@ from harness_llm.check import check
 from harness_llm.check.findings import Finding
 from harness_llm.check.official import OfficialVerdict, checkout, run_official
 from harness_llm.checkpoint import checkpoint_digest
-from harness_llm.choices import NO_ACCELERATOR
 from harness_llm.devices import hold
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.fleet.local import Fleet, start_fleet
 from harness_llm.fleet.placement import place
-from harness_llm.gpus import gpu_count, load_gpus
+from harness_llm.gpus import NO_ACCELERATOR, gpu_count, load_gpus
 from harness_llm.host import advice, read_host
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.monitor.panel import CellView, Panel, clock

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness_llm.benchmarks import Benchmark
-from harness_llm.choices import NO_ACCELERATOR, SCENARIOS, Choices, find_benchmark
+from harness_llm.choices import SCENARIOS, Choices, find_benchmark
 from harness_llm.config import EngineConfig, departures, load_config, refuse_departures, refuse_engine, rule_departures
 from harness_llm.documents import read_text
 from harness_llm.engines import ENGINES
 from harness_llm.errors import ConfigError
+from harness_llm.gpus import NO_ACCELERATOR
 from harness_llm.loadgen.user_conf import UserConf, parse
 from harness_llm.node import spread, targets_file
 from harness_llm.package.submission import Submission

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
-from harness_llm.choices import NO_ACCELERATOR
 from harness_llm.config import EngineConfig, departures, load_config, rule_departures
 from harness_llm.datasets.sources import SOURCES
-from harness_llm.gpus import load_gpus
+from harness_llm.gpus import NO_ACCELERATOR, load_gpus
 from harness_llm.loadgen.user_conf import UserConf, parse
 from harness_llm.request import STAND_IN, loadgen_models
 from harness_llm.rules import BenchmarkRules, load_round, round_names

@@ -19,7 +19,7 @@ from harness_llm.benchmarks import Benchmark, SampleSet, benchmark_names, load_b
 from harness_llm.checkpoint import QUANTIZATION, read_record
 from harness_llm.datasets.store import open_store, write_store
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, RunFailed
-from harness_llm.gpus import load_gpus
+from harness_llm.gpus import NO_ACCELERATOR, load_gpus
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.outcome import Scorer
 from harness_llm.package.calibration import read_quantization, render_calibration
@@ -27,7 +27,7 @@ from harness_llm.package.package import package
 from harness_llm.package.selection import Wanted, select
 from harness_llm.quantize.command import PROGRAMS, calibration_set, quantize, quantize_checkpoint
 from harness_llm.quantize.job import CalibrationSet, Job, pieces, run_job
-from harness_llm.quantize.recipes import CPU, TABLE, Recipe, load_recipes, require_format
+from harness_llm.quantize.recipes import TABLE, Recipe, load_recipes, require_format
 from harness_llm.rules import load_round
 from harness_llm.runs import State, find_runs
 from harness_llm.workspace import CHECKOUT, ROOT_VARIABLE, Workspace
@@ -78,7 +78,7 @@ def job(workspace: Workspace, own: Recipe) -> Job:
 
 
 @pytest.mark.parametrize("benchmark", QUANTIZED, ids=lambda benchmark: benchmark.name)
-@pytest.mark.parametrize("gpu", [*GPUS, CPU])
+@pytest.mark.parametrize("gpu", [*GPUS, NO_ACCELERATOR])
 def test_every_accelerator_has_a_default_that_it_can_multiply(benchmark: Benchmark, gpu: str) -> None:
     chosen = load_recipes(benchmark, HERE).choose("", gpu)
     require_format(chosen, gpu, GPUS)
@@ -93,15 +93,15 @@ def test_the_default_of_amd_is_what_amd_published() -> None:
 
 
 def test_a_benchmark_changes_what_is_its_own_alone() -> None:
-    large = load_recipes(load_benchmark("llama3.1-405b", HERE), HERE).choose("quark-fp8", CPU)
+    large = load_recipes(load_benchmark("llama3.1-405b", HERE), HERE).choose("quark-fp8", NO_ACCELERATOR)
     assert large.calibration
     assert (large.calibration.samples, large.calibration.sequence_length) == (512, 8192)
     experts = load_recipes(load_benchmark("mixtral-8x7b", HERE), HERE)
-    assert "*.gate" in experts.choose("quark-fp8", CPU).ignore
-    assert "*.gate" not in RECIPES.choose("quark-fp8", CPU).ignore
+    assert "*.gate" in experts.choose("quark-fp8", NO_ACCELERATOR).ignore
+    assert "*.gate" not in RECIPES.choose("quark-fp8", NO_ACCELERATOR).ignore
 
 
-@pytest.mark.parametrize("gpu", [*(name for name in GPUS if "mxfp4" not in GPUS[name].formats), CPU])
+@pytest.mark.parametrize("gpu", [*(name for name in GPUS if "mxfp4" not in GPUS[name].formats), NO_ACCELERATOR])
 def test_mxfp4_is_refused_where_it_cannot_be_multiplied(
     gpu: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,7 +299,7 @@ def test_a_recipe_is_followed(
     shutil.rmtree(workspace.data)
     shutil.copytree(assets.calibration, workspace.data / DEMO.dataset.calibration)
     _edit(workspace, lambda table: table["calibration"].update(samples=8))
-    quantize(BENCHMARK, name, CPU, silent, workspace)
+    quantize(BENCHMARK, name, NO_ACCELERATOR, silent, workspace)
     served = workspace.models / DEMO.checkpoint.quantized
     assert capsys.readouterr().out == f"{served}\n"
     document = render_calibration(DEMO, read_quantization(served))

@@ -12,8 +12,9 @@ from harness_llm.benchmarks import load_benchmark
 from harness_llm.checkpoint import QUANTIZATION, write_record
 from harness_llm.config import load_config
 from harness_llm.errors import RunFailed
+from harness_llm.gpus import NO_ACCELERATOR
 from harness_llm.monitor.panel import Panel
-from harness_llm.quantize.recipes import CPU, Recipe, load_recipes
+from harness_llm.quantize.recipes import Recipe, load_recipes
 from harness_llm.workspace import CHECKOUT, Workspace
 
 HERE = Workspace(CHECKOUT)
@@ -47,7 +48,7 @@ class Recorded(Bench):
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Recorded:
-    config = load_config(DEMO, "Offline", CPU, [], HERE)
+    config = load_config(DEMO, "Offline", NO_ACCELERATOR, [], HERE)
     return Recorded(DEMO, Workspace(tmp_path), 1, FULL, config, Panel(Console(stderr=True)))
 
 

@@ -15,9 +15,10 @@ from harness_llm.datasets.store import TokenStore, open_store
 from harness_llm.demo.corpus import Split
 from harness_llm.demo.dataset import train_tokenizer, write_split
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.gpus import NO_ACCELERATOR
 from harness_llm.quantize.command import quantize_checkpoint
 from harness_llm.quantize.job import Job
-from harness_llm.quantize.recipes import CPU, load_recipes
+from harness_llm.quantize.recipes import load_recipes
 from harness_llm.stage import run_stage
 from harness_llm.workspace import Workspace
 
@@ -114,7 +115,7 @@ class DemoPreparation:
         return bool(record and record["source"] == checkpoint_digest(self.assets.original))
 
     def _quantize(self, report: Report) -> None:
-        recipe = load_recipes(self.benchmark, self.workspace).choose("", CPU)
+        recipe = load_recipes(self.benchmark, self.workspace).choose("", NO_ACCELERATOR)
         job = Job(checkpoint=self.assets.original, output=self.assets.checkpoint, recipe=recipe)
         quantize_checkpoint(job, self.workspace, report, self.quantizer)
 

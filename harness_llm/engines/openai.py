@@ -61,7 +61,7 @@ class OpenAIEngine:
             self._await_ready()
             self._model = self._served_model()
             self._probe()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: a server that was started here may not outlive us
             self.close()
             raise
 

@@ -10,9 +10,9 @@ from harness_llm.checkpoint import file_digest
 from harness_llm.datasets.convert import convert
 from harness_llm.datasets.store import open_store
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.gpus import detect_gpu, load_gpus
+from harness_llm.gpus import NO_ACCELERATOR, detect_gpu, load_gpus
 from harness_llm.quantize.job import CalibrationSet, Job
-from harness_llm.quantize.recipes import CPU, Tool, load_recipes, require_format
+from harness_llm.quantize.recipes import Tool, load_recipes, require_format
 from harness_llm.stage import run_stage
 from harness_llm.workspace import CHECKOUT, Workspace
 
@@ -52,7 +52,7 @@ def quantize(model: str, recipe_name: str, gpu: str, report: Report, workspace: 
     original, quantized = (workspace.models / name for name in (checkpoint.original, checkpoint.quantized))
     if original == quantized:
         raise ConfigError(f"{model} serves its checkpoint as it is published", where=str(original))
-    gpu = gpu or detect_gpu(workspace=workspace) or CPU
+    gpu = gpu or detect_gpu(workspace=workspace) or NO_ACCELERATOR
     recipe = load_recipes(benchmark, workspace).choose(recipe_name, gpu)
     require_format(recipe, gpu, load_gpus(workspace))
     if not (original / "config.json").is_file():

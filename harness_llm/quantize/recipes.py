@@ -11,7 +11,6 @@ from harness_llm.gpus import Gpu
 from harness_llm.workspace import Workspace
 
 TABLE = "quantization.yaml"
-CPU = "cpu"  # GPU_NAME where there is no accelerator
 
 Tool = Literal["llmcompressor", "quark"]
 
