@@ -128,7 +128,7 @@ clean: ## remove what test tools leave; never runs, models, data or environments
 
 .PHONY: clean-environments
 clean-environments: ## remove the virtual environments and the package cache
-	rm -rf .venv .venv-quantize .venv-quark build/pip build/uv build/cache/uv
+	rm -rf .venv .venv-host .venv-quantize .venv-quark build/pip build/uv build/cache/uv
 
 .PHONY: clean-models
 clean-models: ## remove all checkpoints

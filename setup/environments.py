@@ -109,10 +109,11 @@ class LoadGens(Layer):
 
 
 _CPU = Layer("cpu", Path(".venv"), 4.0)
+_HOST = Layer("host", Path(".venv-host"), 0.4)
 _QUANTIZE = Layer("quantize", Path(".venv-quantize"), 0.5)
 _QUARK = Layer("quark", Path(".venv-quark"), 0.8)
 _DEV = Layer("dev", Path(".venv"), 0.2, on=_CPU)
-LOCKED = (_CPU, _QUANTIZE, _QUARK, _DEV)
+LOCKED = (_CPU, _HOST, _QUANTIZE, _QUARK, _DEV)
 LAYERS = {layer.name: layer for layer in (*LOCKED, LoadGens("loadgen", Path(".venv"), 0.1, on=_CPU))}
 
 

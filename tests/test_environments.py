@@ -15,7 +15,7 @@ from setup.environments import LAYERS, LOCKED, Layer
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RULES = [f"harness_llm/rules/{name}.yaml" for name in round_names()]
-PINNED = ("cpu", "dev", "quantize", "quark")
+PINNED = ("cpu", "dev", "host", "quantize", "quark")
 SOURCES = ["pyproject.toml", *(f"setup/requirements/{name}.txt" for name in PINNED), *RULES]
 
 
@@ -58,7 +58,7 @@ def test_nothing_is_done_twice(checkout: Path) -> None:
     [
         ("setup/requirements/cpu.txt", "pip==1\n", ["cpu", "dev", "loadgen"]),
         ("setup/requirements/dev.txt", "pip==1\n", ["dev"]),
-        ("pyproject.toml", '[project.urls]\nhome = "x"\n', ["cpu", "quantize", "quark", "dev", "loadgen"]),
+        ("pyproject.toml", '[project.urls]\nhome = "x"\n', ["cpu", "host", "quantize", "quark", "dev", "loadgen"]),
         ("pyproject.toml", '[tool.other]\nkey = "x"\n', []),
         ("harness_llm/rules/v7.0.yaml", "loadgen:\n  package: pip\n  version: 1\n", ["loadgen"]),
         (RULES[0], "# a comment\n", []),
