@@ -28,9 +28,12 @@ from harness_llm.datasets.store import open_store
 from harness_llm.devices import hold
 from harness_llm.engines import Counters
 from harness_llm.engines.counters import growth
-from harness_llm.errors import GateFailed, HarnessError
+from harness_llm.errors import GateFailed, HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.fleet.liveness import Liveness
 from harness_llm.fleet.local import Fleet, start_fleet
+from harness_llm.fleet.wire import Endpoint
+from harness_llm.mailbox import Mailbox
 from harness_llm.monitor.panel import Panel
 from harness_llm.package.machine import detect
 from harness_llm.pipeline import Pipeline
@@ -49,6 +52,7 @@ WORDS = {
     "set_": ["harness_config.replicas=1"],
 }
 PATIENCE_MS = 1000
+PATIENCE_S = 60.0
 
 _generations = itertools.count(1)
 
@@ -111,21 +115,34 @@ def compare(one: Served, other: Served) -> Comparison:
     )
 
 
+def _give_up(endpoint: Endpoint, cause: str, _: int) -> None:
+    raise RunFailed("a replica is lost", where=endpoint.address, found=cause)
+
+
 def answer(fleet: Fleet, request: Request, assets: Assets, count: int, concurrency: int) -> Pass:
     """Have `fleet` answer the first `count` prompts, `concurrency` at once."""
     store = open_store(assets.store("performance"))
-    dispatcher = Dispatcher(fleet.endpoints, generation=next(_generations), credit=None, stream=False)
-    before = dispatcher.attach(COMMAND, request.scenarios[0].config.sampling)
+    dispatcher = Dispatcher(
+        fleet.endpoints,
+        generation=next(_generations),
+        credit=None,
+        stream=False,
+        liveness=Liveness(PATIENCE_S, PATIENCE_S),
+        news=Mailbox(),
+        tell_lost=_give_up,
+    )
+    dispatcher.attach(COMMAND, request.scenarios[0].config.sampling)
+    dispatcher.load(store)
     found: dict[int, list[int]] = {}
     asked, begin = 0, time.perf_counter()
     while len(found) < count:
         more = min(concurrency - dispatcher.in_flight, count - asked)
-        dispatcher.offer((index, index) for index in range(asked, asked + more))
+        dispatcher.offer(range(asked, asked + more), range(asked, asked + more))
         asked += more
-        dispatcher.feed(store)
+        dispatcher.feed()
         found |= {done.query: done.ids.tolist() for done in dispatcher.harvest(PATIENCE_MS).finished}
     seconds = time.perf_counter() - begin
-    counted = growth(before, dispatcher.detach())
+    counted = growth(dispatcher.detach())
     dispatcher.close()
     return Pass([found[index] for index in range(count)], seconds, counted)
 

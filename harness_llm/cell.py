@@ -151,6 +151,8 @@ def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
         endpoints=bench.fleet.endpoints,
         stream=plan.stream,
         credit=plan.config.credit,
+        silence_s=plan.config.harness_config.heartbeat_timeout_s,
+        stall_s=plan.config.harness_config.stall_timeout_s,
         sampling=sampling_of(request, plan, cell.test).model_dump(mode="json"),
         store=str(bench.assets.store(cell.test)),
         samples=request.samples(cell.test),
@@ -184,7 +186,7 @@ def _load(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> Counters | 
         finished = _follow(child, bench.fleet, watcher, bench.plan.config.harness_config.stall_timeout_s)
     finally:
         child.stop(patience_s=1)
-    return growth(*finished["counters"])
+    return growth(finished["counters"])
 
 
 def _follow(child: Child, fleet: Fleet, watcher: Watcher, stall_timeout_s: float) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from harness_llm.engines import ENGINES
 from harness_llm.engines.llmboost import find_wheel
 from harness_llm.engines.servers import server_kinds
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.fleet.dispatch import Credit
 from harness_llm.rules import BenchmarkRules
 from harness_llm.workspace import Workspace
 
@@ -34,7 +35,11 @@ class HarnessConfig(BaseModel):
     warm_up_samples: int = Field(ge=1, description="calibration prompts served before a replica is ready")
     loadgen_cpus: int = Field(ge=1, description="cores kept for LoadGen's process")
     startup_timeout_s: float = Field(gt=0, description="seconds until a replica that is not ready has failed")
-    stall_timeout_s: float = Field(gt=0, description="seconds without any answer until a run has failed")
+    heartbeat_timeout_s: float = Field(gt=0, description="seconds without a sign of life until a replica is lost")
+    stall_timeout_s: float = Field(
+        gt=0,
+        description="seconds that a busy engine may go without a step; after twice that without answers a run ends",
+    )
 
 
 class ServerConfig(BaseModel):
@@ -97,9 +102,9 @@ class EngineConfig(BaseModel):
         return math.prod(map(int, sizes))
 
     @property
-    def credit(self) -> int:
-        """Queries that a replica holds in Offline: its batch and a small backlog."""
-        return int(self.llm_config["max_num_seqs"]) + self.harness_config.backlog
+    def credit(self) -> Credit:
+        """Queries that a replica may hold in Offline."""
+        return Credit(int(self.llm_config["max_num_seqs"]), self.harness_config.backlog)
 
 
 # "Every input query must be computed in its entirety" (inference_rules.adoc, LLM rules): no prefix caching. Token ids

@@ -1,7 +1,7 @@
 """Child processes: each has a session, a log, a status channel and a lifeline of its own.
 
-The status channel is a pipe of JSON lines from the child. The lifeline is the child's standard input: when it ends,
-the parent is gone and the child leaves at once, whatever it was doing.
+The status channel is a pipe of JSON lines from the child. The lifeline is the child's standard input: lines of it are
+messages in JSON, and when it ends, the parent is gone and the child leaves at once, whatever it was doing.
 """
 
 import contextlib
@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Any
+
+from harness_llm.mailbox import Mailbox
 
 STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
 _PR_SET_PDEATHSIG = 1
@@ -63,6 +65,12 @@ class Child:
         *lines, self._unread = self._unread.split(b"\n")
         return [json.loads(line) for line in lines]
 
+    def tell(self, **body: Any) -> None:
+        """Send the child a message; one that has ended hears nothing."""
+        with contextlib.suppress(BrokenPipeError):
+            assert self.process.stdin  # noqa: S101 - `start` gives it a pipe
+            self.process.stdin.write(json.dumps(body).encode() + b"\n")
+
     def last_lines(self, count: int = 12) -> str:
         """The end of the child's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
@@ -103,6 +111,7 @@ def start(
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
+            bufsize=0,
             pass_fds=[writer],
             env={**os.environ, **environment, STATUS_VARIABLE: str(writer)},
             start_new_session=True,
@@ -128,24 +137,27 @@ def watch(children: Sequence[Child], timeout_s: float) -> Iterator[Message | Exi
 
 
 class Parent:
-    """The child's side: the status channel, and the watch over the lifeline."""
+    """The child's side: the status channel, and the watch over the lifeline; `told` is what came down that."""
 
     def __init__(self, clean_up: Path | None = None) -> None:
         """Start watching; `clean_up` is a folder to remove when the parent is gone."""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         signal.signal(signal.SIGTERM, lambda *_: _leave(clean_up))
         self._status = os.fdopen(int(os.environ[STATUS_VARIABLE]), "wb", buffering=0)
-        threading.Thread(target=_hold_lifeline, args=(clean_up,), daemon=True).start()
+        self.told: Mailbox[dict[str, Any]] = Mailbox()
+        threading.Thread(target=self._hold_lifeline, args=(clean_up,), daemon=True).start()
 
     def say(self, **body: Any) -> None:
         """Send one status line."""
         self._status.write(json.dumps(body).encode() + b"\n")
 
-
-def _hold_lifeline(clean_up: Path | None) -> None:
-    while os.read(0, 1024):
-        pass
-    _leave(clean_up)
+    def _hold_lifeline(self, clean_up: Path | None) -> None:
+        unread = b""
+        while chunk := os.read(0, 1 << 16):
+            *lines, unread = (unread + chunk).split(b"\n")
+            for line in lines:
+                self.told.put(json.loads(line))
+        _leave(clean_up)
 
 
 def _leave(clean_up: Path | None) -> None:

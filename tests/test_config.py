@@ -20,6 +20,7 @@ from harness_llm.config import (
     vllm_arguments,
 )
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.fleet.dispatch import Credit
 from harness_llm.workspace import Workspace
 
 KNOWN = {"max_model_len", "max_num_seqs", "enable_prefix_caching", "dtype", *FIXED, *REFUSED}
@@ -57,7 +58,7 @@ def test_later_layers_win_key_by_key(workspace: Workspace) -> None:
     assert plain.env_config["A"] == "1"
     changed = load(workspace, "llm_config.max_num_seqs=4", "harness_config.backlog=5", "env_config.A=b=c")
     assert changed.llm_config["max_num_seqs"] == 4
-    assert changed.credit == 9
+    assert changed.credit == Credit(4, 5)
     assert changed.env_config["A"] == "b=c"
     assert changed.llm_config["max_model_len"] == plain.llm_config["max_model_len"]
 

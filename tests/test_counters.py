@@ -36,8 +36,8 @@ def test_a_page_without_cache_hits_proves_nothing(text: str) -> None:
 def test_growth_is_that_of_all_replicas() -> None:
     before: list[Counters | None] = [{"cache_hits": 5, "speculated": 1}, {"cache_hits": 0, "speculated": 0}]
     after: list[Counters | None] = [{"cache_hits": 7, "speculated": 1}, {"cache_hits": 1, "speculated": 0}]
-    assert growth(before, after) == {"cache_hits": 3, "speculated": 0}
-    assert growth([{}, {}], [{}, {}]) == {}
+    assert growth(zip(before, after, strict=True)) == {"cache_hits": 3, "speculated": 0}
+    assert growth([({}, {}), ({}, {})]) == {}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_growth_is_that_of_all_replicas() -> None:
     ],
 )
 def test_growth_that_nobody_knows(before: list[Counters | None], after: list[Counters | None]) -> None:
-    assert growth(before, after) is None
+    assert growth(zip(before, after, strict=True)) is None
 
 
 @pytest.mark.parametrize(

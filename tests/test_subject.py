@@ -19,7 +19,13 @@ def config(**changes: Any) -> EngineConfig:
         "llm_config": {"max_num_seqs": 8},
         "env_config": {"A": "1"},
         "harness_config": HarnessConfig(
-            replicas=1, backlog=1, warm_up_samples=1, loadgen_cpus=1, startup_timeout_s=1, stall_timeout_s=1
+            replicas=1,
+            backlog=1,
+            warm_up_samples=1,
+            loadgen_cpus=1,
+            startup_timeout_s=1,
+            heartbeat_timeout_s=1,
+            stall_timeout_s=1,
         ),
         "server_config": ServerConfig(kind="vllm", url=(), command="", connections=8, attempts=1),
         "sampling": Sampling(temperature=0, min_tokens=1, max_tokens=2, stop_token_ids=(2,)),

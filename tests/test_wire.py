@@ -10,7 +10,7 @@ from harness_llm.fleet import wire
 
 REQUESTS = [
     wire.Attach(3, "demo/Server/performance", stream=True, sampling='{"max_tokens": 9}'),
-    wire.Submit(3, [2**63, 7], [1, 2], wire.pack_tokens([[5], [6, 7]]), ["", "MBXP"]),
+    wire.Submit(3, [2**63, 7], [1, 2], wire.pack_tokens([[5], [6, 7]]), ["", "MBXP"], [0, 1]),
     wire.Detach(3),
 ]
 REPLIES = [

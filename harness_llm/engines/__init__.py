@@ -25,8 +25,12 @@ class Engine(Protocol):
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
         """Set how the next queries are sampled, and whether first tokens are reported."""
 
-    def add(self, query: int, prompt: list[int], kind: str = "") -> None:
-        """Take in one query of a `kind` of samples; raises ValueError when the prompt cannot be served."""
+    def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:
+        """Take in one query of a `kind` of samples; raises ValueError when the prompt cannot be served.
+
+        The last `reported` ids of `prompt` are the first of the answer: another engine has generated them and they
+        are reported, so that they are not again; they count against the limits of the answer, and begin it.
+        """
 
     def step(self) -> Step:
         """Advance all queries by one scheduling step; raises ValueError where an answer was cut or failed."""

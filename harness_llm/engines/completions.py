@@ -3,7 +3,7 @@
 Nothing is made up: an answer is whole, and exactly the ids that the server sent, or it is a ValueError.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -65,6 +65,13 @@ def request_fields(model: str, sampling: Sampling, extra: Mapping[str, Any], *, 
     return fields
 
 
+def fewer_tokens(sampling: Sampling, reported: int) -> dict[str, int]:
+    """What a request says otherwise whose answer has `reported` tokens already."""
+    if not reported:
+        return {}
+    return {"max_tokens": sampling.max_tokens - reported, "min_tokens": max(sampling.min_tokens - reported, 0)}
+
+
 def parse(text: bytes) -> Chunk:
     """One JSON document of an answer."""
     try:
@@ -95,9 +102,10 @@ def shown(text: bytes) -> str:
 class Answer:
     """An answer in the making."""
 
-    def __init__(self, sampling: Sampling, vocabulary: int) -> None:
-        """Ids are below `vocabulary`."""
-        self.ids: list[int] = []
+    def __init__(self, sampling: Sampling, vocabulary: int, reported: Sequence[int] = ()) -> None:
+        """Ids are below `vocabulary`; those `reported` were known before the request."""
+        self.ids: list[int] = list(reported)
+        self._reported = len(reported)
         self._sampling = sampling
         self._vocabulary = vocabulary
         self._reason: str | None = None
@@ -127,8 +135,9 @@ class Answer:
 
         An answer ends with a stop token, which is one of its ids, or has all the tokens it may have.
         """
-        if self._counted not in (None, len(self.ids)):
-            raise ValueError(f"the server counted {self._counted} tokens and sent {len(self.ids)}")
+        sent = len(self.ids) - self._reported
+        if self._counted not in (None, sent):
+            raise ValueError(f"the server counted {self._counted} tokens and sent {sent}")
         stopped = self._reason == "stop" and self.ids[-1:] and self.ids[-1] in self._sampling.stop_token_ids
         if stopped or (self._reason == "length" and len(self.ids) == self._sampling.max_tokens):
             return self.ids

@@ -1,6 +1,6 @@
 """What servers count of caching and speculation, and what follows from it. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from harness_llm.engines import Counters
 
@@ -11,13 +11,13 @@ _MEANINGS = {
 }
 
 
-def growth(before: Sequence[Counters | None], after: Sequence[Counters | None]) -> Counters | None:
-    """What was counted between two looks at all replicas; None where one of them could not tell.
+def growth(looks: Iterable[tuple[Counters | None, Counters | None]]) -> Counters | None:
+    """What was counted between two looks at each replica; None where one of them could not tell.
 
     A counter that fell was started anew in between, so that nothing is known of it.
     """
     total: Counters = {}
-    for old, new in zip(before, after, strict=True):
+    for old, new in looks:
         if old is None or new is None or any(new[what] < count for what, count in old.items()):
             return None
         for what, count in new.items():

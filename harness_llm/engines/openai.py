@@ -12,7 +12,7 @@ import msgspec
 from harness_llm.benchmarks import Sampling
 from harness_llm.engines import Counters, ServerSpec, Step
 from harness_llm.engines.client import Client
-from harness_llm.engines.completions import Answer, parse, parse_event, request_fields, shown
+from harness_llm.engines.completions import Answer, fewer_tokens, parse, parse_event, request_fields, shown
 from harness_llm.engines.launch import ENDING_S, Server, launch
 from harness_llm.engines.metrics import read_counters
 from harness_llm.engines.servers import server_kinds
@@ -76,12 +76,13 @@ class OpenAIEngine:
         self._sampling, self._stream = sampling, stream
         self._fields = request_fields(self._model, sampling, self._kind.request, stream=stream)
 
-    def add(self, query: int, prompt: list[int], kind: str = "") -> None:  # noqa: ARG002 - config refuses kinds
+    def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - config refuses kinds
         """Take in one query."""
         self._open.add(query)
-        body = msgspec.json.encode(self._fields | {"prompt": prompt})
-        sampling, stream = self._sampling, self._stream
-        self._client.begin(lambda: self._complete(query, body, sampling, stream=stream))
+        fields = self._fields | {"prompt": prompt} | fewer_tokens(self._sampling, reported)
+        body, stream = msgspec.json.encode(fields), self._stream
+        answer = Answer(self._sampling, self._vocabulary, prompt[len(prompt) - reported :])
+        self._client.begin(lambda: self._complete(query, body, answer, stream=stream))
 
     def step(self) -> Step:
         """What has arrived since the last step; raises ValueError where an answer has failed."""
@@ -121,9 +122,7 @@ class OpenAIEngine:
             raise ValueError(self._explained(f"{self._client.url}: {_words(error)}")) from error
         return read_counters(text, self._kind.counters) if status == OK else None
 
-    async def _complete(self, query: int, body: bytes, sampling: Sampling, *, stream: bool) -> None:
-        answer = Answer(sampling, self._vocabulary)
-
+    async def _complete(self, query: int, body: bytes, answer: Answer, *, stream: bool) -> None:
         async def take(response: aiohttp.ClientResponse) -> None:
             if response.status != OK:
                 text = await response.content.read()

@@ -30,8 +30,8 @@ class TransformersEngine:
         """Set how the next queries are sampled."""
         self._generation = generation_config(sampling)
 
-    def add(self, query: int, prompt: list[int], kind: str = "") -> None:  # noqa: ARG002 - one kind for all
-        """Take in one query."""
+    def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - as below
+        """Take in one query; there is one kind for all, and what does not stream has nothing reported."""
         self._waiting[query] = prompt
 
     def step(self) -> Step:

@@ -75,18 +75,21 @@ class VllmEngine:
         self._endings = sampling.stop_sequences
         self._params = sampling_params(sampling, stream=stream)
 
-    def add(self, query: int, prompt: list[int], kind: str = "") -> None:
+    def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:
         """Take in one query of a `kind` of samples; raises ValueError when the prompt cannot be served."""
         key, params = str(query), self._params
-        if kind in self._endings:
-            self._watched[key] = self._endings[kind]
+        if kind in self._endings or reported:
             params = params.clone()
             params.output_kind = RequestOutputKind.DELTA
+            params.min_tokens = max(params.min_tokens - reported, 0)
+            params.max_tokens -= reported
+        if kind in self._endings:
+            self._watched[key] = self._endings[kind]
         try:
             self._engine.add_request(key, {"prompt_token_ids": prompt}, params)
         except VLLMValidationError as error:
             raise ValueError(str(error)) from error
-        self._answers[key] = []
+        self._answers[key] = prompt[len(prompt) - reported :]
 
     def step(self) -> Step:
         """Advance all queries by one scheduling step."""

@@ -1,10 +1,13 @@
-"""The LoadGen process's end of the data plane: owns the sockets and all state of a query."""
+"""The LoadGen process's end of the data plane: owns the sockets, feeds the replicas, collects their answers."""
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import zmq
 
 from harness_llm.benchmarks import Sampling
@@ -12,9 +15,17 @@ from harness_llm.datasets.store import TokenStore
 from harness_llm.engines import Counters
 from harness_llm.errors import RunFailed
 from harness_llm.fleet import wire
-from harness_llm.fleet.dispatch import Load, least_loaded, top_up
+from harness_llm.fleet.dispatch import Credit
+from harness_llm.fleet.ledger import Ledger, Query
+from harness_llm.fleet.liveness import Liveness
+from harness_llm.fleet.wire import Endpoint
+from harness_llm.mailbox import Mailbox
 
-ATTACH_TIMEOUT_MS = 30_000
+IDLE_TIMEOUT_S = 30.0
+LOOK_EVERY_S = 1.0
+_POLL_MS = 100
+
+TellLost = Callable[[Endpoint, str, int], None]
 
 
 @dataclass
@@ -25,165 +36,230 @@ class Harvest:
     finished: list[wire.Answer] = field(default_factory=list)
 
 
-@dataclass
-class _InFlight:
-    replica: int
-    tokens: int
-    started: bool = False
+@dataclass(eq=False)
+class _Member:
+    """A replica that takes part; `counters` as it told them whenever it became idle."""
+
+    endpoint: Endpoint
+    socket: "zmq.Socket[bytes]"
+    counters: list[Counters | None] = field(default_factory=list)
 
 
 class Dispatcher:
-    """Feeds the replicas and collects their answers; used by one thread alone."""
+    """Serves one cell on replicas that may come and go; used by one thread alone.
 
-    def __init__(self, endpoints: Sequence[str], *, generation: int, credit: int | None, stream: bool) -> None:
-        """Connect to the replicas at `endpoints`; `credit` is how many queries one holds, None sends each at once."""
+    Attributes:
+        poller: what `harvest` waits on.
+        ledger: who holds what.
+    """
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint],
+        *,
+        generation: int,
+        credit: Credit | None,
+        stream: bool,
+        liveness: Liveness,
+        news: Mailbox[dict[str, Any]],
+        tell_lost: TellLost,
+    ) -> None:
+        """Connect to the replicas at `endpoints`.
+
+        Args:
+            credit: for Offline; without one, every query is sent at once.
+            news: where others tell of replicas: `{"event": "lost", "addresses": […], "cause": …}`, or
+                `{"event": "joined", "endpoints": […]}`.
+            tell_lost: called with each replica that is lost, why, and how many queries are issued again.
+        """
         self.poller = zmq.Poller()
-        self._sockets = [self._connect(endpoint) for endpoint in endpoints]
-        self._loads = [Load() for _ in endpoints]
+        self.ledger = Ledger(credit)
         self._generation = generation
-        self._credit = credit
         self._stream = stream
-        self._waiting: deque[tuple[int, int]] = deque()
-        self._in_flight: dict[int, _InFlight] = {}
-        self._kinds: list[str] | None = None
+        self._liveness = liveness
+        self._news = news
+        self._tell_lost = tell_lost
+        self._attach: wire.Attach | None = None
+        self._members: dict[str, _Member] = {}
+        self._by_socket: dict[Any, _Member] = {}
+        self._gone: list[_Member] = []
+        self._looked = 0.0
         self._tell_kinds = False
+        self._kinds: list[str] = []
+        self._hearts = self._open(zmq.SUB)
+        self._hearts.subscribe(b"")
+        self.poller.register(news.arrivals, zmq.POLLIN)
+        for endpoint in endpoints:
+            self.join(endpoint)
 
-    def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
-        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    def _open(self, kind: int) -> "zmq.Socket[bytes]":
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
         socket.set_hwm(0)
-        socket.connect(endpoint)
-        self.poller.register(socket, zmq.POLLIN)
         return socket
+
+    def join(self, endpoint: Endpoint) -> None:
+        """Let another replica take part."""
+        member = _Member(endpoint, self._open(zmq.DEALER))
+        member.socket.connect(endpoint.address)
+        self._hearts.connect(endpoint.beats)
+        self.poller.register(member.socket, zmq.POLLIN)
+        self._members[endpoint.address] = self._by_socket[member.socket] = member
+        self._liveness.join(endpoint.address, time.monotonic())
+        self.ledger.join(endpoint.address)
+        if self._attach:
+            member.socket.send(wire.encode(self._attach))
+
+    def lose(self, address: str, cause: str) -> None:
+        """Give a replica up, if that has not been done: what it still sends reaches nobody."""
+        member = self._members.pop(address, None)
+        if member is None:
+            return
+        del self._by_socket[member.socket]
+        self._gone.append(member)
+        self._liveness.leave(address)
+        self._hearts.disconnect(member.endpoint.beats)
+        self.poller.unregister(member.socket)
+        member.socket.close()
+        self._tell_lost(member.endpoint, cause, self.ledger.lose(address))
 
     @property
     def in_flight(self) -> int:
         """Queries taken in and not answered."""
-        return len(self._in_flight) + len(self._waiting)
+        return self.ledger.in_flight
 
-    def attach(self, cell: str, sampling: Sampling) -> list[Counters | None]:
-        """Claim every replica for `cell`; returns once all are idle, with what their engines have counted."""
-        request = wire.Attach(
+    def attach(self, cell: str, sampling: Sampling) -> None:
+        """Claim every replica for `cell`; returns once all are idle."""
+        self._attach = wire.Attach(
             generation=self._generation,
             cell=cell,
             stream=self._stream,
             sampling=sampling.model_dump_json(),
         )
         self._tell_kinds = bool(sampling.stop_sequences)
-        return self._await_idle(request)
+        self._await_idle(self._attach, 1)
 
-    def detach(self) -> list[Counters | None]:
-        """Let go of the replicas once every query is answered; returns what their engines have counted."""
-        return self._await_idle(wire.Detach(self._generation))
+    def detach(self) -> list[tuple[Counters | None, Counters | None]]:
+        """Let go of the replicas once every query is answered; what each that took part had counted before and after.
 
-    def _await_idle(self, request: wire.Request) -> list[Counters | None]:
-        for socket in self._sockets:
-            socket.send(wire.encode(request))
-        return [self._idle(replica, socket).counters for replica, socket in enumerate(self._sockets)]
+        A replica that is lost tells nothing any more; if its engine had anything to count, nobody knows.
+        """
+        self._await_idle(wire.Detach(self._generation), 2)
+        stayed = [(member.counters[0], member.counters[1]) for member in self._members.values()]
+        begun = [member.counters[0] if member.counters else None for member in self._gone]
+        return stayed + [(before, {} if before == {} else None) for before in begun]
 
-    def _idle(self, replica: int, socket: "zmq.Socket[bytes]") -> wire.Idle:
-        while socket.poll(ATTACH_TIMEOUT_MS):
-            reply = wire.decode_reply(socket.recv())
-            if reply.generation != self._generation:
-                continue
-            if isinstance(reply, wire.Fault):
-                raise RunFailed("a replica cannot serve", where=f"replica {replica}", found=reply.text)
-            if isinstance(reply, wire.Idle):
-                return reply
-        raise RunFailed(
-            "a replica does not answer",
-            where=f"replica {replica}",
-            expected=f"idle in {ATTACH_TIMEOUT_MS} ms",
-        )
+    def _await_idle(self, request: wire.Request, times: int) -> None:
+        for member in self._members.values():
+            member.socket.send(wire.encode(request))
+        deadline = time.monotonic() + IDLE_TIMEOUT_S
+        while late := [m for m in self._members.values() if len(m.counters) < times]:
+            if time.monotonic() > deadline:
+                for member in late:
+                    self.lose(member.endpoint.address, f"not idle within {IDLE_TIMEOUT_S:g} s")
+            self.harvest(_POLL_MS)
 
-    def offer(self, queries: Iterable[tuple[int, int]]) -> None:
-        """Take in (query id, sample index) pairs."""
-        self._waiting.extend(queries)
+    def load(self, store: TokenStore) -> None:
+        """Take samples from `store` from now on; all queries of the one before are answered."""
+        self._store = store
+        self._kinds = store.kinds() if self._tell_kinds else []
+        self.ledger.load(store.lengths())
 
-    def feed(self, store: TokenStore) -> None:
+    def offer(self, queries: Sequence[int], samples: Sequence[int]) -> None:
+        """Take in queries, by id and sample."""
+        self.ledger.offer(queries, samples)
+
+    def feed(self) -> None:
         """Send waiting queries to the replicas that should have them."""
-        if not self._waiting:
-            return
-        if self._credit is None:
-            shares: list[list[tuple[int, int]]] = [[] for _ in self._loads]
-            while self._waiting:
-                query = self._waiting.popleft()
-                replica = least_loaded(self._loads)
-                self._hold(replica, query, store)
-                shares[replica].append(query)
-        else:
-            counts = top_up(self._loads, self._credit, len(self._waiting))
-            shares = [[self._waiting.popleft() for _ in range(count)] for count in counts]
-            for replica, share in enumerate(shares):
-                for query in share:
-                    self._hold(replica, query, store)
-        for replica, share in enumerate(shares):
-            if share:
-                self._send(replica, share, store)
+        for address, share in self.ledger.assign():
+            self._members[address].socket.send(wire.encode(self._submit(share)))
 
-    def _hold(self, replica: int, query: tuple[int, int], store: TokenStore) -> None:
-        tokens = int(store.offsets[query[1] + 1] - store.offsets[query[1]])
-        self._in_flight[query[0]] = _InFlight(replica, tokens)
-        self._loads[replica].running += 1
-        self._loads[replica].unstarted_tokens += tokens
-
-    def _send(self, replica: int, share: list[tuple[int, int]], store: TokenStore) -> None:
-        prompts = [store.prompt(index) for _, index in share]
-        message = wire.Submit(
+    def _submit(self, share: Sequence[Query]) -> wire.Submit:
+        prompts = [self._prompt(query) for query in share]
+        known = [int(query.first is not None) for query in share]
+        return wire.Submit(
             generation=self._generation,
-            queries=[query for query, _ in share],
+            queries=[query.id for query in share],
             lengths=[len(prompt) for prompt in prompts],
             tokens=np.concatenate(prompts).astype("<i4", copy=False).tobytes(),
-            kinds=self._kinds_of(share, store),
+            kinds=[self._kinds[query.sample] for query in share] if self._kinds else [],
+            reported=known if any(known) else [],
         )
-        self._sockets[replica].send(wire.encode(message))
 
-    def _kinds_of(self, share: list[tuple[int, int]], store: TokenStore) -> list[str]:
-        if not self._tell_kinds:
-            return []
-        if self._kinds is None:
-            self._kinds = store.kinds()
-        return [self._kinds[index] for _, index in share]
+    def _prompt(self, query: Query) -> npt.NDArray[np.int32]:
+        prompt = self._store.prompt(query.sample)
+        return prompt if query.first is None else np.append(prompt, np.int32(query.first))
 
     def harvest(self, timeout_ms: int) -> Harvest:
-        """Collect what the replicas have sent; waits up to `timeout_ms` for the first message."""
+        """Collect what the replicas have sent, and what is told of them; waits up to `timeout_ms` for the first."""
         harvest = Harvest()
-        ready = dict(self.poller.poll(timeout_ms))
-        for replica, socket in enumerate(self._sockets):
-            if socket in ready:
-                self._drain(replica, socket, harvest)
+        for source, _ in self.poller.poll(timeout_ms):
+            if member := self._by_socket.get(source):
+                self._drain(member, harvest)
+        now = time.monotonic()
+        if now - self._looked > LOOK_EVERY_S:
+            self._looked = now
+            self._listen(now)
+        self._hear()
         return harvest
 
-    def _drain(self, replica: int, socket: "zmq.Socket[bytes]", harvest: Harvest) -> None:
+    def _drain(self, member: _Member, harvest: Harvest) -> None:
         while True:
             try:
-                reply = wire.decode_reply(socket.recv(zmq.NOBLOCK))
+                reply = wire.decode_reply(member.socket.recv(zmq.NOBLOCK))
             except zmq.Again:
                 return
             if reply.generation != self._generation:
                 continue
-            if isinstance(reply, wire.Fault):
-                raise RunFailed("a replica refused a query", where=f"replica {replica}", found=reply.text)
             if isinstance(reply, wire.Answers):
-                self._take(replica, reply, harvest)
+                self._take(member.endpoint.address, reply, harvest)
+            elif isinstance(reply, wire.Idle):
+                member.counters.append(reply.counters)
+            else:
+                what = "refused a query" if member.counters else "cannot serve"
+                raise RunFailed(f"a replica {what}", where=member.endpoint.address, found=reply.text)
 
-    def _take(self, replica: int, answers: wire.Answers, harvest: Harvest) -> None:
-        load = self._loads[replica]
-        for query, token in zip(answers.first_queries, np.frombuffer(answers.first_tokens, dtype="<i4"), strict=True):
-            state = self._in_flight[query]
-            state.started = True
-            load.unstarted_tokens -= state.tokens
+    def _take(self, address: str, answers: wire.Answers, harvest: Harvest) -> None:
+        tokens = np.frombuffer(answers.first_tokens, dtype="<i4")
+        for query, token in zip(answers.first_queries, tokens, strict=True):
+            self.ledger.first(address, query, int(token))
             harvest.first.append(wire.Answer(query, token.reshape(1)))
         ids = np.frombuffer(answers.tokens, dtype="<i4")
         ends = np.cumsum(answers.lengths)
         for query, end, length in zip(answers.queries, ends, answers.lengths, strict=True):
-            state = self._in_flight.pop(query)
-            load.running -= 1
-            if not state.started:
-                load.unstarted_tokens -= state.tokens
-            harvest.finished.append(wire.Answer(query, ids[end - length : end]))
+            answer = wire.Answer(query, ids[end - length : end])
+            first = self.ledger.finish(address, query).first
+            if first is not None and not (length and answer.ids[0] == first):
+                raise RunFailed(
+                    "an answer does not begin with its first token as it was reported",
+                    where=address,
+                    expected=str(first),
+                    found=str(answer.ids[:4].tolist()),
+                )
+            harvest.finished.append(answer)
+
+    def _listen(self, now: float) -> None:
+        """To the hearts."""
+        while True:
+            try:
+                beat = wire.decode_beat(self._hearts.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                break
+            if beat.address in self._members:
+                self._liveness.take(beat.address, beat, now)
+        for address, cause in self._liveness.lost(now):
+            self.lose(address, cause)
+
+    def _hear(self) -> None:
+        for message in self._news.take():
+            if message["event"] == "lost":
+                for address in message["addresses"]:
+                    self.lose(address, message["cause"])
+            else:
+                for endpoint in msgspec.convert(message["endpoints"], list[Endpoint]):
+                    self.join(endpoint)
 
     def close(self) -> None:
-        """Let go of the replicas."""
-        for socket in self._sockets:
+        """Let go of everything."""
+        for socket in (self._hearts, *self._by_socket):
             socket.close()

@@ -15,6 +15,7 @@ from harness_llm.config import EngineConfig
 from harness_llm.engines import ENGINES, ServerSpec
 from harness_llm.errors import RunFailed, rebuild
 from harness_llm.fleet.replica import ReplicaSpec
+from harness_llm.fleet.wire import Endpoint
 from harness_llm.processes import Child, Exit, start, watch
 
 OWNER_ONLY = 0o700
@@ -34,7 +35,7 @@ class Fleet:
     """Replicas that are ready to serve."""
 
     replicas: list[Child]
-    endpoints: list[str]
+    endpoints: list[Endpoint]
     folder: Path
     loadgen_cpus: list[int]
 
@@ -84,15 +85,15 @@ def start_fleet(
     replicas = config.replicas
     cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), replicas, harness.loadgen_cpus)
     logs.mkdir(parents=True, exist_ok=True)
-    fleet = Fleet([], [f"ipc://{folder}/replica-{i}" for i in range(replicas)], folder, loadgen_cpus)
+    fleet = Fleet([], [], folder, loadgen_cpus)
     try:
-        for index, endpoint in enumerate(fleet.endpoints):
+        for index in range(replicas):
             spec = ReplicaSpec(
                 engine=engine,
                 checkpoint=str(checkpoint),
                 llm_config=config.llm_config,
                 server=_server(config, engine, index, logs),
-                endpoint=endpoint,
+                endpoint=Endpoint(f"ipc://{folder}/replica-{index}", f"ipc://{folder}/heart-{index}"),
                 cpus=cpus[index],
                 warm_up_store=str(calibration),
                 warm_up_samples=harness.warm_up_samples,
@@ -146,6 +147,7 @@ def _await_ready(fleet: Fleet, timeout_s: float, tell: Callable[[str], None]) ->
             tell(f"{event.child.name} {event.body['event']}")
             if event.body["event"] == "ready":
                 waiting.discard(event.child)
+                fleet.endpoints.extend(msgspec.convert(event.body["endpoints"], list[Endpoint]))
 
 
 def replica_lost(event: Exit) -> RunFailed:

@@ -6,6 +6,7 @@ Run as `python -m harness_llm.fleet.replica SPEC.json` by the fleet.
 import os
 import select
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,25 @@ from harness_llm.datasets.store import TokenStore, open_store
 from harness_llm.engines import Engine, ServerSpec, Step, build_engine
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet import wire
+from harness_llm.fleet.heart import Heart
+from harness_llm.fleet.wire import Endpoint
 from harness_llm.processes import Parent
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replica is started with; `cpus` are the cores it may use, `server` is for engines over HTTP."""
+    """What a replica is started with.
+
+    Attributes:
+        server: for engines over HTTP.
+        endpoint: what to bind; the replica itself says where that is, as a TCP port may be left open.
+        cpus: the cores it may use.
+    """
 
     engine: str
     checkpoint: str
     llm_config: dict[str, Any]
     server: ServerSpec
-    endpoint: str
+    endpoint: Endpoint
     cpus: list[int]
     warm_up_store: str
     warm_up_samples: int
@@ -38,32 +47,46 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Replica:
     """The serving loop around an engine."""
 
-    def __init__(self, engine: Engine, socket: "zmq.Socket[bytes]") -> None:
-        """Serve `engine` at the ROUTER `socket`."""
+    def __init__(self, engine: Engine, address: str) -> None:
+        """Serve `engine` at `address`."""
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self.socket.set_hwm(0)
+        self.socket.bind(address)
+        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._engine = engine
-        self._socket = socket
         self._peer = b""
         self._generation = 0
+        self._steps = 0
         self._news = zmq.Poller()
-        self._news.register(socket, zmq.POLLIN)
+        self._news.register(self.socket, zmq.POLLIN)
         if engine.arrivals is not None:
             self._news.register(engine.arrivals, zmq.POLLIN)
 
     def serve(self) -> None:
         """Serve until the process is ended."""
         while True:
-            if not self._engine.busy:
-                self._socket.poll()
+            if not self.busy:
+                self.socket.poll()
             elif self._engine.arrivals is not None:
                 self._news.poll()
-            self._receive()
-            if self._engine.busy:
-                self._step()
+            self.receive()
+            if self.busy:
+                self.step()
 
-    def _receive(self) -> None:
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do but to receive."""
+        return self._engine.busy
+
+    def beat(self) -> wire.Beat:
+        """How far it is; from any thread."""
+        return wire.Beat(self.address, self._generation, self._steps, self.busy)
+
+    def receive(self) -> None:
+        """Take in what has arrived at `socket`."""
         while True:
             try:
-                peer, body = self._socket.recv_multipart(zmq.NOBLOCK)
+                peer, body = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             request = wire.decode_request(body)
@@ -93,15 +116,18 @@ class Replica:
     def _submit(self, request: wire.Submit) -> None:
         ids = np.frombuffer(request.tokens, dtype="<i4")
         kinds = request.kinds or [""] * len(request.queries)
+        reported = request.reported or [0] * len(request.queries)
         start = 0
-        for query, length, kind in zip(request.queries, request.lengths, kinds, strict=True):
+        for query, length, kind, known in zip(request.queries, request.lengths, kinds, reported, strict=True):
             try:
-                self._engine.add(query, ids[start : start + length].tolist(), kind)
+                self._engine.add(query, ids[start : start + length].tolist(), kind, known)
             except ValueError as error:
                 self._send(wire.Fault(self._generation, str(error)))
             start += length
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Let the engine make a step, and send what that brought."""
+        self._steps += 1
         try:
             step = self._engine.step()
         except ValueError as error:
@@ -125,7 +151,7 @@ class Replica:
         )
 
     def _send(self, reply: wire.Reply) -> None:
-        self._socket.send_multipart([self._peer, wire.encode(reply)])
+        self.socket.send_multipart([self._peer, wire.encode(reply)])
 
 
 def warm_up(engine: Engine, store: TokenStore, samples: int, max_tokens: int) -> int:
@@ -154,22 +180,37 @@ def _finish_all(engine: Engine) -> int:
 
 
 def main() -> None:
-    """Load, warm up, say so, serve."""
+    """Load, warm up, say so, serve; what the engine raises ends the process."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaSpec)
     parent = Parent(clean_up=Path(sys.argv[1]).parent)
     os.sched_setaffinity(0, spec.cpus)
     try:
-        engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server)
-        parent.say(event="loaded")
-        warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_samples, spec.warm_up_max_tokens)
+        _serve(spec, parent)
     except HarnessError as error:
         parent.say(event="failed", **error.facts())
         sys.exit(error.exit_code)
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
-    socket.set_hwm(0)
-    socket.bind(spec.endpoint)
-    parent.say(event="ready")
-    Replica(engine, socket).serve()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the queries go elsewhere
+        _break_down(parent, error)
+
+
+def _serve(spec: ReplicaSpec, parent: Parent) -> None:
+    engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server)
+    parent.say(event="loaded")
+    warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_samples, spec.warm_up_max_tokens)
+    replica, heart = Replica(engine, spec.endpoint.address), Heart()
+    endpoint = Endpoint(replica.address, heart.bind(spec.endpoint.beats, replica.beat))
+    heart.start()
+    parent.say(event="ready", endpoints=[msgspec.to_builtins(endpoint)])
+    replica.serve()
+
+
+def _break_down(parent: Parent, error: Exception) -> None:
+    """Leave at once: an engine that is broken may not end in good order, or not for want of memory."""
+    try:
+        traceback.print_exception(error)
+        parent.say(event="raised", error=repr(error))
+    finally:
+        os._exit(RunFailed.exit_code)
 
 
 if __name__ == "__main__":

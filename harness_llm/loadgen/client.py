@@ -19,6 +19,8 @@ from harness_llm.benchmarks import Sampling
 from harness_llm.datasets.store import open_store
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.fleet.liveness import Liveness
+from harness_llm.fleet.wire import Endpoint
 from harness_llm.loadgen.probe import judge_probe
 from harness_llm.loadgen.settings import compare
 from harness_llm.loadgen.spec import CellSpec
@@ -51,29 +53,43 @@ def _fail(parent: Parent, error: Exception) -> None:
 
 def _run(spec: CellSpec, parent: Parent) -> None:
     settings = _settings(spec)
-    credit = spec.credit if spec.scenario == "Offline" else None
-    dispatcher = Dispatcher(spec.endpoints, generation=spec.generation, credit=credit, stream=spec.stream)
-    before = dispatcher.attach(spec.cell, Sampling.model_validate(spec.sampling))
+    dispatcher = _dispatcher(spec, parent)
+    dispatcher.attach(spec.cell, Sampling.model_validate(spec.sampling))
     if spec.probe_s:
         rate = _probe(spec, dispatcher)
         parent.say(event="probed", rate=rate)
         if rate is not None:
             judge_probe(spec.load, rate, spec.target_key)
-    store = open_store(Path(spec.store))
+    dispatcher.load(open_store(Path(spec.store)))
 
     def report(meter: Meter) -> None:
-        parent.say(event="progress", in_flight=dispatcher.in_flight, **meter.snapshot())
+        held = [[load.running, load.unstarted_tokens] for load in dispatcher.ledger.loads.values()]
+        parent.say(event="progress", in_flight=dispatcher.in_flight, held=held, **meter.snapshot())
 
-    sut = Sut(dispatcher, store, stream=spec.stream, report=report, fail=lambda error: _fail(parent, error))
+    sut = Sut(dispatcher, stream=spec.stream, report=report, fail=lambda error: _fail(parent, error))
     sut.start()
     parent.say(event="started")
     _load(spec, settings, sut)
     sut.stop()
-    after = dispatcher.detach()
+    counters = dispatcher.detach()
     dispatcher.close()
     used = psutil.Process().memory_info().rss
-    counters = [before, after]
     parent.say(event="finished", done=sut.meter.done, tokens=sut.meter.tokens, rss_bytes=used, counters=counters)
+
+
+def _dispatcher(spec: CellSpec, parent: Parent) -> Dispatcher:
+    def tell_lost(endpoint: Endpoint, cause: str, queries: int) -> None:
+        parent.say(event="lost", address=endpoint.address, cause=cause, queries=queries)
+
+    return Dispatcher(
+        spec.endpoints,
+        generation=spec.generation,
+        credit=spec.credit if spec.scenario == "Offline" else None,
+        stream=spec.stream,
+        liveness=Liveness(spec.silence_s, spec.stall_s),
+        news=parent.told,
+        tell_lost=tell_lost,
+    )
 
 
 def _settings(spec: CellSpec) -> lg.TestSettings:
@@ -106,17 +122,22 @@ def _probe(spec: CellSpec, dispatcher: Dispatcher) -> float | None:
     tells nothing.
     """
     store = open_store(Path(spec.probe_store))
-    concurrency = 1 if spec.scenario == "SingleStream" else spec.credit * len(spec.endpoints)
+    dispatcher.load(store)
+    concurrency = 1
+    if spec.scenario != "SingleStream":
+        concurrency = (spec.credit.batch + spec.credit.backlog) * len(spec.endpoints)
     begin = time.perf_counter()
     counted_from, counted, asked = begin + spec.probe_s / 2, 0, 0
     while (now := time.perf_counter()) < begin + spec.probe_s:
         more = concurrency - dispatcher.in_flight
-        dispatcher.offer((asked + i, (asked + i) % len(store)) for i in range(more))
+        queries = range(asked, asked + more)
+        dispatcher.offer(queries, [query % len(store) for query in queries])
         asked += more
-        dispatcher.feed(store)
+        dispatcher.feed()
         finished = len(dispatcher.harvest(timeout_ms=10).finished)
         counted += finished if now >= counted_from else 0
     while dispatcher.in_flight:
+        dispatcher.feed()
         dispatcher.harvest(timeout_ms=10)
     return counted / (spec.probe_s / 2) if counted >= concurrency else None
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from harness_llm.fleet.dispatch import Credit
+from harness_llm.fleet.wire import Endpoint
 from harness_llm.plan import Load
 
 
@@ -15,6 +17,8 @@ class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
         audit_config: the file of a compliance test, else empty.
         stream: whether first tokens are reported.
         credit: queries that a replica holds in Offline.
+        silence_s: without a heartbeat, until a replica is lost.
+        stall_s: without a step of a busy engine, until its replica is lost.
         load: what the probe is judged by; `target_key` is the user.conf key that chose it.
         probe_s: seconds of load from `probe_store` before the clock starts; 0 is none.
         expected: TestSettings' attributes as they must be once user.conf was read.
@@ -28,9 +32,11 @@ class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     user_conf: str
     audit_config: str
-    endpoints: list[str]
+    endpoints: list[Endpoint]
     stream: bool
-    credit: int
+    credit: Credit
+    silence_s: float
+    stall_s: float
     sampling: dict[str, Any]
     store: str
     samples: int

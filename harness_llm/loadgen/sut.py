@@ -4,21 +4,18 @@ LoadGen's issue callback only appends and wakes the thread. The thread alone mak
 a completion can overtake its first token (loadgen/logging.cc).
 """
 
-import contextlib
-import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import mlperf_loadgen as lg
 import numpy as np
 import zmq
 
-from harness_llm.datasets.store import TokenStore
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
 from harness_llm.fleet.wire import Answer
+from harness_llm.mailbox import Mailbox
 from harness_llm.monitor.meter import Meter
 
 IDLE_MS = 100
@@ -41,7 +38,6 @@ class Sut:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        store: TokenStore,
         *,
         stream: bool,
         report: Callable[[Meter], None],
@@ -50,20 +46,17 @@ class Sut:
         """`report` is called with the totals now and then; `fail` ends the process."""
         self.meter = Meter()
         self._dispatcher = dispatcher
-        self._store = store
         self._stream = stream
         self._report = report
         self._fail = fail
-        self._issued: deque[tuple[list[int], list[int]]] = deque()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
+        self._issued: Mailbox[tuple[list[int], list[int]]] = Mailbox()
         self._over = False
-        dispatcher.poller.register(self._wake, zmq.POLLIN)
+        dispatcher.poller.register(self._issued.arrivals, zmq.POLLIN)
         self._thread = threading.Thread(target=self._work, name="sut", daemon=True)
 
     def issue(self, queries: list[int], indices: list[int]) -> None:
         """LoadGen's callback."""
-        self._issued.append((queries, indices))
-        os.eventfd_write(self._wake, 1)
+        self._issued.put((queries, indices))
 
     def flush(self) -> None:
         """LoadGen's callback; nothing is held back, so there is nothing to flush."""
@@ -75,7 +68,7 @@ class Sut:
     def stop(self) -> None:
         """LoadGen is done; returns when the thread is."""
         self._over = True
-        os.eventfd_write(self._wake, 1)
+        self._issued.put(([], []))
         self._thread.join()
 
     def _work(self) -> None:
@@ -90,7 +83,7 @@ class Sut:
             harvest = self._dispatcher.harvest(IDLE_MS)
             now = time.perf_counter()
             self._take_issued(now)
-            self._dispatcher.feed(self._store)
+            self._dispatcher.feed()
             if harvest.first:
                 self._first_tokens(harvest.first, now)
             if harvest.finished:
@@ -101,13 +94,9 @@ class Sut:
         self._report(self.meter)
 
     def _take_issued(self, now: float) -> None:
-        # Unconditionally: LoadGen's thread may be between its append and its wake-up.
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
-        while self._issued:
-            queries, indices = self._issued.popleft()
+        for queries, indices in self._issued.take():
             self.meter.issue(queries, now, stream=self._stream)
-            self._dispatcher.offer(zip(queries, indices, strict=True))
+            self._dispatcher.offer(queries, indices)
 
     def _first_tokens(self, answers: list[Answer], now: float) -> None:
         lg.FirstTokenComplete(responses(answers))

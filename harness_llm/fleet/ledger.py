@@ -1,0 +1,186 @@
+"""Who holds which query: state without sockets, so that the same decisions can be driven in simulated time."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from harness_llm.errors import RunFailed
+from harness_llm.fleet.dispatch import Credit, Load, deal, least_loaded, longest_first, top_up
+
+# A query that was with so many replicas when they were lost is held to be the cause.
+MOST_LOSSES = 3
+
+
+@dataclass(slots=True, eq=False)
+class Query:
+    """One query of LoadGen.
+
+    Attributes:
+        id: LoadGen's.
+        sample: its place in the data set.
+        tokens: of its prompt.
+        first: the first token, once that is reported.
+        losses: replicas that were lost while they held it.
+    """
+
+    id: int
+    sample: int
+    tokens: int
+    first: int | None = None
+    losses: int = 0
+
+
+Share = tuple[str, list[Query]]
+"""A replica, and what it is sent."""
+
+
+class Ledger:
+    """All queries that were issued and are not answered; no replica is called as one before it.
+
+    Attributes:
+        loads: what each replica holds; those that are lost are not in it.
+        in_flight: queries issued and not answered.
+    """
+
+    def __init__(self, credit: Credit | None) -> None:
+        """Hold nothing yet; `credit` is for Offline: without one, every query is sent at once."""
+        self.loads: dict[str, Load] = {}
+        self.in_flight = 0
+        self._credit = credit
+        self._held: dict[str, dict[int, Query]] = {}
+        self._waiting: deque[Query] = deque()
+        self._stock: deque[_Stock] = deque()
+        self._lengths = np.zeros(0, np.int64)
+        self._tokens: list[int] = []
+
+    def load(self, lengths: npt.NDArray[np.int64]) -> None:
+        """Take another data set, of prompts of these `lengths`; all queries of the one before are answered."""
+        self._lengths = lengths
+        self._tokens = lengths.tolist()
+
+    def offer(self, queries: Sequence[int], samples: Sequence[int]) -> None:
+        """LoadGen has issued `queries`, for `samples`."""
+        self.in_flight += len(queries)
+        if self._credit is None:
+            tokens = self._tokens
+            self._waiting.extend(Query(q, s, tokens[s]) for q, s in zip(queries, samples, strict=True))
+        else:
+            self._stock.append(_Stock(queries, samples, self._lengths))
+
+    @property
+    def waiting(self) -> int:
+        """Queries that no replica holds."""
+        return len(self._waiting) + sum(len(stock) for stock in self._stock)
+
+    def assign(self) -> list[Share]:
+        """Hand out what may be handed out now; it is held from here on."""
+        if not self.loads or not (self._waiting or self._stock):
+            return []
+        return self._spread() if self._credit is None else self._fill(self._credit)
+
+    def _spread(self) -> list[Share]:
+        loads = list(self.loads.values())
+        shares: list[list[Query]] = [[] for _ in loads]
+        while self._waiting:
+            place = least_loaded(loads)
+            query = self._waiting.popleft()
+            _add(loads[place], query)
+            shares[place].append(query)
+        return self._hold(shares)
+
+    def _fill(self, credit: Credit) -> list[Share]:
+        loads, waiting = list(self.loads.values()), self.waiting
+        counts = top_up(loads, credit.limit(len(loads), waiting), waiting)
+        shares = deal(self._take(sum(counts)), counts)
+        for load, share in zip(loads, shares, strict=True):
+            for query in share:
+                _add(load, query)
+        return self._hold(shares)
+
+    def _take(self, count: int) -> list[Query]:
+        """The next `count` queries, those that are issued again first."""
+        taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        while len(taken) < count:
+            taken += self._stock[0].take(count - len(taken), self._tokens)
+            if not len(self._stock[0]):
+                self._stock.popleft()
+        return taken
+
+    def _hold(self, shares: list[list[Query]]) -> list[Share]:
+        assigned = [(replica, share) for replica, share in zip(self.loads, shares, strict=True) if share]
+        for replica, share in assigned:
+            self._held[replica].update((query.id, query) for query in share)
+        return assigned
+
+    def first(self, replica: str, query: int, token: int) -> None:
+        """`replica` has sent the first token of `query`, and it is reported."""
+        held = self._held[replica][query]
+        self.loads[replica].unstarted_tokens -= held.tokens
+        held.first = token
+
+    def finish(self, replica: str, query: int) -> Query:
+        """`replica` has answered `query`."""
+        held = self._held[replica].pop(query)
+        _remove(self.loads[replica], held)
+        self.in_flight -= 1
+        return held
+
+    def join(self, replica: str) -> None:
+        """`replica` may be sent queries."""
+        self.loads[replica] = Load()
+        self._held[replica] = {}
+
+    def lose(self, replica: str) -> int:
+        """`replica` is gone; how many queries it held, which are the next to be assigned.
+
+        Raises:
+            RunFailed: it is not the first that one of them was with.
+        """
+        del self.loads[replica]
+        held = self._held.pop(replica)
+        for query in held.values():
+            query.losses += 1
+            if query.losses == MOST_LOSSES:
+                raise RunFailed(
+                    "replicas end while they hold a certain query",
+                    where=f"sample {query.sample}, of {query.tokens} prompt tokens",
+                    expected="an answer",
+                    found=f"{MOST_LOSSES} replicas lost",
+                )
+        self._waiting.extendleft(reversed(held.values()))
+        return len(held)
+
+
+class _Stock:
+    """What one Offline query brought, in the order in which it is sent; in arrays, for it may be millions."""
+
+    def __init__(self, queries: Sequence[int], samples: Sequence[int], lengths: npt.NDArray[np.int64]) -> None:
+        places = np.asarray(samples, dtype=np.int64)
+        order = longest_first(places, lengths)
+        self._queries = np.asarray(queries, dtype=np.uint64)[order]
+        self._samples = places[order]
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._queries) - self._next
+
+    def take(self, count: int, tokens: list[int]) -> Iterable[Query]:
+        part = slice(self._next, self._next + count)
+        self._next = min(part.stop, len(self._queries))
+        pairs = zip(self._queries[part].tolist(), self._samples[part].tolist(), strict=True)
+        return [Query(query, sample, tokens[sample]) for query, sample in pairs]
+
+
+def _add(load: Load, query: Query) -> None:
+    load.running += 1
+    if query.first is None:
+        load.unstarted_tokens += query.tokens
+
+
+def _remove(load: Load, query: Query) -> None:
+    load.running -= 1
+    if query.first is None:
+        load.unstarted_tokens -= query.tokens

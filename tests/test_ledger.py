@@ -1,0 +1,154 @@
+"""Who holds which query, whatever happens in whatever order."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
+
+from harness_llm.errors import RunFailed
+from harness_llm.fleet.dispatch import Credit
+from harness_llm.fleet.ledger import MOST_LOSSES, Ledger, Query
+
+LENGTHS = np.array([5, 9, 2, 7, 30, 1, 4, 4])
+
+
+def ledger(credit: Credit | None = None, *replicas: str) -> Ledger:
+    made = Ledger(credit)
+    made.load(LENGTHS)
+    for replica in replicas:
+        made.join(replica)
+    return made
+
+
+class Life(RuleBasedStateMachine):
+    """Queries come, are answered in any order, replicas come and go; a model keeps count beside it."""
+
+    replicas = Bundle("replicas")
+    credit: Credit | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = ledger(self.credit)
+        self.names = iter(range(10**6))
+        self.offered: set[int] = set()
+        self.answered: set[int] = set()
+        self.held: dict[str, dict[int, Query]] = {}
+        self.first: dict[int, int] = {}
+
+    @rule(target=replicas)
+    def join(self) -> str:
+        name = f"replica-{next(self.names)}"
+        self.ledger.join(name)
+        self.held[name] = {}
+        return name
+
+    @rule(samples=st.lists(st.integers(0, len(LENGTHS) - 1), max_size=20))
+    def offer(self, samples: list[int]) -> None:
+        queries = [2**63 + next(self.names) for _ in samples]
+        self.ledger.offer(queries, samples)
+        self.offered |= set(queries)
+
+    @rule()
+    def assign(self) -> None:
+        for replica, share in self.ledger.assign():
+            for query in share:
+                assert query.first == self.first.get(query.id)
+                assert query.tokens == LENGTHS[query.sample]
+                assert not any(query.id in held for held in self.held.values())
+                self.held[replica][query.id] = query
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        replica = data.draw(st.sampled_from([name for name, held in self.held.items() if held]))
+        query = data.draw(st.sampled_from(list(self.held[replica])))
+        if query not in self.first and data.draw(st.booleans()):
+            self.first[query] = 7
+            self.ledger.first(replica, query, 7)
+            return
+        del self.held[replica][query]
+        assert self.ledger.finish(replica, query).first == self.first.get(query)
+        self.answered.add(query)
+
+    @rule(replica=consumes(replicas))
+    def lose(self, replica: str) -> None:
+        queries = self.held.pop(replica)
+        if any(query.losses == MOST_LOSSES - 1 for query in queries.values()):
+            self.held[replica] = queries  # the run would end
+            return
+        assert self.ledger.lose(replica) == len(queries)
+
+    @invariant()
+    def every_query_is_somewhere(self) -> None:
+        held = sum(len(queries) for queries in self.held.values())
+        assert self.ledger.in_flight == len(self.offered) - len(self.answered)
+        assert self.ledger.waiting == self.ledger.in_flight - held
+
+    @invariant()
+    def loads_are_what_is_held(self) -> None:
+        assert self.ledger.loads.keys() == self.held.keys()
+        for replica, load in self.ledger.loads.items():
+            queries = self.held[replica].values()
+            assert load.running == len(queries)
+            assert load.unstarted_tokens == sum(query.tokens for query in queries if query.id not in self.first)
+
+    def teardown(self) -> None:
+        if self.held:
+            while self.ledger.in_flight:
+                self.assign()
+                for replica, queries in self.held.items():
+                    for query in list(queries):
+                        self.ledger.finish(replica, query)
+                        del queries[query]
+                        self.answered.add(query)
+            assert self.answered == self.offered
+
+
+class OfflineLife(Life):
+    """The same where each replica holds at most its credit."""
+
+    credit = Credit(batch=3, backlog=2)
+
+    @invariant()
+    def nobody_has_more_than_its_credit(self) -> None:
+        assert all(load.running <= 5 for load in self.ledger.loads.values())
+
+
+TestServer = Life.TestCase
+TestOffline = OfflineLife.TestCase
+for case in (TestServer, TestOffline):
+    case.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_what_is_issued_again_goes_first() -> None:
+    offline = ledger(Credit(batch=2, backlog=0), "a")
+    offline.offer([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
+    [(_, share)] = offline.assign()
+    assert [query.id for query in share] == [5, 2]  # the longest
+    offline.first("a", 2, 77)
+    assert offline.lose("a") == 2
+    offline.join("b")
+    [(replica, again)] = offline.assign()
+    assert (replica, [(query.id, query.first, query.losses) for query in again]) == ("b", [(5, None, 1), (2, 77, 1)])
+
+
+def test_a_query_that_ends_replicas_ends_the_run() -> None:
+    server = ledger()
+    server.offer([1], [4])
+    for name in "abc"[: MOST_LOSSES - 1]:
+        server.join(name)
+        assert server.assign()
+        assert server.lose(name) == 1
+    server.join("last")
+    server.assign()
+    with pytest.raises(RunFailed, match="while they hold a certain query") as raised:
+        server.lose("last")
+    assert raised.value.where == "sample 4, of 30 prompt tokens"
+
+
+def test_nothing_is_assigned_where_nobody_is() -> None:
+    server = ledger()
+    server.offer([1, 2], [0, 1])
+    assert server.assign() == []
+    assert server.waiting == 2
