@@ -8,12 +8,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
+from harness_llm.package.accelerators import functions_on_bus
 from harness_llm.package.sysfs import read
 from harness_llm.workspace import Workspace
 
 TABLE = "gpus.yaml"
 NO_ACCELERATOR = "cpu"  # the GPU_NAME of a machine without one
-_CLASSES = ("0x0302", "0x1200")  # 3D controllers and processing accelerators: not made for a screen
 # AMD and NVIDIA, on which the engines run: an NPU or FPGA of others is passed over.
 _VISIBLE = {"1002": "HIP_VISIBLE_DEVICES", "10de": "CUDA_VISIBLE_DEVICES"}
 
@@ -92,8 +92,7 @@ def gpu_count(name: str, root: Path = Path("/"), workspace: Workspace | None = N
 
 def _on_bus(root: Path) -> Counter[str]:
     """Accelerators on the bus by `vendor:device`."""
-    functions = sorted((root / "sys/bus/pci/devices").glob("*"))
-    ids = [_id(function) for function in functions if read(function / "class").startswith(_CLASSES)]
+    ids = map(_id, functions_on_bus(root))
     return Counter(pci for pci in ids if pci.partition(":")[0] in _VISIBLE)
 
 

@@ -157,6 +157,8 @@ def test_an_invalid_result_says_why(tmp_path):
         (':::MLLOG {"key": "a", "val', "cut"),
         (':::MLLOG {"key": "a"}', "cut"),
         (":::MLLOG 7", "cut"),
+        (':::MLLOG {"key": "a", "value": 1, "metadata": []}', "cut"),
+        (':::MLLOG {"key": [], "value": 1, "metadata": {"is_error": false, "is_warning": false}}', "cut"),
         ("Segmentation fault", "cut"),
         ('{"key": "a", "value": 1, "metadata": {"is_error": false, "is_warning": false}}', "cut"),
         ("", "empty"),
@@ -169,6 +171,36 @@ def test_a_broken_detail_log_is_named(tmp_path, text, complaint):
     with pytest.raises(ConfigError, match=complaint) as error:
         parse_detail(path)
     assert error.value.where == (f"{path}:2" if text else str(path))
+
+
+@pytest.mark.parametrize(
+    ("figure", "messages", "key"),
+    [
+        ("target_qps", {"effective_target_qps": "fast"}, "effective_target_qps: a number"),
+        ("query_count", {"result_query_count": None}, "result_query_count: a number"),
+        ("use_token_latencies", {"requested_use_token_latencies": 1}, "requested_use_token_latencies: true or false"),
+        ("duration_s", {"power_begin": "noon", "power_end": "noon"}, "power_end: MM-DD-YYYY HH:MM:SS.mmm"),
+        ("duration_s", {"power_begin": 1, "power_end": 2}, "power_end: MM-DD-YYYY HH:MM:SS.mmm"),
+        (
+            "samples_per_second",
+            {"effective_scenario": "Batch"},
+            "effective_scenario: Offline or Server or SingleStream",
+        ),
+        ("latency_percentiles_ms", {"result_50.00_percentile_latency_ns": "x"}, "result_50.00_percentile_latency_ns"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(tmp_path, figure, messages, key):
+    log = parse_detail(write(tmp_path / "detail.txt", *messages.items()))
+    with pytest.raises(ConfigError, match="not what LoadGen writes there") as error:
+        getattr(log, figure)
+    assert (error.value.where, error.value.expected[: len(key)]) == (str(log.path), key)
+
+
+@pytest.mark.parametrize(("counted", "rate"), [(True, 7.0), (False, None)])
+def test_loadgen_infers_no_tokens_in_singlestream(tmp_path, counted, rate):
+    messages = {"effective_scenario": "SingleStream", "result_completed_tokens_per_second": 7.0}
+    log = parse_detail(write(tmp_path / "detail.txt", *messages.items(), ("requested_use_token_latencies", counted)))
+    assert log.tokens_per_second == rate
 
 
 def test_a_missing_detail_log_is_named(tmp_path):

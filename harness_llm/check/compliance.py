@@ -110,7 +110,7 @@ def test09_length(result: Result) -> Iterator[Fault]:
 def _mean_length(log: DetailLog) -> float:
     """Tokens per answer; LoadGen leaves one sample out of the rate of a Server run (loadgen/results.cc:413-414)."""
     left_out = {"Offline": 0, "Server": 1}.get(log.scenario)
-    if left_out is None or not (log.query_count and log.samples_per_second):
+    if left_out is None or not (log.tokens_per_second and log.query_count and log.samples_per_second):
         return math.nan
     return log.tokens_per_second / log.samples_per_second * (1 - left_out / log.query_count)
 

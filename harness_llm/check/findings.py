@@ -82,7 +82,7 @@ class Rule(Generic[S]):
                 yield self._finding(fault, tree)
         except ConfigError as error:
             fault = Fault(Path(error.where), error.expected, error.found or error.what, error.hint)
-            yield replace(self._finding(fault, tree), what=error.what)
+            yield replace(self._finding(fault, tree), what=error.what, scale=False)
 
     def _finding(self, fault: Fault, tree: Path) -> Finding:
         return Finding(

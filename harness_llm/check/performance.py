@@ -5,16 +5,11 @@ from typing import NamedTuple
 
 from harness_llm.check.findings import Fault, Rule, rule
 from harness_llm.check.tree import Log
+from harness_llm.loadgen.logs import INFERRED_TOKEN_RATE
 
 CONF = "a setting of user.conf"
 
 _NS_PER_MS = 1e6
-
-_INFERRED_TOKENS = {
-    "Offline": "result_inferred_tokens_per_second",
-    "Server": "result_inferred_completed_tokens_per_second",
-}
-"""What the official checker reads of a benchmark whose tokens LoadGen does not count (constants.py:1610-1617)."""
 
 
 @rule(
@@ -34,7 +29,7 @@ def early_stopping(log: Log) -> Iterator[Fault]:
     """The latencies of too many queries lie above the limit to be sure of the percentile."""
     if log.detail.scenario != "Offline" and not log.detail.early_stopping_met:
         reasons = (log.detail.get(f"early_stopping_{kind}_result", "") for kind in ("ttft", "tpot"))
-        yield Fault(log.path, "early_stopping_met true", " ".join(["false", *"".join(reasons).split()]))
+        yield Fault(log.path, "early_stopping_met true", " ".join(["false", *"".join(map(str, reasons)).split()]))
 
 
 @rule("seeds", "performance_check.py, seeds_check", hint="run again with the LoadGen of the round")
@@ -60,7 +55,7 @@ def token_latencies(log: Log) -> Iterator[Fault]:
     if log.result.rules.token_latencies:
         if not log.detail.use_token_latencies:
             yield Fault(log.path, "use_token_latencies true", "false")
-    elif (key := _INFERRED_TOKENS.get(log.detail.scenario)) and log.detail.get(key) is None:
+    elif (key := INFERRED_TOKEN_RATE.get(log.detail.scenario)) and log.detail.get(key) is None:
         yield Fault(log.path, key, "none")
 
 
@@ -127,7 +122,7 @@ def _limits(log: Log) -> Iterator[_Limit]:
         yield _Limit("ttft", tokens.ttft, detail.requested_ttft_ms, detail.p99_ttft_ms)
         yield _Limit("tpot", tokens.tpot, detail.requested_tpot_ms, detail.p99_tpot_ms)
     if answer := rules.answer_latency_ms.get(scenario):
-        asked = detail["effective_target_latency_ns"] / _NS_PER_MS
+        asked = detail.number("effective_target_latency_ns") / _NS_PER_MS
         yield _Limit("answer", answer, asked, detail.latency_percentiles_ms.get(99))
 
 

@@ -1,7 +1,7 @@
 """What LoadGen wrote: mlperf_log_detail.txt (facts of a run) and mlperf_log_accuracy.json (its answers)."""
 
 import datetime as dt
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +32,16 @@ _TOKEN_RATE = {
     "Server": "result_completed_tokens_per_second",
     "SingleStream": "result_completed_tokens_per_second",
 }
+# What LoadGen infers where it counts no tokens; in other scenarios nothing (loadgen/results.cc:828-850).
+INFERRED_TOKEN_RATE = {
+    "Offline": "result_inferred_tokens_per_second",
+    "Server": "result_inferred_completed_tokens_per_second",
+}
 
 
 @dataclass(frozen=True)
 class DetailLog:
-    """One mlperf_log_detail.txt; a property of a key that the log lacks raises ConfigError.
+    """One mlperf_log_detail.txt; a property of a key that the log lacks or fills wrongly raises ConfigError.
 
     Attributes:
         path: the file.
@@ -63,6 +68,29 @@ class DetailLog:
                 hint="the run may have ended before LoadGen wrote its results; run it again",
             )
         return self.values[key]
+
+    def number(self, key: str) -> float:
+        """The last value of `key`, which has to be a number."""
+        value = self[key]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self._odd(key, value, "a number")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """The last value of `key`, which has to be true or false."""
+        value = self[key]
+        if not isinstance(value, bool):
+            raise self._odd(key, value, "true or false")
+        return value
+
+    def _odd(self, key: str, value: object, expected: str) -> ConfigError:
+        return ConfigError(
+            "a value of a LoadGen log is not what LoadGen writes there",
+            where=str(self.path),
+            expected=f"{key}: {expected}",
+            found=repr(value),
+            hint="take the log from the run's directory",
+        )
 
     @property
     def loadgen_version(self) -> str:
@@ -95,21 +123,27 @@ class DetailLog:
     @property
     def seeds(self) -> dict[str, int]:
         """The seeds in force, by the names that the rules of a round use."""
-        return {name: int(self[f"effective_{name}"]) for name in _SEEDS}
+        return {name: int(self.number(f"effective_{name}")) for name in _SEEDS}
 
     @property
-    def tokens_per_second(self) -> float:
+    def token_rate(self) -> str | None:
+        """The key of `tokens_per_second`; None where LoadGen gives no such rate."""
+        return (_TOKEN_RATE if self.use_token_latencies else INFERRED_TOKEN_RATE).get(self.scenario)
+
+    @property
+    def tokens_per_second(self) -> float | None:
         """The metric of an LLM: completed tokens per second in Server, tokens per second in Offline.
 
-        Where LoadGen counts no tokens, those that it infers from the samples (gptj).
+        Where LoadGen counts no tokens, those that it infers from the samples (gptj); None where it infers none.
         """
-        key = _TOKEN_RATE[self.scenario]
-        return float(self[key if self.use_token_latencies else key.replace("result_", "result_inferred_")])
+        return self.number(self.token_rate) if self.token_rate else None
 
     @property
     def samples_per_second(self) -> float:
         """Completed samples per second."""
-        return float(self[_SAMPLE_RATE[self.scenario]])
+        if self.scenario not in _SAMPLE_RATE:
+            raise self._odd("effective_scenario", self.scenario, " or ".join(_SAMPLE_RATE))
+        return self.number(_SAMPLE_RATE[self.scenario])
 
     @property
     def p99_ttft_ms(self) -> float | None:
@@ -134,7 +168,7 @@ class DetailLog:
         """Latency of a whole answer in ms by percentile: 50, 90, 95, 97, 99, 99.9."""
         end = "_percentile_latency_ns"
         keys = [k for k in self.values if k.startswith("result_") and k.endswith(end) and k[7].isdigit()]
-        return {float(k[7 : -len(end)]): self[k] / _NS_PER_MS for k in keys}
+        return {float(k[7 : -len(end)]): self.number(k) / _NS_PER_MS for k in keys}
 
     @property
     def requested_ttft_ms(self) -> float | None:
@@ -149,66 +183,68 @@ class DetailLog:
     @property
     def target_qps(self) -> float:
         """Queries per second issued (Server) or expected (Offline)."""
-        return float(self["effective_target_qps"])
+        return self.number("effective_target_qps")
 
     @property
     def performance_sample_count(self) -> int:
         """Samples that a performance run draws from."""
-        return int(self["effective_performance_sample_count"])
+        return int(self.number("effective_performance_sample_count"))
 
     @property
     def accuracy_sample_count(self) -> int:
         """Samples of an accuracy run; LoadGen before 6.0 tells only the size of the library."""
-        return int(self.get("effective_accuracy_sample_count") or self["qsl_reported_total_count"])
+        own = "effective_accuracy_sample_count"
+        return int(self.number(own if self.get(own, 0) != 0 else "qsl_reported_total_count"))
 
     @property
     def samples_per_query(self) -> int:
         """Samples in one query as planned; Offline issues `generated_samples_per_query` of them."""
-        return int(self["effective_samples_per_query"])
+        return int(self.number("effective_samples_per_query"))
 
     @property
     def query_count(self) -> int:
         """Queries completed in a performance run."""
-        return int(self["result_query_count"])
+        return int(self.number("result_query_count"))
 
     @property
     def min_query_count(self) -> int:
         """The setting that the round demands."""
-        return int(self["effective_min_query_count"])
+        return int(self.number("effective_min_query_count"))
 
     @property
     def min_duration_ms(self) -> int:
         """The setting that the round demands, not the time the run took."""
-        return int(self["effective_min_duration_ms"])
+        return int(self.number("effective_min_duration_ms"))
 
     @property
     def duration_s(self) -> float:
         """Wall time from the first query issued to the last answer."""
-        begin, end = (_instant(self[key]) for key in ("power_begin", "power_end"))
-        return (end - begin).total_seconds()
+        return (self._instant("power_end") - self._instant("power_begin")).total_seconds()
 
     @property
     def early_stopping_met(self) -> bool:
         """Whether enough queries ran for the percentiles to be trusted."""
-        return bool(self["early_stopping_met"])
+        return self.flag("early_stopping_met")
 
     @property
     def use_token_latencies(self) -> bool:
         """Whether LoadGen measured tokens; it says nothing of them where it does not."""
-        return bool(self.get("requested_use_token_latencies"))
+        key = "requested_use_token_latencies"
+        return key in self.values and self.flag(key)
 
     @property
     def sample_concatenate_permutation(self) -> bool:
         """Whether every sample is issued equally often."""
-        return bool(self["effective_sample_concatenate_permutation"])
+        return self.flag("effective_sample_concatenate_permutation")
 
     def _ms(self, key: str) -> float | None:
-        nanoseconds = self.get(key)
-        return None if nanoseconds is None else nanoseconds / _NS_PER_MS
+        return self.number(key) / _NS_PER_MS if key in self.values else None
 
-
-def _instant(text: str) -> dt.datetime:
-    return dt.datetime.strptime(text, "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=dt.UTC)
+    def _instant(self, key: str) -> dt.datetime:
+        try:
+            return dt.datetime.strptime(self[key], "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=dt.UTC)
+        except (TypeError, ValueError) as error:
+            raise self._odd(key, self[key], "MM-DD-YYYY HH:MM:SS.mmm") from error
 
 
 def parse_detail(path: Path) -> DetailLog:
@@ -222,11 +258,11 @@ def parse_detail(path: Path) -> DetailLog:
     warnings: list[str] = []
     for number, line in enumerate(_text(path).splitlines(), start=1):
         message = _message(line, f"{path}:{number}")
-        values[message["key"]] = message["value"]
-        if message["metadata"]["is_error"]:
-            errors.append(_spoken(message))
-        if message["metadata"]["is_warning"]:
-            warnings.append(_spoken(message))
+        values[message.key] = message.value
+        if message.metadata.is_error:
+            errors.append(message.spoken)
+        if message.metadata.is_warning:
+            warnings.append(message.spoken)
     if not values:
         raise ConfigError("a LoadGen log is empty", where=str(path))
     return DetailLog(path, values, errors, warnings)
@@ -239,24 +275,37 @@ def _text(path: Path) -> str:
         raise ConfigError("a LoadGen log cannot be read", where=str(path), found=str(error)) from error
 
 
-def _message(line: str, where: str) -> dict[str, Any]:
+class _Metadata(msgspec.Struct):
+    is_error: bool
+    is_warning: bool
+
+
+class _Message(msgspec.Struct):
+    key: str
+    value: Any
+    metadata: _Metadata
+
+    @property
+    def spoken(self) -> str:
+        """For a person."""
+        return f"{self.key}: {self.value}"
+
+
+_decode = msgspec.json.Decoder(_Message).decode
+
+
+def _message(line: str, where: str) -> _Message:
     try:
-        message: dict[str, Any] = json.loads(line.removeprefix(_PREFIX))
-        complete = line.startswith(_PREFIX) and {"key", "value", "metadata"} <= message.keys()
-    except (ValueError, AttributeError):
-        complete = False
-    if not complete:
-        raise ConfigError(
-            "a line of a LoadGen log is cut or no LoadGen message",
-            where=where,
-            expected=":::MLLOG {json}",
-            found=line[:80],
-        )
-    return message
-
-
-def _spoken(message: dict[str, Any]) -> str:
-    return f"{message['key']}: {message['value']}"
+        if line.startswith(_PREFIX):
+            return _decode(line.removeprefix(_PREFIX))
+    except msgspec.DecodeError:
+        pass
+    raise ConfigError(
+        "a line of a LoadGen log is cut or no LoadGen message",
+        where=where,
+        expected=":::MLLOG {json}",
+        found=line[:80],
+    )
 
 
 @dataclass(frozen=True)

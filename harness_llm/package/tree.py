@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness_llm.accuracy.report import ACCURACY as SCORES
 from harness_llm.errors import GateFailed
+from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.package.architecture import merged
 from harness_llm.package.calibration import measurements, render_calibration
@@ -27,7 +29,7 @@ from harness_llm.package.readme import (
     write_tree_readme,
 )
 from harness_llm.package.submission import Submission
-from harness_llm.package.truncate import ACCURACY_LOG, ACCURACY_TEXT, TRUNCATED_TESTS, pack_accuracy
+from harness_llm.package.truncate import TRUNCATED_TESTS, pack_accuracy
 from harness_llm.package.variants import Scores, packaged_variants
 from harness_llm.rules.rounds import Round
 from harness_llm.runs import Run
@@ -224,9 +226,9 @@ def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Place
             _take(run, _LOGS, places.results / PERFORMANCE / "run_1")
         elif test == ACCURACY:
             _take(run, _LOGS, places.results / ACCURACY)
-            _require(run, ACCURACY_LOG, ACCURACY_TEXT)
-            scores = (run.path / ACCURACY_TEXT).read_text()
-            pack_accuracy(run.path / ACCURACY_LOG, places.results / ACCURACY, scores)
+            _require(run, ANSWERS, SCORES)
+            scores = (run.path / SCORES).read_text()
+            pack_accuracy(run.path / ANSWERS, places.results / ACCURACY, scores)
         else:
             _pack_compliance(submission.rules, test, run, places.compliance / test)
 
@@ -235,7 +237,7 @@ def _pack_compliance(rules: Round, test: str, run: Run, folder: Path) -> None:
     facts = rules.compliance[test]
     _take(run, {facts.verdict: facts.verdict} | facts.packed, folder)
     if test in TRUNCATED_TESTS:
-        pack_accuracy(run.path / ACCURACY_LOG, folder / ACCURACY)
+        pack_accuracy(run.path / ANSWERS, folder / ACCURACY)
 
 
 def _take(run: Run, names: Mapping[str, str], folder: Path) -> None:

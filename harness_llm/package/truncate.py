@@ -7,8 +7,8 @@ import hashlib
 import shutil
 from pathlib import Path
 
-ACCURACY_LOG = "mlperf_log_accuracy.json"
-ACCURACY_TEXT = "accuracy.txt"
+from harness_llm.accuracy.report import ACCURACY as SCORES
+from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 
 TRUNCATED_TESTS = ("TEST07", "TEST09")
 """Compliance tests whose accuracy logs are cut too; that of TEST06 stays whole."""
@@ -28,8 +28,8 @@ def pack_accuracy(log: Path, folder: Path, scores: str = "") -> str:
     """
     with log.open("rb") as whole:
         sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
-    _cut(log, folder / ACCURACY_LOG)
-    (folder / ACCURACY_TEXT).write_text(f"{scores}\nhash={sha256}\n" if scores else f"hash={sha256}\n")
+    _cut(log, folder / ANSWERS)
+    (folder / SCORES).write_text(f"{scores}\nhash={sha256}\n" if scores else f"hash={sha256}\n")
     return sha256
 
 
