@@ -13,7 +13,6 @@ import yaml
 
 from harness_llm.assets import Assets
 from harness_llm.benchmarks import Sampling
-from harness_llm.compliance import Evidence
 from harness_llm.compliance.audit import audit_config
 from harness_llm.datasets.store import open_store
 from harness_llm.engines import Counters
@@ -21,11 +20,11 @@ from harness_llm.engines.counters import caching_departures, growth
 from harness_llm.errors import GateFailed, HarnessError, RunFailed, rebuild
 from harness_llm.fleet.local import Fleet, replica_lost
 from harness_llm.host import read_host
-from harness_llm.loadgen.logs import ACCURACY, read_accuracy_log
+from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.loadgen.settings import expected_settings
 from harness_llm.loadgen.spec import CellSpec
 from harness_llm.loadgen.versions import loadgen_folder
-from harness_llm.outcome import Outcome, Scorer, judge_compliance, judge_performance
+from harness_llm.outcome import Outcome, Scorer, gather, judge_compliance, judge_performance
 from harness_llm.processes import Child, Exit, start, watch
 from harness_llm.request import Request, ScenarioPlan
 from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run
@@ -226,13 +225,8 @@ def _judge(bench: Bench, test: str, path: Path) -> Outcome:
         return bench.scorer.judge(path, bench.request.samples(test), enforce=bench.request.enforce_accuracy)
     request, samples = bench.request, bench.request.samples(test)
     rules = request.round.compliance[test]
-    evidence = Evidence(
-        answers=read_accuracy_log(path / ACCURACY),
-        scenario=bench.plan.scenario,
-        eos_ids=request.benchmark.sampling.stop_token_ids,
-        bounds=rules.bounds,
-        score=lambda: bench.scorer.score(path / ACCURACY, test, samples)["EXACT_MATCH"],
-    )
+    log, score = path / ACCURACY, bench.scorer.score
+    evidence = gather(log, bench.plan.scenario, request.benchmark, rules, lambda: score(log, test, samples))
     issued = request.audit_samples(test)
     return judge_compliance(path, test, rules, evidence, issued=issued, enforce=request.enforce_accuracy)
 

@@ -216,17 +216,20 @@ def score(
 
 @app.command()
 def verify(
-    log_dir: Annotated[Path, typer.Argument(help="a folder with the logs of a TEST06 run")],
+    log_dir: Annotated[Path, typer.Argument(help="a folder with the logs of a compliance run")],
     # familiar.py makes --scenarios of --scenario.
     scenario: Annotated[str, typer.Option("--scenario", "--scenarios", help="the scenario that was run")],
+    test: Annotated[str, typer.Option(help="TEST06, TEST07 or TEST09; default: the benchmark's only one")] = "",
     model: Model = "",
     round_name: RoundName = "",
-    output: Annotated[Path | None, typer.Option(help="write verify_accuracy.txt here")] = None,
+    profile: ProfileName = "",
+    stand_in: StandIn = False,
+    output: Annotated[Path | None, typer.Option(help="write the verdict here")] = None,
 ) -> None:
-    """Verify a TEST06 run."""
+    """Verify the run of a compliance test."""
     from harness_llm.commands import verify as command
 
-    command(log_dir, scenario, _choices({"scenarios": scenario, **locals()}), output)
+    command(log_dir, _choices({"scenarios": scenario, "tests": test, **locals()}), output)
 
 
 @app.command()

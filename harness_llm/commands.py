@@ -16,11 +16,11 @@ from harness_llm.check.findings import Finding, Severity, exit_code
 from harness_llm.check.official import OfficialVerdict
 from harness_llm.check.tree import declared_round
 from harness_llm.choices import Choices, newest_round, require_names
-from harness_llm.compliance import test06
+from harness_llm.compliance import TESTS
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
-from harness_llm.outcome import TOO_FEW
+from harness_llm.outcome import TOO_FEW, gather
 from harness_llm.package.package import Package
 from harness_llm.pipeline import Pipeline, check_tree, describe_run
 from harness_llm.profiles import Profile
@@ -127,16 +127,39 @@ def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
         raise GateFailed("the answers miss the accuracy gate", where=str(log_dir), found=found)
 
 
-def verify(log_dir: Path, scenario: str, choices: Choices, output: Path | None) -> None:
-    """Verify TEST06, print verify_accuracy.txt; a failure ends with 1."""
+def verify(log_dir: Path, choices: Choices, output: Path | None) -> None:
+    """Verify a compliance test, print the file that the official checker reads; a failure ends with 1.
+
+    Raises:
+        ConfigError: the benchmark has several such tests, and none is chosen.
+    """
     request = understand(choices, Workspace())
-    verdict = test06.verify_log(log_dir / ACCURACY, scenario, request.benchmark.sampling.stop_token_ids)
+    test, log = _compliance_test(request), log_dir / ACCURACY
+
+    def score() -> dict[str, float]:
+        pipeline = Pipeline(request, Panel(Console(stderr=True)))
+        return pipeline.scorer(pipeline.required_assets()).score(log, test, request.samples(test))
+
+    (scenario,) = choices.scenarios
+    verdict = TESTS[test](gather(log, scenario, request.benchmark, request.round.compliance[test], score))
     text = verdict.render()
     if output:
         output.write_text(text)
     sys.stdout.write(text)
     if not verdict.passed:
-        raise GateFailed("TEST06 failed", where=str(log_dir), found="; ".join(verdict.failures[:4]))
+        raise GateFailed(f"{test} failed", where=str(log_dir), found="; ".join(verdict.failures[:4]))
+
+
+def _compliance_test(request: Request) -> str:
+    """The one that was chosen, or the benchmark's only one."""
+    own = request.rules.compliance
+    chosen = [test for test in own if test in request.asked]
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"{request.benchmark.name} has {len(own)} compliance tests in round {request.round.round}",
+            expected=f"--test {' or '.join(own)}" if own else "a round or a benchmark that has one",
+        )
+    return chosen[0]
 
 
 def compare(run_a: Path, run_b: Path, *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,6 +131,26 @@ def load_reference(file: Path) -> dict[str, float]:
     """The scores of the original checkpoint, for a benchmark that is gated by them."""
     scores: dict[str, float] = json.loads(file.read_text())["scores"]
     return scores
+
+
+def gather(
+    log: Path, scenario: str, benchmark: Benchmark, test: ComplianceTest, score: Callable[[], Mapping[str, float]]
+) -> Evidence:
+    """What a run of a compliance test left in its mlperf_log_accuracy.json.
+
+    Args:
+        score: scores the answers by metric, in percent; asked for only by a test of accuracy.
+
+    Raises:
+        ConfigError: the log cannot be read.
+    """
+    return Evidence(
+        answers=read_accuracy_log(log),
+        scenario=scenario,
+        eos_ids=benchmark.sampling.stop_token_ids,
+        bounds=test.bounds,
+        score=lambda: score()["EXACT_MATCH"],
+    )
 
 
 def judge_compliance(

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -133,6 +134,34 @@ def test_verify_takes_a_scenario(harness: CommandLine, tmp_path: Path, option: s
     done = harness("verify", str(tmp_path), option, "Batch")
     assert done.code == 2
     assert "there is no scenario Batch" in done.err
+
+
+OSS = ("--scenario", "Offline", "--model", "gpt-oss-120b", "--round", "v6.0")
+
+
+def test_verify_asks_which_of_several_tests(harness: CommandLine, tmp_path: Path) -> None:
+    done = harness("verify", str(tmp_path), *OSS)
+    assert done.code == 2
+    assert "gpt-oss-120b has 2 compliance tests in round v6.0" in done.err
+    assert "expected: --test TEST07 or TEST09" in done.err
+
+
+@pytest.mark.parametrize(("tokens", "code"), [(1200, 0), (1100, 1)])
+def test_verify_knows_the_lengths_of_answers(harness: CommandLine, tmp_path: Path, tokens: int, code: int) -> None:
+    answer = {"seq_id": 0, "qsl_idx": 0, "data": "94020000" * tokens, "token_count": tokens}
+    (tmp_path / "mlperf_log_accuracy.json").write_text(json.dumps([answer]))
+    done = harness("verify", str(tmp_path), *OSS, "--test", "TEST09", "--output", str(tmp_path / "verdict"))
+    assert done.code == code
+    assert f"Mean output tokens: {tokens:.2f}\n" in done.out
+    assert (tmp_path / "verdict").read_text() == done.out
+    assert ("error: TEST09 failed" in done.err) == bool(code)
+
+
+def test_verify_scores_answers_only_with_the_data_set(harness: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "mlperf_log_accuracy.json").write_text("[]")
+    done = harness("verify", str(tmp_path), *OSS, "--test", "TEST07")
+    assert done.code == 3
+    assert "gpt-oss-120b is not prepared" in done.err
 
 
 def test_a_tree_that_is_not_there(harness: CommandLine, tmp_path: Path) -> None:

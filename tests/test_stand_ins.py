@@ -9,6 +9,8 @@ import punkt
 import pytest
 from terminal import Terminal
 
+from harness_llm.rules import load_round
+from harness_llm.runs import find_runs
 from harness_llm.workspace import CHECKOUT, Workspace
 
 pytestmark = pytest.mark.engine
@@ -76,3 +78,14 @@ def test_a_stand_in_becomes_a_tree_of_the_round(
     severities = {finding["severity"] for finding in json.loads(checked.out)["findings"]}
     assert severities <= {"scale", "warning"}
     assert checked.code == 0
+
+
+@pytest.mark.parametrize("test", ["TEST07", "TEST09"])
+def test_verify_repeats_the_verdicts(terminal: Terminal, test: str) -> None:
+    """Of the run that the last test made."""
+    (run,) = [run for run in find_runs(terminal.workspace.logs, "pytest-box") if run.cell.test == test]
+    words = ["--model", "gpt-oss-120b", "--round", "v6.0", "--stand-in", "--test", test]
+    done = terminal.run("verify", str(run.path), "--scenario", "Offline", *words)
+    verdict = load_round("v6.0").compliance[test].verdict
+    assert done.out == (run.path / verdict).read_text()
+    assert done.code == (0 if "TEST PASS" in done.out else 1)

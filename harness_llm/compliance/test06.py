@@ -7,13 +7,12 @@ string where it is given, and looks only at the end of an answer.
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from harness_llm.compliance.evidence import Evidence
 from harness_llm.errors import ConfigError
-from harness_llm.loadgen.logs import Answer, read_accuracy_log
+from harness_llm.loadgen.logs import Answer
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,6 @@ class Verdict:
             f"Sample length check pass: {self.length}\n"
             f"TEST06 verification {'complete' if self.passed else 'failed'}\n"
         )
-
-
-def verify_log(path: Path, scenario: str, eos_ids: Collection[int]) -> Verdict:
-    """Verify the mlperf_log_accuracy.json of a TEST06 run.
-
-    Raises:
-        ConfigError: the log cannot be read or holds no answer.
-    """
-    return verify(read_accuracy_log(path), scenario, eos_ids, str(path))
 
 
 def verify(entries: Iterable[Answer], scenario: str, eos_ids: Collection[int], where: str = "") -> Verdict:
