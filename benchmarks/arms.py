@@ -15,7 +15,7 @@ import zmq
 from benchmarks.measurement import HarnessMeasurement, Measurement
 from harness_llm.cell import Bench, run_cell
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.local import replica_environment, replica_lost, split_cpus
+from harness_llm.fleet.local import replica_environment, split_cpus
 from harness_llm.processes import Child, Exit, start, watch
 from harness_llm.runs import State
 
@@ -152,7 +152,7 @@ class Raw:
         while True:
             for said in watch([self.child], 1):
                 if isinstance(said, Exit):
-                    raise replica_lost(said)
+                    raise RunFailed("raw vLLM ended", where=str(said.child.log), found=said.child.last_lines())
                 if said.body["event"] == event:
                     return said.body
 

@@ -30,8 +30,9 @@ from harness_llm.engines import Counters
 from harness_llm.engines.counters import growth
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.fleet.fleet import Fleet
 from harness_llm.fleet.liveness import Liveness
-from harness_llm.fleet.local import Fleet, start_fleet
+from harness_llm.fleet.local import start_fleet
 from harness_llm.fleet.wire import Endpoint
 from harness_llm.mailbox import Mailbox
 from harness_llm.monitor.panel import Panel

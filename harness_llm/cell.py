@@ -2,11 +2,9 @@
 
 import datetime as dt
 import itertools
-import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import yaml
@@ -17,56 +15,25 @@ from harness_llm.compliance.audit import audit_config
 from harness_llm.datasets.store import open_store
 from harness_llm.engines import Counters
 from harness_llm.engines.counters import caching_departures, growth
-from harness_llm.errors import GateFailed, HarnessError, RunFailed, rebuild
-from harness_llm.fleet.local import Fleet, replica_lost
+from harness_llm.errors import GateFailed, HarnessError, RunFailed
+from harness_llm.fleet.fleet import Fleet
 from harness_llm.host import read_host
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.loadgen.settings import expected_settings
 from harness_llm.loadgen.spec import CellSpec
 from harness_llm.loadgen.versions import loadgen_folder
-from harness_llm.outcome import Outcome, Scorer, gather, judge_compliance, judge_performance
-from harness_llm.processes import Child, Exit, start, watch
+from harness_llm.outcome import Outcome, Scorer, after_losses, gather, judge_compliance, judge_performance
+from harness_llm.processes import start
 from harness_llm.request import Request, ScenarioPlan
 from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run
 from harness_llm.subject import source_digest
+from harness_llm.supervision import Stall, Supervision, Watcher
 
 USER_CONF = "user.conf"
 AUDIT_CONFIG = "audit.config"
 CONFIG = "config.yaml"
 
 _generations = itertools.count(1)
-
-
-class Stall:
-    """Notices a fleet that lives and answers nothing; times in seconds."""
-
-    def __init__(self, timeout_s: float) -> None:
-        """Start the clock with the first status line."""
-        self._timeout_s = timeout_s
-        self._seen: tuple[Any, ...] = ()
-        self._since: float | None = None
-
-    def take(self, body: Mapping[str, Any], now: float) -> None:
-        """A status line: anything new in it starts the clock again."""
-        seen = tuple(body.get(key) for key in ("event", "issued", "done", "tokens", "ttft_ms"))
-        if seen != self._seen or not body.get("in_flight"):
-            self._seen, self._since = seen, now
-
-    def check(self, now: float) -> None:
-        """Raise RunFailed where nothing new was heard for too long."""
-        if self._since is not None and now - self._since > self._timeout_s:
-            raise RunFailed(
-                "the fleet answers no more",
-                expected=f"an answer within {self._timeout_s:g} s (harness_config.stall_timeout_s)",
-                hint="look at the replica logs of the scenario",
-            )
-
-
-class Watcher(Protocol):
-    """Is told how a cell goes."""
-
-    def progress(self, body: Mapping[str, Any]) -> None:
-        """A status line of LoadGen's process."""
 
 
 @dataclass(frozen=True)
@@ -89,30 +56,61 @@ def run_cell(bench: Bench, test: str, watcher: Watcher) -> Run:
     with open_run(path):
         started, host = dt.datetime.now(dt.UTC), read_host()
         _write_inputs(bench, test, path)
+        attempt = _Attempt(bench, cell, path)
 
-        def record(outcome: Outcome, counted: Counters | None) -> None:
-            finish(path, _record(bench, cell, outcome, counted, started=started, host=host))
+        def record(outcome: Outcome) -> None:
+            finish(path, _record(bench, cell, outcome, attempt, started=started, host=host))
 
         try:
-            outcome, counted = _measure(bench, cell, path, watcher)
+            outcome = attempt.make(watcher)
             _require_source(bench)
         except HarnessError as error:
-            record(Outcome(State.FAILED, [_line(error)]), {})
+            record(Outcome(State.FAILED, [_line(error), *attempt.losses]))
             raise
-        record(outcome, counted)
+        record(outcome)
     return load_run(path)
 
 
-def _measure(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> tuple[Outcome, Counters | None]:
-    """Load and judge; a run that the probe stops is INVALID, and says what to set.
+@dataclass
+class _Attempt:
+    """LoadGen's process, once, and what came of it.
 
-    Also what the engines counted meanwhile of what may not happen; None where one cannot tell.
+    Attributes:
+        counted: what the engines counted meanwhile of what may not happen; None where one cannot tell.
+        losses: what became of replicas, one sentence each.
     """
-    try:
-        counted = _load(bench, cell, path, watcher)
-    except GateFailed as error:
-        return Outcome(State.INVALID, [_line(error)]), {}
-    return _judge(bench, cell.test, path), counted
+
+    bench: Bench
+    cell: Cell
+    path: Path
+    counted: Counters | None = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+
+    def make(self, watcher: Watcher) -> Outcome:
+        """Load and judge; a run that the probe stops is INVALID, and says what to set."""
+        try:
+            self._load(watcher)
+        except GateFailed as error:
+            outcome = Outcome(State.INVALID, [_line(error)])
+        else:
+            outcome = _judge(self.bench, self.cell.test, self.path)
+        return after_losses(outcome, self.cell.test, self.losses)
+
+    def _load(self, watcher: Watcher) -> None:
+        bench, harness = self.bench, self.bench.plan.config.harness_config
+        spec = self.path / "loadgen.json"
+        spec.write_bytes(msgspec.json.encode(_spec(bench, self.cell, self.path)))
+        environment = {"PYTHONPATH": str(loadgen_folder(bench.request.round))}
+        log = self.path / "loadgen.log"
+        child = start("harness_llm.loadgen.client", [str(spec)], name="LoadGen", log=log, environment=environment)
+        survives = harness.on_replica_loss == "reissue"
+        # A replica that stalls is lost first: the run ends where that did not help.
+        supervision = Supervision(child, bench.fleet, watcher, survives, Stall(2 * harness.stall_timeout_s))
+        try:
+            self.counted = growth(supervision.follow()["counters"])
+        finally:
+            child.stop(patience_s=1)
+            self.losses = supervision.losses
 
 
 def _require_source(bench: Bench) -> None:
@@ -175,49 +173,6 @@ def sampling_of(request: Request, plan: ScenarioPlan, test: str) -> Sampling:
     return plan.config.sampling.changed(request.benchmark.sampling_of.get(test, {}))
 
 
-def _load(bench: Bench, cell: Cell, path: Path, watcher: Watcher) -> Counters | None:
-    spec = path / "loadgen.json"
-    spec.write_bytes(msgspec.json.encode(_spec(bench, cell, path)))
-    environment = {"PYTHONPATH": str(loadgen_folder(bench.request.round))}
-    log = path / "loadgen.log"
-    child = start("harness_llm.loadgen.client", [str(spec)], name="LoadGen", log=log, environment=environment)
-    try:
-        finished = _follow(child, bench.fleet, watcher, bench.plan.config.harness_config.stall_timeout_s)
-    finally:
-        child.stop(patience_s=1)
-    return growth(finished["counters"])
-
-
-def _follow(child: Child, fleet: Fleet, watcher: Watcher, stall_timeout_s: float) -> Mapping[str, Any]:
-    """The last status line, once LoadGen's process has finished well; raise whatever else happens."""
-    failure: HarnessError | None = None
-    last: Mapping[str, Any] = {}
-    stall = Stall(stall_timeout_s)
-    while True:
-        stall.check(time.monotonic())
-        for event in watch([child, *fleet.replicas], 0.5):
-            if isinstance(event, Exit):
-                if event.child is not child:
-                    raise replica_lost(event)
-                if event.code == 0:
-                    return last
-                raise failure or _died(event)
-            if event.body["event"] == "failed":
-                failure = rebuild(event.body)
-            else:
-                stall.take(event.body, time.monotonic())
-                watcher.progress(event.body)
-                last = event.body
-
-
-def _died(event: Exit) -> RunFailed:
-    return RunFailed(
-        "LoadGen's process ended without a word",
-        where=str(event.child.log),
-        found=f"exit code {event.code}, and the last lines of its log:\n{event.child.last_lines()}",
-    )
-
-
 def _judge(bench: Bench, test: str, path: Path) -> Outcome:
     if test == "performance":
         return judge_performance(path)
@@ -250,7 +205,7 @@ def _record(
     bench: Bench,
     cell: Cell,
     outcome: Outcome,
-    counted: Counters | None,
+    attempt: _Attempt,
     *,
     started: dt.datetime,
     host: dict[str, str],
@@ -258,7 +213,7 @@ def _record(
     request = bench.request
     choices = request.choices
     facts = cell_facts(request, bench.plan, bench.assets, cell.test)
-    seen = caching_departures(counted)
+    seen = caching_departures(attempt.counted)
     return RunRecord(
         state=outcome.state,
         reasons=outcome.reasons + outcome.notes + [f"not for closed: {line}" for line in seen],
@@ -273,6 +228,7 @@ def _record(
         ended=dt.datetime.now(dt.UTC),
         subject=bench.subject,
         host=host,
-        cell_facts=facts | {"departures": facts["departures"] + seen, "counters": counted},
+        cell_facts=facts | {"departures": facts["departures"] + seen, "counters": attempt.counted},
         metrics=outcome.metrics,
+        losses=attempt.losses,
     )

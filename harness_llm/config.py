@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -36,6 +36,9 @@ class HarnessConfig(BaseModel):
     loadgen_cpus: int = Field(ge=1, description="cores kept for LoadGen's process")
     startup_timeout_s: float = Field(gt=0, description="seconds until a replica that is not ready has failed")
     heartbeat_timeout_s: float = Field(gt=0, description="seconds without a sign of life until a replica is lost")
+    on_replica_loss: Literal["reissue", "fail"] = Field(
+        description="issue the queries of a lost replica again elsewhere, or let the run fail"
+    )
     stall_timeout_s: float = Field(
         gt=0,
         description="seconds that a busy engine may go without a step; after twice that without answers a run ends",

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness_llm.accuracy.decoding import decoder
@@ -44,6 +44,15 @@ class Outcome:
 
 def _verdict(reasons: list[str], metrics: dict[str, float], notes: list[str] | None = None) -> Outcome:
     return Outcome(State.INVALID if reasons else State.VALID, reasons, notes or [], metrics)
+
+
+def after_losses(outcome: Outcome, test: str, losses: list[str]) -> Outcome:
+    """`outcome` of a run that lost replicas: answers are as good as any, but no measurement is that of the system."""
+    if not losses:
+        return outcome
+    if test == "accuracy":
+        return replace(outcome, notes=outcome.notes + losses)
+    return replace(outcome, state=State.DEGRADED, reasons=losses + outcome.reasons)
 
 
 def judge_performance(run: Path) -> Outcome:

@@ -1,9 +1,10 @@
 """From a request to a checked tree: plans the cells, runs the missing ones, packages, checks."""
 
+import datetime as dt
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from harness_llm.check.official import OfficialVerdict, checkout, run_official
 from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.devices import hold
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.fleet.local import Fleet, start_fleet
+from harness_llm.fleet.fleet import Fleet
+from harness_llm.fleet.local import start_fleet
 from harness_llm.fleet.placement import place
 from harness_llm.gpus import NO_ACCELERATOR, gpu_count, load_gpus
 from harness_llm.host import advice, read_host
@@ -29,7 +31,7 @@ from harness_llm.plan import issued, seconds
 from harness_llm.preparations import preparation_of
 from harness_llm.request import Request, ScenarioPlan
 from harness_llm.rules import load_round
-from harness_llm.runs import Run, find_runs
+from harness_llm.runs import Run, State, find_runs
 from harness_llm.subject import subject
 from harness_llm.workspace import Workspace
 
@@ -225,7 +227,16 @@ class Pipeline:
         scorer.require()
         with self._fleet(plan, assets) as fleet:
             bench = Bench(self.request, plan, assets, scorer, self.subject(plan, assets), fleet)
-            return [self._run_cell(bench, test) for test in tests]
+            return [self._run_test(bench, test) for test in tests]
+
+    def _run_test(self, bench: Bench, test: str) -> Run:
+        """Run `test` on a whole fleet; once more where it lost a replica and measured something else for that."""
+        run = self._run_cell(bench, test)
+        if run.state is not State.DEGRADED:
+            return run
+        self.panel.say("  the system was not whole meanwhile; once more when it is")
+        anew = replace(bench.request, started=dt.datetime.now(dt.UTC))
+        return self._run_cell(replace(bench, request=anew), test)
 
     @contextmanager
     def _fleet(self, plan: ScenarioPlan, assets: Assets) -> Iterator[Fleet]:
@@ -255,6 +266,7 @@ class Pipeline:
 
     def _run_cell(self, bench: Bench, test: str) -> Run:
         scenario = bench.plan.scenario
+        bench.fleet.mend(self.panel.stage)
         self.panel.begin(self._view(scenario, test))
         try:
             run = run_cell(bench, test, self)

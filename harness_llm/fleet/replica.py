@@ -52,7 +52,7 @@ class Replica:
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         self.socket.set_hwm(0)
         self.socket.bind(address)
-        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.address: str = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._engine = engine
         self._peer = b""
         self._generation = 0
@@ -188,7 +188,7 @@ def main() -> None:
         _serve(spec, parent)
     except HarnessError as error:
         parent.say(event="failed", **error.facts())
-        sys.exit(error.exit_code)
+        os._exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 - whatever it is, the queries go elsewhere
         _break_down(parent, error)
 
