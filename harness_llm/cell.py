@@ -230,5 +230,4 @@ def _record(
         host=host,
         cell_facts=facts | {"departures": facts["departures"] + seen, "counters": attempt.counted},
         metrics=outcome.metrics,
-        losses=attempt.losses,
     )

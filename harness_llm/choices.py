@@ -113,13 +113,17 @@ def choose(words: Mapping[str, Any]) -> Choices:
         submitter=words.get("company") or "",
         system=words.get("system_name") or "",
         stand_in=stand_in,
-        sets=tuple(words.get("set_") or ()),
+        sets=(*(words.get("set_") or ()), *_on_loss(words.get("on_replica_loss") or "")),
         sample_count=words.get("total_sample_count"),
         user_conf=words.get("user_conf"),
         gpu_count=words.get("gpu_count"),
         high_accuracy=strict,
         tests=_listed(words.get("tests")),
     )
+
+
+def _on_loss(word: str) -> list[str]:
+    return [f"harness_config.on_replica_loss={word}"] if word else []
 
 
 def _listed(words: str | tuple[str, ...] | None) -> tuple[str, ...] | None:

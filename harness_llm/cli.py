@@ -56,6 +56,9 @@ Environment = Annotated[
 ]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value on top of models/*.yaml")]
 SampleCount = Annotated[int | None, typer.Option("--total-sample-count", min=1, help="fewer samples; bars from closed")]
+OnReplicaLoss = Annotated[
+    str, typer.Option(help="reissue or fail: what a lost replica means to a run; as harness_config.on_replica_loss")
+]
 UserConf = Annotated[Path | None, typer.Option(help="another file than code/user_<gpu>.conf")]
 
 
@@ -117,6 +120,7 @@ def submit(
     company: Company = "",
     system_name: SystemName = "",
     set_: Sets = None,
+    on_replica_loss: OnReplicaLoss = "",
     total_sample_count: SampleCount = None,
     user_conf: UserConf = None,
     gpu_count: GpuCount = None,
@@ -148,6 +152,7 @@ def run(
     company: Company = "",
     system_name: SystemName = "",
     set_: Sets = None,
+    on_replica_loss: OnReplicaLoss = "",
     total_sample_count: SampleCount = None,
     user_conf: UserConf = None,
     gpu_count: GpuCount = None,

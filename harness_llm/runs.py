@@ -58,7 +58,6 @@ class RunRecord(BaseModel):
         host: settings of the machine that may change its speed (governor, power caps, ECC …).
         cell_facts: data set, sampling, user.conf and audit settings; judged each by its own rule.
         metrics: figures by name, units in the name.
-        losses: replicas that were lost meanwhile, and started again, one sentence each.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,7 +79,6 @@ class RunRecord(BaseModel):
     host: dict[str, str] = {}
     cell_facts: dict[str, Any]
     metrics: dict[str, float]
-    losses: list[str] = []
 
     @property
     def cell(self) -> Cell:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.processes import STATUS_VARIABLE, Parent, start, watch
 
 PR_SET_PDEATHSIG = 1
@@ -59,6 +60,56 @@ def family() -> None:
         os._exit(0)
     parent.say(event="up", helper=helper)
     time.sleep(LONG_S)
+
+
+def replica(life: str, *more: str) -> None:
+    """Be ready as the replicas that are named, of a certain life."""
+    addresses = [f"ipc://replica-{name}.{life}" for name in more]
+    endpoints = [{"address": address, "beats": f"{address}.heart"} for address in addresses]
+    Parent().say(event="ready", endpoints=endpoints)
+    time.sleep(LONG_S)
+
+
+def failing() -> None:
+    """End before one is ready."""
+    Parent()
+    sys.stdout.write("first line\nno such device\n")
+    sys.stdout.flush()
+    os._exit(3)
+
+
+def explaining() -> None:
+    """End before one is ready, and say why."""
+    Parent().say(event="failed", **EnvironmentMissing("there is no server", where="here").facts())
+    os._exit(3)
+
+
+def raising() -> None:
+    """Be ready, then end as a replica does whose engine raises."""
+    said = Parent()
+    said.say(event="ready", endpoints=[{"address": "ipc://replica-a.0", "beats": "ipc://heart"}])
+    said.say(event="raised", error="OutOfMemoryError('tried to allocate 20 GiB')")
+    os._exit(4)
+
+
+def mute() -> None:
+    """Never be ready."""
+    Parent()
+    time.sleep(LONG_S)
+
+
+def loadgen(*says: str) -> None:
+    """Be LoadGen's process: say what one is told to, repeat what one hears, finish when that is enough."""
+    own = Parent()
+    for line in says:
+        own.say(**json.loads(line))
+    while True:
+        for message in own.told.take():
+            own.say(event="progress", heard=message)
+            if message["event"] == "joined":
+                own.say(event="finished", counters=[])
+                os._exit(0)
+        time.sleep(0.02)
 
 
 def parent(log: str, what: str, *arguments: str) -> None:

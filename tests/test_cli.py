@@ -92,6 +92,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
     ("words", "lines"),
     [
         (["--model", "llama9"], ["there is no benchmark llama9", "models/llama9/benchmark.yaml", "demo, ", "toy"]),
+        (["--on-replica-loss=ignore"], ["harness_config.on_replica_loss", "'reissue' or 'fail'", "ignore"]),
         (["--scenarios", "Batch"], ["there is no scenario Batch", "Offline, Server, Interactive, SingleStream"]),
         (["--scenario=Batch"], ["there is no scenario Batch"]),
         (["--round", "v9.9"], ["there is no round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),

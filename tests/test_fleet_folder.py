@@ -1,0 +1,45 @@
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness_llm.fleet.folder import LOCK, PREFIX, FleetFolder, sweep
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def abandoned(folder: Path) -> Path:
+    """What a fleet leaves that was killed with its parent."""
+    folder.mkdir()
+    (folder / LOCK).touch()
+    (folder / "replica-0.0").touch()
+    return folder
+
+
+def test_the_next_fleet_removes_what_a_killed_one_has_left(temporary: Path) -> None:
+    gone = abandoned(temporary / f"{PREFIX}gone")
+    foreign = abandoned(temporary / "harness-llm-something")
+    folder = FleetFolder()
+    assert not gone.exists()
+    assert foreign.exists()
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    folder.remove()
+    assert sorted(temporary.iterdir()) == [foreign]
+
+
+def test_a_living_fleet_keeps_its_folder(temporary: Path) -> None:
+    one = FleetFolder()
+    unlocked = temporary / f"{PREFIX}beginning"  # made a moment ago, its lock to come
+    unlocked.mkdir()
+    other = FleetFolder()
+    sweep()
+    assert one.path.is_dir()
+    assert other.path.is_dir()
+    assert unlocked.is_dir()
+    for folder in (one, other):
+        folder.remove()

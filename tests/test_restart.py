@@ -1,0 +1,20 @@
+import pytest
+
+from harness_llm.fleet.restart import ATTEMPTS, SHORT_S, worth_another
+
+
+@pytest.mark.parametrize(
+    ("lives", "worth"),
+    [
+        ([], True),
+        ([0.0] * (ATTEMPTS - 1), True),
+        ([0.0] * ATTEMPTS, False),
+        ([SHORT_S - 1] * ATTEMPTS, False),
+        ([SHORT_S + 1, 0.0, 0.0, 0.0], False),
+        ([0.0, 0.0, SHORT_S + 1], True),
+        ([0.0, 0.0, SHORT_S + 1, 0.0, 0.0], True),
+        ([SHORT_S + 1] * 100, True),
+    ],
+)
+def test_what_never_lasts_is_given_up(lives: list[float], worth: bool) -> None:
+    assert worth_another(lives) is worth

@@ -1,0 +1,128 @@
+"""LoadGen's process and the replicas hear of each other, with real processes that say what those say."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness_llm.errors import RunFailed
+from harness_llm.fleet.fleet import Fleet
+from harness_llm.fleet.folder import FleetFolder
+from harness_llm.processes import Child, start
+from harness_llm.supervision import Stall, Supervision
+
+TESTS = Path(__file__).resolve().parent
+ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+BOUND_S = 10  # what a run may take to end that cannot go on
+
+
+def line(done: int, in_flight: int = 3) -> dict[str, Any]:
+    return {"event": "progress", "issued": 9, "done": done, "tokens": 7 * done, "in_flight": in_flight}
+
+
+def test_a_fleet_that_answers_nothing_is_noticed() -> None:
+    stall = Stall(10)
+    stall.check(1000)  # nothing was said yet
+    stall.take(line(1), 0)
+    stall.take(line(2), 9)
+    stall.take(line(2), 18)
+    stall.check(19)
+    with pytest.raises(RunFailed, match="answers no more"):
+        stall.check(19.1)
+
+
+def test_a_fleet_that_is_asked_nothing_is_not_blamed() -> None:
+    stall = Stall(10)
+    stall.take(line(2, in_flight=0), 0)
+    stall.take(line(2, in_flight=0), 20)
+    stall.check(29)
+
+
+class Notes:
+    """Keeps what LoadGen's process said that it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+
+    def progress(self, body: Mapping[str, Any]) -> None:
+        self.heard += [body["heard"]] if "heard" in body else []
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    def place(name: str) -> Callable[[int], Child]:
+        words = lambda life: ["replica", str(life), name]  # noqa: E731
+        log = tmp_path / f"{name}.log"
+        return lambda life: start("child", words(life), name=name, log=log, environment=ENVIRONMENT)
+
+    fleet = Fleet(FleetFolder(), [0], startup_timeout_s=30)
+    fleet.start({name: place(name) for name in "ab"}, lambda _: None)
+    yield fleet
+    fleet.stop()
+
+
+@pytest.fixture
+def supervise(fleet: Fleet, tmp_path: Path) -> Iterator[Callable[..., tuple[Supervision, Notes]]]:
+    children: list[Child] = []
+
+    def supervise(*says: Mapping[str, Any], survives: bool = True) -> tuple[Supervision, Notes]:
+        words, log, notes = ["loadgen", *map(json.dumps, says)], tmp_path / "loadgen.log", Notes()
+        children.append(start("child", words, name="LoadGen", log=log, environment=ENVIRONMENT))
+        return Supervision(children[-1], fleet, notes, survives, Stall(100)), notes
+
+    yield supervise
+    for child in children:
+        child.stop(patience_s=0)
+
+
+def test_loadgen_hears_of_an_end_and_of_a_new_beginning(fleet: Fleet, supervise) -> None:
+    supervision, notes = supervise({"event": "lost", "address": "ipc://replica-a.0", "cause": "?", "queries": 37})
+    fleet.replicas[0].process.kill()
+    assert supervision.follow()["event"] == "finished"
+    lost, joined = notes.heard
+    assert (
+        lost == {"event": "lost", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"} or lost["cause"] == "?"
+    )
+    assert joined["endpoints"] == [{"address": "ipc://replica-a.1", "beats": "ipc://replica-a.1.heart"}]
+    assert supervision.losses[0].endswith("its queries, 37, were issued again")
+    assert supervision.losses[1] == "a was started again and took part"
+
+
+def test_a_replica_that_loadgen_hears_no_more_is_killed(fleet: Fleet, supervise) -> None:
+    silent = fleet.replicas[1].process
+    os.kill(silent.pid, signal.SIGSTOP)
+    supervision, notes = supervise(
+        {"event": "lost", "address": "ipc://replica-b.0", "cause": "not heard", "queries": 2}
+    )
+    supervision.follow()
+    assert silent.returncode == -signal.SIGKILL
+    assert notes.heard[0] == {"event": "lost", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
+    assert supervision.losses[0] == "b was lost (not heard); its queries, 2, were issued again"
+
+
+def test_a_run_may_be_told_to_fail(fleet: Fleet, supervise) -> None:
+    supervision, notes = supervise(survives=False)
+    fleet.replicas[0].process.kill()
+    begin = time.monotonic()
+    with pytest.raises(RunFailed, match="a ended") as raised:
+        supervision.follow()
+    assert time.monotonic() - begin < BOUND_S
+    assert "exit code -9" in raised.value.found
+    assert notes.heard == []
+
+
+def test_without_a_replica_a_run_has_failed(fleet: Fleet, supervise) -> None:
+    supervision, _ = supervise()
+    for replica in fleet.replicas:
+        replica.process.kill()
+    begin = time.monotonic()
+    with pytest.raises(RunFailed, match="ended") as raised:
+        supervision.follow()
+    assert time.monotonic() - begin < BOUND_S
+    assert raised.value.where.endswith(".log")
+    assert len(supervision.losses) == 2
