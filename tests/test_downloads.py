@@ -12,6 +12,7 @@ from downloading import DATA, MODEL, REPO, REVISION, bring, failure, hosted, lef
 from publisher import Answer, Asked, Publisher, md5
 
 from harness_llm.benchmarks import Download
+from harness_llm.downloads import fetch, wire
 from harness_llm.errors import EnvironmentMissing, RunFailed
 
 FETCH = """
@@ -197,11 +198,30 @@ def test_a_busy_server_is_asked_again_and_a_refusing_one_is_not(
 
 
 def test_no_network(server: Publisher, tmp_path: Path) -> None:
-    uri = server.storage("m", {"a": DATA})
+    uri, said = server.storage("m", {"a": DATA}), []
     server.__exit__()
-    error = failure(stored(uri), tmp_path)
-    assert isinstance(error, EnvironmentMissing)
-    assert error.what == f"{server.url.removeprefix('http://')} cannot be reached from this machine"
+    host = server.url.removeprefix("http://")
+    with pytest.raises(EnvironmentMissing) as caught:
+        fetch(stored(uri), tmp_path, lambda text, _: said.append(text))
+    assert caught.value.what == f"{host} cannot be reached from this machine"
+    assert said == [
+        f"dataset: asking for the list of {uri}",
+        *[f"trying again in {wait} s: {host} cannot be reached" for wait in wire.WAITS_S],
+    ]
+
+
+def test_what_goes_wrong_meanwhile_is_said(server: Publisher, tmp_path: Path) -> None:
+    uri = server.storage("m", {"a": DATA, "b": MODEL})
+    server.cuts["/folder/a"] = [100]
+    server.answers["/folder/b"] = Answer(503)
+    said: list[str] = []
+    fetch(stored(uri, "a"), tmp_path, lambda text, _: said.append(text))
+    with pytest.raises(RunFailed):
+        fetch(stored(uri, "b"), tmp_path, lambda text, _: said.append(text))
+    host = server.url.removeprefix("http://")
+    again = [text for text in said if text.startswith("trying again")]
+    assert again[0] == f"trying again in 0.01 s: the connection to {host} broke"
+    assert again[1] == f"trying again in 0.01 s: {server.url}/folder/b was answered with HTTP 503 Service Unavailable"
 
 
 def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(server: Publisher, tmp_path: Path) -> None:
@@ -265,7 +285,7 @@ def start(wanted: Download, target: Path, url: str) -> subprocess.Popen[str]:
 
 
 def wait_for_part(target: Path) -> Path:
-    for _ in range(1000):
+    for _ in range(6000):
         for part in target.glob("*.part"):
             if part.stat().st_size:
                 return part

@@ -40,8 +40,8 @@ def fetch(download: Download, target: Path, report: Report) -> None:
             report(f"{download.part}: complete", 1.0)
             return
         publisher = r2 if download.uri else hub
-        with publisher.connect(download) as wire:
-            report(f"{download.part}: asking what there is", None)
+        with publisher.connect(download, lambda text: report(text, None)) as wire:
+            report(f"{download.part}: asking for the list of {download.uri or download.repo}", None)
             files = publisher.listing(wire, download)
             missing = [file for file in files if not _is_there(file, target, manifest, report)]
             _require_space(missing, target)

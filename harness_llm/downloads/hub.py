@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from harness_llm.benchmarks import Download
 from harness_llm.downloads.remote import Checksum, RemoteFile, require_inside, wanted
-from harness_llm.downloads.wire import Wire, is_sendable, refused, status
+from harness_llm.downloads.wire import Tell, Wire, is_sendable, refused, status
 from harness_llm.downloads.wire import connect as connect_wire
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
 
@@ -37,13 +37,15 @@ class _Repository(BaseModel):
     siblings: list[_Sibling]
 
 
-def connect(download: Download) -> AbstractContextManager[Wire]:
+def connect(download: Download, tell: Tell) -> AbstractContextManager[Wire]:
     """A wire to the hub, with the token if there is one; content comes from elsewhere, by a redirect without it."""
     token = _token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return connect_wire(
-        lambda url, response: _explain(download, url, response, has_token=bool(token)), headers, follow_redirects=True
-    )
+
+    def explain(url: str, response: httpx.Response) -> HarnessError:
+        return _explain(download, url, response, has_token=bool(token))
+
+    return connect_wire(explain, tell, headers, follow_redirects=True)
 
 
 def listing(wire: Wire, download: Download) -> list[RemoteFile]:

@@ -17,7 +17,7 @@ import httpx
 
 from harness_llm.benchmarks import Download
 from harness_llm.downloads.remote import Checksum, RemoteFile, require_inside, wanted
-from harness_llm.downloads.wire import Wire, is_sendable, refused, status
+from harness_llm.downloads.wire import Tell, Wire, is_sendable, refused, status
 from harness_llm.downloads.wire import connect as connect_wire
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
 
@@ -30,9 +30,9 @@ class _LoginWanted(EnvironmentMissing):
     """This storage is for members."""
 
 
-def connect(_: Download) -> AbstractContextManager[Wire]:
+def connect(_: Download, tell: Tell) -> AbstractContextManager[Wire]:
     """A wire to MLCommons; a redirect there is no way to a file but to a login."""
-    return connect_wire(_explain, follow_redirects=False)
+    return connect_wire(_explain, tell, follow_redirects=False)
 
 
 def listing(wire: Wire, download: Download) -> list[RemoteFile]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from harness_llm.downloads.remote import RemoteFile
-from harness_llm.downloads.wire import Wire, patiently
+from harness_llm.downloads.wire import Wire
 from harness_llm.errors import EnvironmentMissing, RunFailed
 
 Advance = Callable[[int], None]
@@ -45,7 +45,7 @@ def transfer(wire: Wire, file: RemoteFile, path: Path, advance: Advance) -> None
         _lock(stream, path)
         part = _Part(stream, file, advance)
         try:
-            patiently(lambda: _continue(wire, file, part), lambda: part.size)
+            wire.patiently(lambda: _continue(wire, file, part), lambda: part.size)
             part.verify()
             os.fsync(stream.fileno())
         except (_Spoiled, OSError):

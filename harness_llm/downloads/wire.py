@@ -12,7 +12,11 @@ from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 Result = TypeVar("Result")
 
 WAITS_S = (1, 2, 4, 8, 16)
+Explain = Callable[[str, httpx.Response], HarnessError]
+Tell = Callable[[str], None]
+
 _TIMEOUT = httpx.Timeout(60, connect=15)
+_UNREACHABLE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)
 _BUSY = {408, 429, 500, 502, 503, 504}
 
 
@@ -23,9 +27,9 @@ class Busy(Exception):
 class Wire:
     """A connection to one publisher."""
 
-    def __init__(self, client: httpx.Client, explain: Callable[[str, httpx.Response], HarnessError]) -> None:
-        """`explain` says what to do about an URL that was answered with an error."""
-        self._client, self._explain = client, explain
+    def __init__(self, client: httpx.Client, explain: Explain, tell: Tell) -> None:
+        """`explain` says what to do about an URL that was answered with an error; `tell` is told of each new try."""
+        self._client, self._explain, self._tell = client, explain, tell
 
     def authenticate(self, headers: Mapping[str, str]) -> None:
         """Send `headers` from now on."""
@@ -39,7 +43,7 @@ class Wire:
             self._require_good(url, response)
             return response.text
 
-        return patiently(get)
+        return self.patiently(get)
 
     def size(self, url: str) -> int:
         """How many bytes `url` holds.
@@ -56,7 +60,7 @@ class Wire:
             except (KeyError, ValueError):
                 raise RunFailed("a server does not say how large a file is", where=url) from None
 
-        return patiently(head)
+        return self.patiently(head)
 
     @contextmanager
     def stream(self, url: str, start: int) -> Iterator[httpx.Response]:
@@ -65,6 +69,27 @@ class Wire:
         with self._client.stream("GET", url, headers=headers) as response:
             self._require_good(url, response)
             yield response
+
+    def patiently(self, action: Callable[[], Result], progress: Callable[[], int] = lambda: 0) -> Result:
+        """The result of `action`, tried again after longer and longer waits as long as `progress` stands still.
+
+        Raises:
+            EnvironmentMissing: the server cannot be reached.
+            RunFailed: the connection keeps breaking, or the server stays busy.
+        """
+        waits = iter(WAITS_S)
+        while True:
+            before = progress()
+            try:
+                return action()
+            except (httpx.TransportError, Busy) as error:
+                if progress() > before:
+                    waits = iter(WAITS_S)
+                wait = next(waits, None)
+                if wait is None:
+                    raise _given_up(error) from error
+                self._tell(f"trying again in {wait:g} s: {_trouble(error)}")
+                time.sleep(wait)
 
     def _require_good(self, url: str, response: httpx.Response) -> None:
         if response.status_code in _BUSY:
@@ -75,7 +100,8 @@ class Wire:
 
 @contextmanager
 def connect(
-    explain: Callable[[str, httpx.Response], HarnessError],
+    explain: Explain,
+    tell: Tell,
     headers: Mapping[str, str] | None = None,
     *,
     follow_redirects: bool,
@@ -83,7 +109,7 @@ def connect(
     """Open a wire; content comes as it is stored, or sizes and ranges would mean something else."""
     own = dict(headers or {}) | {"Accept-Encoding": "identity"}
     with httpx.Client(headers=own, timeout=_TIMEOUT, follow_redirects=follow_redirects) as client:
-        yield Wire(client, explain)
+        yield Wire(client, explain, tell)
 
 
 def is_sendable(secret: str) -> bool:
@@ -101,32 +127,18 @@ def refused(url: str, response: httpx.Response) -> RunFailed:
     return RunFailed("a download was refused", where=url, found=status(response), hint="try again later")
 
 
-def patiently(action: Callable[[], Result], progress: Callable[[], int] = lambda: 0) -> Result:
-    """The result of `action`, which is tried again after longer and longer waits, as long as `progress` stands still.
-
-    Raises:
-        EnvironmentMissing: the server cannot be reached.
-        RunFailed: the connection keeps breaking, or the server stays busy.
-    """
-    waits = iter(WAITS_S)
-    while True:
-        before = progress()
-        try:
-            return action()
-        except (httpx.TransportError, Busy) as error:
-            if progress() > before:
-                waits = iter(WAITS_S)
-            wait = next(waits, None)
-            if wait is None:
-                raise _given_up(error) from error
-            time.sleep(wait)
+def _trouble(error: httpx.TransportError | Busy) -> str:
+    if isinstance(error, Busy):
+        return str(error)
+    host = error.request.url.netloc.decode()
+    return f"{host} cannot be reached" if isinstance(error, _UNREACHABLE) else f"the connection to {host} broke"
 
 
 def _given_up(error: httpx.TransportError | Busy) -> HarnessError:
     if isinstance(error, Busy):
         return RunFailed("a server is too busy to answer", found=str(error), hint="run the same command again later")
     host = error.request.url.netloc.decode()
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+    if isinstance(error, _UNREACHABLE):
         return EnvironmentMissing(
             f"{host} cannot be reached from this machine",
             found=str(error),
