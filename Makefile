@@ -16,11 +16,16 @@ given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin
 unknown := $(filter-out $(SETTINGS) MAKEFLAGS,$(given))
 $(if $(unknown),$(error there is no setting $(unknown); there are $(SETTINGS)))
 
+ifneq ($(filter-out 0 1,$(STAND_IN)),)
+$(error STAND_IN is 1 or 0, not $(STAND_IN))
+endif
+
 # Settings reach the shell through the environment, letter for letter, so that no character in them is special.
 $(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(eval override $(name) := $$(value $(name)))))
 export $(SETTINGS)
 options = $(foreach pair,$(OPTIONS),$(if $(filter $(firstword $(subst :, ,$(pair))),$1),$(call option,$(subst :, ,$(pair)))))
 option = $${$(firstword $1):+"--$(lastword $1)=$$$(firstword $1)"}
+stand-in = $(if $(filter 1,$(STAND_IN)),--stand-in)
 
 # What libraries would keep in the home folder stays in the checkout; only a Hugging Face login is read from there.
 export HF_TOKEN_PATH ?= $(HOME)/.cache/huggingface/token
@@ -50,11 +55,11 @@ help: ## list the targets
 
 .PHONY: submission
 submission: setup ## everything from models to the checked and packed tree; again to resume
-	$(BIN)/harness-llm submit $(call options,$(SETTINGS)) $${STAND_IN:+--stand-in}
+	$(BIN)/harness-llm submit $(call options,$(SETTINGS)) $(stand-in)
 
 .PHONY: status
 status: setup ## which runs are done, and which are missing: SYSTEM_NAME=my-box
-	$(BIN)/harness-llm status $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $${STAND_IN:+--stand-in}
+	$(BIN)/harness-llm status $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $(stand-in)
 
 .PHONY: download
 download: setup ## fetch a benchmark's model and data: MODEL=llama2-70b, PART=dataset, calibration or model

@@ -90,7 +90,8 @@ def package(choices: Choices, panel: Panel) -> None:
     require_names(choices)
     request = resolve(choices, Workspace())
     if not request.profile.packaged:
-        raise ConfigError(f"nothing is packaged of the profile {request.profile.name}", hint="run with another")
+        name = request.profile.name
+        raise ConfigError(f"nothing is packaged of the profile {name}", hint="--profile smoke, or valid for a result")
     _finish(request, panel, Pipeline(request, panel).package())
 
 

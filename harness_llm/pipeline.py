@@ -128,7 +128,7 @@ class Pipeline:
             raise EnvironmentMissing(
                 f"{name} is not prepared",
                 found=f"still to do: {', '.join(stages)}",
-                hint=f"harness-llm submit --model {name} --profile {self.request.profile.name} prepares it",
+                hint=f"{self.request.choices.command()} prepares it",
             )
         return self.preparation.assets
 

@@ -73,7 +73,7 @@ def test_a_tree_wants_a_company_and_a_system(harness: CommandLine, command: str)
     done = harness(command, "--system-name", "box")
     assert done.code == 2
     assert done.err == (
-        'error: nobody is named as submitter\n\nhint: make submission COMPANY="Acme" SYSTEM_NAME="my-box"\n'
+        'error: nobody is named as submitter\n\nhint: --company Acme, or COMPANY="Acme" for make and scripts\n'
     )
     done = harness(command, "--company", "Acme")
     assert done.code == 2
@@ -99,7 +99,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
         (["--profile", "slow"], ["there is no profile slow", "expected: test, smoke, fast, valid"]),
         (["--gpu", "h2000"], ["no LoadGen targets for this GPU", "user_h2000.conf", "user_cpu.conf", "--gpu"]),
         (["--device", "h2000"], ["user_h2000.conf"]),
-        (["--division", "half"], ["cannot stand in the half division", "expected: open"]),
+        (["--division", "half"], ["cannot stand in the half division", "expected: open", "hint: --division open"]),
         (["--category", "home"], ["no category home", "expected: datacenter"]),
         (["--engine", "vlm"], ["no engine vlm", "expected: vllm"]),
         (["--set", "llm_config"], ["not of the form section.key=value", "found: llm_config"]),
@@ -163,6 +163,17 @@ def test_verify_scores_answers_only_with_the_data_set(harness: CommandLine, tmp_
     done = harness("verify", str(tmp_path), *OSS, "--test", "TEST07")
     assert done.code == 3
     assert "gpt-oss-120b is not prepared" in done.err
+
+
+def test_a_hint_repeats_what_was_asked(harness: CommandLine, tmp_path: Path) -> None:
+    """Also that it is a stand-in: the benchmark itself would need a download."""
+    (tmp_path / "mlperf_log_accuracy.json").write_text("[]")
+    done = harness("score", str(tmp_path), "--model", "llama2-70b", "--stand-in", "--profile", "test")
+    assert done.code == 3
+    hint = done.err.split("hint: ")[1]
+    assert hint.startswith("harness-llm submit --model llama2-70b ")
+    assert " --stand-in" in hint
+    assert " --profile test " in hint
 
 
 def test_a_tree_that_is_not_there(harness: CommandLine, tmp_path: Path) -> None:

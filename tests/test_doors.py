@@ -181,6 +181,23 @@ def test_the_makefile_calls_its_settings_alike() -> None:
     assert {name: words[name] for name in options} == {n: o.replace("-name", "") for n, o in options.items()}
 
 
+@pytest.mark.parametrize(("word", "flag"), [("STAND_IN=1", True), ("STAND_IN=0", False), ("STAND_IN=", False)])
+def test_a_switch_of_make_may_be_off(word: str, flag: bool) -> None:
+    done = make("--dry-run", "submission", word)
+    assert done.returncode == 0, done.stderr
+    assert ("--stand-in" in done.stdout) == flag
+
+
+def test_a_switch_of_make_is_on_or_off() -> None:
+    done = make("--dry-run", "submission", "STAND_IN=yes")
+    assert done.returncode == 2
+    assert "STAND_IN is 1 or 0, not yes" in done.stderr
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.engine
 def test_a_try_runs_what_is_asked_and_no_more(terminal: Terminal) -> None:
     words = ("submit", "--profile", "test", "--system-name", "box", "--scenarios", "Server", "--tests")

@@ -180,12 +180,18 @@ CASES = [
     ),
     Wrong(
         "smoke in closed",
-        ("toy, smoke, cannot stand in the closed division", "expected: open", "found: closed", "600 s"),
+        (
+            "toy, smoke, cannot stand in the closed division",
+            "expected: open",
+            "found: closed; its runs are short",
+            "600 s",
+            "hint: --profile valid for a result; --division open, or --stand-in, to try it",
+        ),
         words=("--profile", "smoke"),
     ),
     Wrong(
         "the demo in closed",
-        ("demo, valid, cannot stand in the closed division", "expected: open", "found: closed"),
+        ("demo, valid, cannot stand in the closed division", "expected: open", "hint: --division open"),
         words=("--model", "demo"),
     ),
 ]

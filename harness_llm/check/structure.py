@@ -37,7 +37,7 @@ def profile(tree: Tree) -> Iterator[Fault]:
     "not-submittable",
     "inference_policies/inference_rules.adoc:147-150",
     severity=Severity.WARNING,
-    hint="run again with the profile valid",
+    hint="harness-llm submit … --profile valid makes one",
 )
 def not_submittable(tree: Tree) -> Iterator[Fault]:
     """The tree was made of small runs and is no submission."""

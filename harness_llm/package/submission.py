@@ -10,6 +10,7 @@ from harness_llm.rules.rounds import BenchmarkRules, Round
 
 VALID = "valid"  # the profile whose runs are long and many enough to be a result
 
+_TRIAL = "--profile valid for a result; --division open, or --stand-in, to try it"
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -83,13 +84,16 @@ class Submission:
 
     def _check_division(self) -> None:
         allowed = [d for d in self.benchmark.divisions if d != "closed" or not self.obstacles]
-        if self.division not in allowed:
-            raise ConfigError(
-                f"{self.benchmark.name}, {self.profile}, cannot stand in the {self.division} division",
-                expected=", ".join(allowed) or "another profile",
-                found=self.division,
-                hint="; ".join(self.obstacles),
-            )
+        if self.division in allowed:
+            return
+        reasons = self.obstacles if self.division == "closed" else []
+        elsewhere = f"--division {' or '.join(allowed)}" if allowed else ""
+        raise ConfigError(
+            f"{self.benchmark.name}, {self.profile}, cannot stand in the {self.division} division",
+            expected=", ".join(allowed) or "another profile",
+            found="; ".join((self.division, *reasons)),
+            hint=_TRIAL if reasons and not self.benchmark.obstacle else elsewhere,
+        )
 
     def notices(self, today: dt.date) -> list[str]:
         """What the submitter should know, though it stops nothing."""
