@@ -36,7 +36,7 @@ def answer(order: Order) -> list[list[int]]:
         engine.add(index, store.prompt(index).tolist())
     found: dict[int, list[int]] = {}
     while engine.busy:
-        found.update(engine.step().finished)
+        found.update((query, list(ids)) for query, ids in engine.step().finished)
     return [found[index] for index in range(order.samples)]
 
 

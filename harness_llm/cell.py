@@ -20,7 +20,7 @@ from harness_llm.fleet.fleet import Fleet
 from harness_llm.host import read_host
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.loadgen.settings import expected_settings
-from harness_llm.loadgen.spec import CellSpec
+from harness_llm.loadgen.spec import SPEC, CellSpec
 from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.outcome import Outcome, Scorer, after_losses, gather, judge_compliance, judge_performance
 from harness_llm.processes import start
@@ -98,7 +98,7 @@ class _Attempt:
 
     def _load(self, watcher: Watcher) -> None:
         bench, harness = self.bench, self.bench.plan.config.harness_config
-        spec = self.path / "loadgen.json"
+        spec = self.path / SPEC
         spec.write_bytes(msgspec.json.encode(_spec(bench, self.cell, self.path)))
         environment = {"PYTHONPATH": str(loadgen_folder(bench.request.round))}
         log = self.path / "loadgen.log"

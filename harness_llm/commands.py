@@ -17,6 +17,7 @@ from harness_llm.check.official import OfficialVerdict
 from harness_llm.check.tree import declared_round
 from harness_llm.choices import Choices, newest_round, require_names
 from harness_llm.compliance import TESTS
+from harness_llm.engines import REPLAY
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
@@ -34,6 +35,12 @@ def submit(choices: Choices, panel: Panel, *, dry_run: bool, packed: bool) -> No
     require_names(choices, company=False)
     request = resolve(choices, Workspace())
     packed = packed and request.profile.packaged
+    if packed and choices.engine == REPLAY:
+        raise ConfigError(
+            "the replay engine computes nothing, so nothing of it is packaged",
+            where="--engine replay",
+            hint="harness-llm run measures with it",
+        )
     require_names(choices, company=packed)
     pipeline = Pipeline(request, panel)
     if dry_run:

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -75,12 +75,34 @@ class ServerConfig(BaseModel):
         return found
 
 
+class ReplayConfig(BaseModel):
+    """The engine that computes nothing (ENGINE=replay): what it answers, and how fast it seems to be."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prefill_tokens_per_s: float = Field(ge=0, description="prompt tokens a second; 0 takes them in no time")
+    step_s: float = Field(ge=0, description="seconds of a step whatever is in it")
+    step_s_per_sequence: float = Field(ge=0, description="seconds that each running sequence adds to a step")
+    output_tokens: float = Field(ge=2, description="mean length of an answer; a prompt always has the same")
+    output_spread: float = Field(ge=0, description="standard deviation of the logarithm of lengths; 0 makes all alike")
+    recorded: str = Field(description="directory of an accuracy run, whose answers are repeated")
+    speeds: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        min_length=1, description="of the replicas in turn, as factors; all durations are divided by them"
+    )
+    processes: int = Field(ge=1, description="that the replicas are spread over")
+
+    def speed(self, replica: int) -> float:
+        """The factor of the replica of that number."""
+        return self.speeds[replica % len(self.speeds)]
+
+
 class EngineConfig(BaseModel):
     """The resolved configuration of one scenario; stored with each run.
 
     Attributes:
         llm_config: engine arguments as vLLM gets them, the fixed ones included.
         server_config: used by engines over HTTP alone.
+        replay_config: used by the replay engine alone.
         env_config: environment variables of the replicas.
         sampling: the benchmark's own, unless --set departed from it.
     """
@@ -90,6 +112,7 @@ class EngineConfig(BaseModel):
     llm_config: dict[str, Any]
     harness_config: HarnessConfig
     server_config: ServerConfig
+    replay_config: ReplayConfig
     env_config: dict[str, str]
     sampling: Sampling
 
@@ -205,6 +228,7 @@ def _explained(error: ValidationError, layers: Mapping[str, dict[str, Any]]) -> 
     sections: dict[str, type[BaseModel]] = {
         "harness_config": HarnessConfig,
         "server_config": ServerConfig,
+        "replay_config": ReplayConfig,
         "sampling": Sampling,
     }
     known = sections[section].model_fields if key else EngineConfig.model_fields

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness_llm.check.official import clone
 from harness_llm.choices import SCENARIOS
-from harness_llm.engines import ENGINES
+from harness_llm.engines import ENGINES, REPLAY
 from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.gpus import NO_ACCELERATOR, detect_gpu, gpu_count, load_gpus
 from harness_llm.package.machine import detect
@@ -46,6 +46,7 @@ ENGINE_BUILDS = {
     "transformers": "PyTorch runs the checkpoint as it is",
     "openai": "the server builds what it needs",
     "llmboost": "the server of its wheel builds what it needs",
+    REPLAY: "it computes nothing",
 }
 """Why an engine has no step of its own that generates engines."""
 _NO_NAME = re.compile(r"\((?:R|TM)\)|\b(?:AMD|Intel|CPU|Processor|\d+-Core)\b|@.*")

