@@ -9,7 +9,7 @@ OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_
            DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine
 # Settings of the doors that other harnesses have, read by harness_llm/doors.py and harness_llm/familiar.py.
 FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
-SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON $(FAMILIAR)
+SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN ENVIRONMENT PART TREE PYTHON $(FAMILIAR)
 
 # A misspelt setting would otherwise change nothing in silence.
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -39,7 +39,9 @@ export DO_NOT_TRACK := 1
 export VLLM_NO_USAGE_STATS := 1
 unexport PYTHONHOME PYTHONPATH
 
-BIN := .venv/bin
+# In a container's image, HARNESS_LLM_ENVIRONMENTS is the folder of its environments, and HARNESS_LLM_LAYERS what they hold.
+BIN := $(if $(HARNESS_LLM_ENVIRONMENTS),$(HARNESS_LLM_ENVIRONMENTS)/).venv/bin
+LAYERS := $(or $(HARNESS_LLM_LAYERS),cpu loadgen quantize)
 
 .PHONY: help
 help: ## list the targets
@@ -54,8 +56,15 @@ help: ## list the targets
 	echo 'no), 2 (wrong use or configuration), 3 (something is missing here), 4 (a run failed) or 130 (interrupted).'
 
 .PHONY: submission
-submission: setup ## everything from models to the checked and packed tree; again to resume
-	$(BIN)/harness-llm submit $(call options,$(SETTINGS)) $(stand-in)
+submission: ## everything from models to the checked and packed tree; again to resume; ENVIRONMENT=container or local
+	where=$$(setup/environments.sh where) || exit; \
+	if [ "$$where" = container ]; then \
+	    setup/environments.sh host && .venv-host/bin/python -m harness_llm.containers submit $(said); \
+	else \
+	    setup/environments.sh $(LAYERS) && $(BIN)/harness-llm submit $(said); \
+	fi
+
+submission: said = $(call options,$(SETTINGS)) $(stand-in)
 
 .PHONY: status
 status: setup ## which runs are done, and which are missing: SYSTEM_NAME=my-box
@@ -102,7 +111,7 @@ stand-ins: setup ## every benchmark in every round, small, with the demo's model
 
 .PHONY: setup
 setup: ## make or update .venv and .venv-quantize; PYTHON=python3.11 chooses the interpreter
-	setup/environments.sh cpu loadgen quantize
+	setup/environments.sh $(LAYERS)
 
 .PHONY: quark
 quark: ## make or update .venv-quark, where AMD's Quark quantizes; needs a C++ compiler

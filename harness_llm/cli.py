@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from harness_llm.containers import lifeline
 from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.familiar import translate
 
@@ -136,6 +137,31 @@ def submit(
     words = _completed(locals())
     for choices in _each(words):
         command(choices, _panel(), dry_run=dry_run, packed=words["packed"])
+
+
+@app.command()
+def prepare(
+    model: Models = "",
+    gpu: Gpu = "",
+    round_name: RoundName = "",
+    division: Division = "",
+    category: Category = "",
+    scenarios: Scenarios = "",
+    profile: ProfileName = "",
+    stand_in: StandIn = False,
+    engine: EngineName = "",
+    company: Company = "",
+    system_name: SystemName = "",
+    set_: Sets = None,
+    total_sample_count: SampleCount = None,
+    user_conf: UserConf = None,
+    gpu_count: GpuCount = None,
+) -> None:
+    """Download, train and quantize what submit, with the same options, would run; the same command again continues."""
+    from harness_llm.commands import prepare as command
+
+    for choices in _each(locals()):
+        command(choices, _panel())
 
 
 @app.command()
@@ -291,6 +317,7 @@ def _interrupt(*_: object) -> NoReturn:
 def main() -> None:
     """The console script: every end has its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    lifeline.watch()
     try:
         app(translate(sys.argv[1:]))
     except HarnessError as error:

@@ -51,6 +51,11 @@ def submit(choices: Choices, panel: Panel, *, dry_run: bool, packed: bool) -> No
         _finish(request, panel, pipeline.submit() if request.asked else pipeline.package())
 
 
+def prepare(choices: Choices, panel: Panel) -> None:
+    """Put in place what `submit` runs, what is to be downloaded included."""
+    Pipeline(resolve(choices, Workspace()), panel).prepare()
+
+
 def _end(runs: Sequence[Run], profile: Profile, panel: Panel) -> None:
     """Say where the runs lie; one that is no result ends with 1, but for one that its profile makes too short."""
     for run in runs:

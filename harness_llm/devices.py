@@ -9,6 +9,9 @@ from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
 
+LOCKS = Path(tempfile.gettempdir()) / "harness-llm"
+"""Where locks stand; containers show it inside, so that they and the machine itself know of each other."""
+
 
 @contextmanager
 def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
@@ -17,7 +20,7 @@ def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
     Raises:
         EnvironmentMissing: another submission holds it.
     """
-    path = (folder or Path(tempfile.gettempdir())) / f"harness-llm-{devices}.lock"
+    path = (folder or make_locks()) / f"{devices}.lock"
     with os.fdopen(_open(path), "r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,6 +36,14 @@ def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
         file.flush()
         yield
         file.truncate(0)
+
+
+def make_locks(folder: Path = LOCKS) -> Path:
+    """The folder of the locks, there for all users of the machine."""
+    folder.mkdir(exist_ok=True)
+    if folder.stat().st_uid == os.getuid():
+        folder.chmod(0o1777)
+    return folder
 
 
 def _open(path: Path) -> int:

@@ -6,16 +6,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness_llm.bus import accelerators
 from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
-from harness_llm.package.accelerators import functions_on_bus
-from harness_llm.package.sysfs import read
 from harness_llm.workspace import Workspace
 
 TABLE = "gpus.yaml"
 NO_ACCELERATOR = "cpu"  # the GPU_NAME of a machine without one
-# AMD and NVIDIA, on which the engines run: an NPU or FPGA of others is passed over.
 _VISIBLE = {"1002": "HIP_VISIBLE_DEVICES", "10de": "CUDA_VISIBLE_DEVICES"}
+_PLATFORMS = {"1002": "rocm", "10de": "cuda"}
 
 
 class Gpu(BaseModel):
@@ -41,7 +40,16 @@ class Gpu(BaseModel):
     @property
     def visible(self) -> str:
         """The environment variable that names the devices which a process may use."""
-        return _VISIBLE[self.pci[0].partition(":")[0]]
+        return _VISIBLE[self._vendor]
+
+    @property
+    def platform(self) -> str:
+        """What programs for it are built with, rocm or cuda."""
+        return _PLATFORMS[self._vendor]
+
+    @property
+    def _vendor(self) -> str:
+        return self.pci[0].partition(":")[0]
 
 
 def load_gpus(workspace: Workspace) -> dict[str, Gpu]:
@@ -66,7 +74,7 @@ def detect_gpu(root: Path = Path("/"), workspace: Workspace | None = None) -> st
     known = load_gpus(workspace)
     names = {pci: name for name, gpu in known.items() for pci in gpu.pci}
     found = Counter[str]()
-    for pci, count in _on_bus(root).items():
+    for pci, count in accelerators(root).items():
         found[names.get(pci, f"PCI {pci}")] += count
     if len(found) > 1:
         raise ConfigError(
@@ -87,17 +95,7 @@ def detect_gpu(root: Path = Path("/"), workspace: Workspace | None = None) -> st
 
 def gpu_count(name: str, root: Path = Path("/"), workspace: Workspace | None = None) -> int:
     """How many accelerators called `name` in the table this machine has."""
-    return sum(_on_bus(root)[pci] for pci in load_gpus(workspace or Workspace())[name].pci)
-
-
-def _on_bus(root: Path) -> Counter[str]:
-    """Accelerators on the bus by `vendor:device`."""
-    ids = map(_id, functions_on_bus(root))
-    return Counter(pci for pci in ids if pci.partition(":")[0] in _VISIBLE)
-
-
-def _id(function: Path) -> str:
-    return f"{read(function / 'vendor')}:{read(function / 'device')}".replace("0x", "")
+    return sum(accelerators(root)[pci] for pci in load_gpus(workspace or Workspace())[name].pci)
 
 
 def _listed(found: Counter[str], known: dict[str, Gpu]) -> str:

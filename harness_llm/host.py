@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness_llm.package.accelerators import ask_nvidia, functions_on_bus
+from harness_llm.bus import functions_on_bus
+from harness_llm.package.accelerators import ask_nvidia
 from harness_llm.package.ecc import State, read_ecc
 from harness_llm.package.sysfs import read
 

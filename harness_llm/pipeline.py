@@ -29,6 +29,8 @@ from harness_llm.package.package import Package, describe_system, package
 from harness_llm.package.selection import Selection, Wanted, select
 from harness_llm.plan import issued, seconds
 from harness_llm.preparations import preparation_of
+from harness_llm.provision import provide
+from harness_llm.published import PublishedPreparation
 from harness_llm.request import Request, ScenarioPlan
 from harness_llm.rules import load_round
 from harness_llm.runs import Run, State, find_runs
@@ -73,6 +75,13 @@ class Pipeline:
             assets = self._prepare()
             plans = self.request.scenarios
             return [r for plan in plans for r in self._run_scenario(plan, self.request.asked, assets)]
+
+    def prepare(self) -> None:
+        """Put in place what the runs need; unlike `submit`, this also brings what is published elsewhere."""
+        with self._devices():
+            if isinstance(preparation := self.preparation, PublishedPreparation):
+                provide(preparation, self.request.choices.gpu, self.panel.stage)
+            self._prepare()
 
     def _devices(self) -> AbstractContextManager[None]:
         choices = self.request.choices

@@ -43,7 +43,7 @@ class PublishedPreparation:
     def stages(self) -> list[Stage]:
         """The checkpoint, then a store for each file."""
         return [
-            Stage("checkpoint", None, self._has_checkpoint, self._refuse_checkpoint),
+            Stage("checkpoint", None, self.has_checkpoint, self._refuse_checkpoint),
             *(self._conversion(name, file) for name, file in self.files.items()),
             *self.splitter(),
         ]
@@ -54,7 +54,8 @@ class PublishedPreparation:
         stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
         return [stage] if self.benchmark.accuracy.sentence_split else []
 
-    def _has_checkpoint(self) -> bool:
+    def has_checkpoint(self) -> bool:
+        """Whether the checkpoint to be served is there."""
         folder = self.assets.checkpoint
         return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 

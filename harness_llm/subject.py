@@ -19,6 +19,8 @@ HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
 # What is done about a fault is no part of what was measured without one.
 SUPERVISION = {"startup_timeout_s", "heartbeat_timeout_s", "stall_timeout_s", "on_replica_loss"}
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+IMAGE_VARIABLE = "HARNESS_LLM_IMAGE_ID"
+"""Names the image that a container was started from, by whoever started it; inside, nothing else tells."""
 HARDWARE = (
     "host_processor_model_name",
     "host_processors_per_node",
@@ -51,6 +53,7 @@ def subject(
         "hardware": {name: machine[name] for name in HARDWARE if name in machine},
         "operating_system": machine.get("operating_system", ""),
         "software": machine.get("other_software_stack", ""),
+        "image": os.environ.get(IMAGE_VARIABLE, ""),
         "cpus": len(os.sched_getaffinity(0)),
         "inherited": {name: value for name, value in sorted(os.environ.items()) if _steers(name)},
         "harness_llm": source_digest(),

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = Path(os.environ.get("HARNESS_LLM_ENVIRONMENTS") or CHECKOUT)
+"""Where the virtual environments lie; in a container apart from the checkout."""
 ROOT_VARIABLE = "HARNESS_LLM_WORKSPACE"
 MODELS_VARIABLE = "LAB_MODEL"
 DATA_VARIABLE = "LAB_DATASET"

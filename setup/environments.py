@@ -5,6 +5,9 @@ different versions of compressed-tensors; and `.venv-quark`, where it is asked f
 more; a layer's stamp, written last, says what the layer was made from. Standard library only, as this runs before
 anything is installed.
 
+The images of containers are made by this, too: there HARNESS_LLM_ENVIRONMENTS names the folder of the environments,
+HARNESS_LLM_ROUND the one round whose LoadGen is wanted, and HARNESS_LLM_IMAGE says that the image is finished.
+
 Usage: python -m setup.environments (lock [uv option ...] | layer ...)
 """
 
@@ -14,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 import tomllib
@@ -31,6 +35,8 @@ _RULES = Path("harness_llm/rules")
 _LOADGEN = re.compile(r"^loadgen:\n  package: (\S+)\n  version: (\S+)$", re.MULTILINE)
 _LOCK = Path("build/setup.lock")
 _GIB = 1024**3
+_ENVIRONMENTS = Path(os.environ.get("HARNESS_LLM_ENVIRONMENTS", ""))
+_TORCH = re.compile(r"(torch|torchaudio|torchvision|triton|pytorch-triton.*|nvidia-.*)")
 
 
 @dataclass(frozen=True)
@@ -92,8 +98,9 @@ class LoadGens(Layer):
 
     @property
     def packages(self) -> str:
-        """The pin of each round's, oldest first; no YAML reader is installed yet."""
-        pins = (pin for rules in sorted(_RULES.glob("v*.yaml")) for pin in _LOADGEN.findall(rules.read_text()))
+        """The pin of each round's, or of one alone, oldest first; no YAML reader is installed yet."""
+        files = sorted(_RULES.glob(f"{os.environ.get('HARNESS_LLM_ROUND') or 'v*'}.yaml"))
+        pins = (pin for rules in files for pin in _LOADGEN.findall(rules.read_text()))
         return "\n".join(map("==".join, pins))
 
     @property
@@ -108,13 +115,63 @@ class LoadGens(Layer):
             uv("pip", "install", "--quiet", "--python", str(self.python), "--no-deps", "--target", str(folder), pin)
 
 
-_CPU = Layer("cpu", Path(".venv"), 4.0)
+@dataclass(frozen=True)
+class OnBase(Layer):
+    """An environment that sees the packages of the Python that it is made by: a base image's PyTorch and vLLM.
+
+    Attributes:
+        brings: what that Python must have.
+        kept: matches the packages of that Python that stay in use; the pinned file gives all others.
+    """
+
+    brings: tuple[str, ...] = ("torch",)
+    kept: re.Pattern[str] = _TORCH
+
+    def install(self, uv: Uv) -> None:
+        """Make the environment, and add what it does not take from the base."""
+        uv("venv", "--quiet", "--clear", "--system-site-packages", "--python", sys.executable, str(self.folder))
+        seen = {name for name in self._seen() if self.kept.fullmatch(name)}
+        if missing := set(self.brings) - seen:
+            raise EnvironmentMissing(
+                f"the Python of the base image does not bring {', '.join(sorted(missing))}",
+                where=sys.executable,
+                hint="build with a BASE_IMAGE whose own Python has vLLM for this accelerator",
+            )
+        install = ("pip", "install", "--python", str(self.python), "--no-deps")
+        constraints = ("--build-constraints", str(self.requirements))
+        uv(*install, *constraints, *lacking(self.packages, seen), "--editable", ".")
+
+    def _seen(self) -> list[str]:
+        """The packages that the environment's own Python finds, by normalized name."""
+        program = "import importlib.metadata as m; print(*(d.metadata['Name'] for d in m.distributions()), sep='\\n')"
+        names = subprocess.run([str(self.python), "-c", program], capture_output=True, text=True, check=True).stdout
+        return [re.sub(r"[-_.]+", "-", name).lower() for name in names.split()]
+
+
+_MAIN, _QUANTIZE_FOLDER, _QUARK_FOLDER = (_ENVIRONMENTS / n for n in (".venv", ".venv-quantize", ".venv-quark"))
+_CPU = Layer("cpu", _MAIN, 4.0)
 _HOST = Layer("host", Path(".venv-host"), 0.4)
-_QUANTIZE = Layer("quantize", Path(".venv-quantize"), 0.5)
-_QUARK = Layer("quark", Path(".venv-quark"), 0.8)
-_DEV = Layer("dev", Path(".venv"), 0.2, on=_CPU)
+_QUANTIZE = Layer("quantize", _QUANTIZE_FOLDER, 0.5)
+_QUARK = Layer("quark", _QUARK_FOLDER, 0.8)
+_DEV = Layer("dev", _MAIN, 0.2, on=_CPU)
 LOCKED = (_CPU, _HOST, _QUANTIZE, _QUARK, _DEV)
-LAYERS = {layer.name: layer for layer in (*LOCKED, LoadGens("loadgen", Path(".venv"), 0.1, on=_CPU))}
+# Of images whose base brings PyTorch and vLLM for its accelerators; with the requirements of the layer that is named.
+_BASE = OnBase("host", _MAIN, 0.4, brings=("torch", "vllm"), kept=re.compile(".*"))
+LAYERS = {
+    **{layer.name: layer for layer in LOCKED},
+    "loadgen": LoadGens("loadgen", _MAIN, 0.1, on=_CPU),
+    "base-host": _BASE,
+    "base-quantize": OnBase("quantize", _QUANTIZE_FOLDER, 0.5),
+    "base-quark": OnBase("quark", _QUARK_FOLDER, 0.8),
+    "base-loadgen": LoadGens("loadgen", _MAIN, 0.1, on=_BASE),
+}
+
+
+def lacking(requirements: str, names: Iterable[str]) -> list[str]:
+    """The pins of a requirements file of all packages but `names`."""
+    there = frozenset(names)
+    pins = (line.strip() for line in requirements.splitlines() if "==" in line and not line.startswith((" ", "#")))
+    return [pin for pin in pins if pin.partition("==")[0] not in there]
 
 
 def pinned(requirements: str, package: str) -> str | None:
@@ -177,10 +234,17 @@ def ensure(names: Sequence[str]) -> None:
     """Bring layers and what they stand on up to date; nothing is written if they are.
 
     Raises:
-        EnvironmentMissing: no pip, no network, no disk space, or an environment to be replaced is in use.
+        EnvironmentMissing: no pip, no network, no disk space, an environment to be replaced is in use, or this is a
+            finished image.
     """
     if not stale(names):
         return
+    if image := os.environ.get("HARNESS_LLM_IMAGE"):
+        raise EnvironmentMissing(
+            "the checkout wants other packages than this image was built from",
+            where=", ".join(str(layer.folder) for layer in stale(names)),
+            hint=f"build it again, outside of it: bash setup/build_{image}_env.sh",
+        )
     with _exclusive() as lock:
         layers = stale(names)
         check_space(layers, shutil.disk_usage(".").free)

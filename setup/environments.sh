@@ -4,6 +4,11 @@ set -eu
 cd "$(dirname "$0")/.."
 unset PYTHONHOME PYTHONPATH
 
+module=setup.environments
+if [ "${1:-}" = where ]; then
+    module=setup.where
+fi
+
 supported='import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13); print(sys.executable)'
 if [ -n "${PYTHON:-}" ]; then
     where="PYTHON=$PYTHON"
@@ -18,7 +23,7 @@ while [ "$1" != -- ]; do
     if python=$("$1" -c "$supported" 2>/dev/null); then
         while [ "$1" != -- ]; do shift; done
         shift
-        exec "$python" -m setup.environments "$@"
+        exec "$python" -m "$module" "$@"
     fi
     version=$("$1" --version 2>/dev/null) && found="$found${found:+, }$1 is $version"
     shift

@@ -32,14 +32,14 @@ def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> No
         first.kill()
     assert caught.value.exit_code == 3
     assert caught.value.found == f"process {first.pid}: harness-llm submit --model demo"
-    assert caught.value.where == str(tmp_path / "harness-llm-cpu.lock")
+    assert caught.value.where == str(tmp_path / "cpu.lock")
     assert "wait for it" in caught.value.hint
     with hold("cpu", "third", tmp_path):  # a process that was killed holds nothing
-        assert (tmp_path / "harness-llm-cpu.lock").read_text() == f"process {os.getpid()}: third\n"
+        assert (tmp_path / "cpu.lock").read_text() == f"process {os.getpid()}: third\n"
 
 
 def test_the_lock_goes_with_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), hold("cpu", "first, with a long command line", tmp_path):
         raise ZeroDivisionError
     with hold("cpu", "second", tmp_path):
-        assert (tmp_path / "harness-llm-cpu.lock").read_text() == f"process {os.getpid()}: second\n"
+        assert (tmp_path / "cpu.lock").read_text() == f"process {os.getpid()}: second\n"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.workspace import Workspace
+from harness_llm.workspace import ENVIRONMENTS, Workspace
 
 CHECKOUT_VARIABLE = "MLPERF_INFERENCE_DIR"
 URL = "https://github.com/mlcommons/inference.git"
@@ -42,10 +42,10 @@ class OfficialVerdict:
 
 
 def checkout(workspace: Workspace) -> Path | None:
-    """The checkout of mlcommons/inference that MLPERF_INFERENCE_DIR names, or that `make build` cloned, if any."""
+    """The checkout of mlcommons/inference that MLPERF_INFERENCE_DIR names, or that `make build` or this image has."""
     if named := os.environ.get(CHECKOUT_VARIABLE):
         return Path(named)
-    return workspace.inference if workspace.inference.is_dir() else None
+    return next((folder for folder in (workspace.inference, ENVIRONMENTS / "inference") if folder.is_dir()), None)
 
 
 def clone(folder: Path, url: str = URL, commit: str = COMMIT) -> str:

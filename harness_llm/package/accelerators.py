@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness_llm.bus import functions_on_bus
 from harness_llm.package.sysfs import read
 
 NOT_APPLICABLE = "N/A"
@@ -26,7 +27,6 @@ WITHOUT = {
     "accelerator_on-chip_memories": NOT_APPLICABLE,
 }
 
-_CLASSES = ("0x0302", "0x1200")  # 3D controllers and processing accelerators: not made for a screen
 _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s per lane
 _QUERY = ("pci.bus_id", "name", "memory.total", "clocks.max.sm")
 _PATIENCE_S = 60  # of a driver that loads, and of tools that hang with a broken one
@@ -120,11 +120,6 @@ def _amd_device(smi: Any, handle: Any, root: Path) -> Accelerator:
         memory_gib=_amd_memory(root, bus),
         memory_type=smi.AmdSmiVramType(smi.amdsmi_get_gpu_vram_info(handle)["vram_type"]).name,
     )
-
-
-def functions_on_bus(root: Path) -> list[Path]:
-    """The folders of the accelerators that the PCI bus shows, in order of address."""
-    return [f for f in sorted((root / "sys/bus/pci/devices").glob("*")) if read(f / "class").startswith(_CLASSES)]
 
 
 def _on_bus(root: Path) -> list[Accelerator]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
+from harness_llm.bus import functions_on_bus
 from harness_llm.errors import ConfigError
-from harness_llm.package.accelerators import ask_nvidia, functions_on_bus
+from harness_llm.package.accelerators import ask_nvidia
 from harness_llm.package.sysfs import read
 from harness_llm.package.system import ECC, load_section
 

@@ -14,7 +14,7 @@ from harness_llm.gpus import NO_ACCELERATOR, detect_gpu, load_gpus
 from harness_llm.quantize.job import CalibrationSet, Job
 from harness_llm.quantize.recipes import Tool, load_recipes, require_format
 from harness_llm.stage import run_stage
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.workspace import ENVIRONMENTS, Workspace
 
 
 class _Program(NamedTuple):
@@ -25,9 +25,9 @@ class _Program(NamedTuple):
 
 PROGRAMS: dict[Tool, _Program] = {
     "llmcompressor": _Program(
-        CHECKOUT / ".venv-quantize" / "bin" / "python", "harness_llm.quantize.llm_compressor", "make setup"
+        ENVIRONMENTS / ".venv-quantize" / "bin" / "python", "harness_llm.quantize.llm_compressor", "make setup"
     ),
-    "quark": _Program(CHECKOUT / ".venv-quark" / "bin" / "python", "harness_llm.quantize.amd_quark", "make quark"),
+    "quark": _Program(ENVIRONMENTS / ".venv-quark" / "bin" / "python", "harness_llm.quantize.amd_quark", "make quark"),
 }
 
 

@@ -1,0 +1,62 @@
+"""`python -m harness_llm.containers build|start IMAGE [--print] [COMMAND ...]`, for the scripts in setup/."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import get_args
+
+from harness_llm.containers.build import build
+from harness_llm.containers.spec import ImageName
+from harness_llm.containers.start import start
+from harness_llm.containers.submission import submit
+from harness_llm.errors import HarnessError
+
+INTERRUPTED = 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="containers", description="Builds and starts containers; see docs/containers.md."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb, does in (("build", "build an image"), ("start", "start a container")):
+        words = verbs.add_parser(verb, help=does, description=does, allow_abbrev=False)
+        words.add_argument("image", choices=get_args(ImageName))
+        words.add_argument("--print", action="store_true", help="show the docker command and do nothing")
+        if verb == "start":
+            words.add_argument("command", nargs="*", metavar="COMMAND", help="what runs inside; default: a shell")
+    return parser
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and the command that follows them, whose options are its own."""
+    own = [*arguments[:2], *takewhile(lambda word: word.startswith("-"), arguments[2:])]
+    return own, list(arguments[len(own) :])
+
+
+def main() -> int:
+    """Do what one of the scripts asks; returns the exit code."""
+    try:
+        return _do(sys.argv[1:])
+    except HarnessError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _do(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["submit"]:
+        return submit(arguments[1:], os.environ)
+    own, command = _split(arguments)
+    words = _parser().parse_args(own if own[:1] == ["start"] else arguments)
+    if words.verb == "start":
+        return start(words.image, command, os.environ, printed=words.print)
+    build(words.image, os.environ, printed=words.print)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

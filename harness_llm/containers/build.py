@@ -1,0 +1,170 @@
+"""Building an image: what the Dockerfile is told, from the spec, the rules and the environment of who builds."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from harness_llm.check.official import COMMIT, URL
+from harness_llm.containers import packages
+from harness_llm.containers.certificates import bundle_file, extra_certificate, write_bundle
+from harness_llm.containers.command import Build, build_arguments
+from harness_llm.containers.daemon import connect
+from harness_llm.containers.setting import container_program, is_podman
+from harness_llm.containers.spec import SHARED, Accelerator, ImageName, image_tag, load_accelerator
+from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.rules import load_round, round_names
+from harness_llm.subject import PACKAGES
+from harness_llm.workspace import CHECKOUT, Workspace
+
+LABEL = "harness-llm"
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_TAIL = 12
+_CAUSES = (
+    (
+        ("no space left",),
+        "the disk of the Docker daemon is full",
+        "free some space: docker system df shows what takes it, docker builder prune frees what builds keep",
+    ),
+    (
+        ("buildx component is missing", "buildkit is enabled but"),
+        "this docker cannot build: its component buildx is missing",
+        "apt install docker-buildx (Docker's own packages: docker-buildx-plugin)",
+    ),
+    (
+        ("pull access denied", "failed to resolve", "failed to do request", "manifest unknown", "manifest for"),
+        "the base image cannot be had",
+        "name one that is here, or that a registry at hand has: BASE_IMAGE=registry/name:tag",
+    ),
+)
+
+
+def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> None:
+    """Build an image and say its name on standard output, or print the command.
+
+    Raises:
+        ConfigError: there is no such round, GPU or certificate.
+        EnvironmentMissing: Docker, the base image, packages or space are missing.
+        RunFailed: the build failed otherwise.
+    """
+    name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
+    planned = plan(image, name, accelerator, environ)
+    if printed:
+        sys.stdout.write(f"DOCKER_BUILDKIT=1 {shlex.join(build_arguments(planned))}\n")
+        return
+    daemon = connect(podman=is_podman(planned.program))
+    if not daemon.has(planned.tag):
+        daemon.require_space(accelerator.disk_gib)
+    _prepare(environ)
+    _run(build_arguments(planned), Workspace(CHECKOUT).build / "containers" / f"build_{image}.log")
+    sys.stdout.write(f"{planned.tag}\n")
+
+
+def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Build:
+    """What is built, without writing anything; raises as `build`."""
+    files = Workspace(CHECKOUT).build / "containers"
+    rounds = _rounds(environ.get("ROUND", ""))
+    checker = image == "submission"
+    base = environ.get("BASE_IMAGE") or accelerator.base_image
+    layers = (*accelerator.layers[SHARED], *accelerator.layers[image])
+    certificate = {"ca.pem": bundle_file(Workspace(CHECKOUT))} if _certificate(environ) else {}
+    return Build(
+        program=container_program(environ),
+        tag=image_tag(image, name),
+        file=CHECKOUT / "setup" / "Dockerfile",
+        context=CHECKOUT,
+        arguments={
+            "BASE_IMAGE": base,
+            "PACKAGES": " ".join(accelerator.packages),
+            "SHARED_LAYERS": " ".join(accelerator.layers[SHARED]),
+            "LAYERS": " ".join(accelerator.layers[image]),
+            "ROUND": environ.get("ROUND", ""),
+            "INFERENCE_URL": URL if checker else "",
+            "INFERENCE_COMMIT": COMMIT if checker else "",
+            "IMAGE": image,
+        },
+        inherited=tuple(n for proxy in _PROXIES for n in (proxy, proxy.lower()) if environ.get(n)),
+        labels={f"{LABEL}.{key}": value for key, value in _labels(image, name, base, layers, rounds)}
+        | {"org.opencontainers.image.revision": _commit()},
+        secrets={"pip.conf": files / "pip.conf", **certificate},
+    )
+
+
+def _rounds(asked: str) -> tuple[str, ...]:
+    """The rounds whose LoadGen is in the image."""
+    if asked and asked not in round_names():
+        raise ConfigError(f"there is no round {asked}", where="ROUND", expected=", ".join(round_names()))
+    return (asked,) if asked else tuple(round_names())
+
+
+def _labels(
+    image: str, accelerator: str, base: str, layers: Sequence[str], rounds: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    yield "image", image
+    yield "accelerator", accelerator
+    yield "base-image", base
+    if image == "submission":
+        yield "rounds", " ".join(rounds)
+        yield "loadgen", " ".join(load_round(name).loadgen.version for name in rounds)
+        yield "inference-commit", COMMIT
+    pins = packages.pins(layers)
+    yield from ((f"version.{package}", pins[package]) for package in PACKAGES if package in pins)
+
+
+def _commit() -> str:
+    """The source's commit, with `-dirty` where files differ from it; empty outside of a repository."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    if not shutil.which("git"):
+        return ""
+    return git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+
+
+def _certificate(environ: Mapping[str, str]) -> Path | None:
+    return extra_certificate(environ) or packages.certificate()
+
+
+def _prepare(environ: Mapping[str, str]) -> None:
+    """Write what the Dockerfile mounts: pip's settings, wheels, certificates."""
+    folder = Workspace(CHECKOUT).build / "containers"
+    folder.mkdir(parents=True, exist_ok=True)
+    packages.write(folder, environ.get("WHEELHOUSE", ""))
+    if found := _certificate(environ):
+        write_bundle(found, bundle_file(Workspace(CHECKOUT)))
+
+
+def _run(command: Sequence[str], log: Path) -> None:
+    """Run a build; what it says is shown and kept in `log`, and explained where it fails."""
+    tail: deque[str] = deque(maxlen=_TAIL)
+    with (
+        log.open("w") as kept,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"DOCKER_BUILDKIT": "1"},
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            tail.append(line)
+            kept.write(line)
+            sys.stderr.write(line)
+    if process.returncode:
+        raise explain("".join(tail), process.returncode, log)
+
+
+def explain(tail: str, code: int, log: Path) -> HarnessError:
+    """The error for a build that ended with `code`, from its last lines."""
+    found = "    ".join(tail.splitlines(keepends=True)).strip() or f"exit code {code}"
+    for signs, what, hint in _CAUSES:
+        if any(sign in tail.lower() for sign in signs):
+            return EnvironmentMissing(what, where=str(log), found=found, hint=hint)
+    return RunFailed("the image could not be built", where=str(log), found=found)

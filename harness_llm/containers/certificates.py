@@ -1,0 +1,45 @@
+"""Certificates that count inside: the public ones, and one of a proxy or mirror that is trusted here."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import certifi
+
+from harness_llm.errors import ConfigError
+from harness_llm.workspace import Workspace
+
+INSIDE = "/etc/harness-llm-ca.pem"
+# What Python, requests and pip, git, and curl read.
+VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE")
+_VARIABLE = "EXTRA_CA_CERT"
+_BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+
+
+def extra_certificate(environ: Mapping[str, str]) -> Path | None:
+    """The file of EXTRA_CA_CERT, or else the one by which Python on the machine trusts others.
+
+    Raises:
+        ConfigError: EXTRA_CA_CERT is no file with certificates.
+    """
+    named = environ.get(_VARIABLE)
+    if named and not (Path(named).is_file() and [*_bodies(Path(named))]):
+        raise ConfigError(f"{_VARIABLE} is no file with certificates", where=named, expected="certificates in PEM")
+    found = Path(named or environ.get("SSL_CERT_FILE") or "/none")
+    return found.resolve() if found.is_file() else None
+
+
+def bundle_file(workspace: Workspace) -> Path:
+    """Where the certificates of all are written together."""
+    return workspace.build / "containers" / "ca.pem"
+
+
+def write_bundle(extra: Path, bundle: Path) -> None:
+    """Public certificates and those of `extra`, each once: a build's secret may have 500 KiB."""
+    bodies = dict.fromkeys([*_bodies(extra), *_bodies(Path(certifi.where()))])
+    bundle.parent.mkdir(parents=True, exist_ok=True)
+    bundle.write_text("".join(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n" for body in bodies))
+
+
+def _bodies(file: Path) -> Iterator[str]:
+    return (match[1].strip() for match in _BLOCK.finditer(file.read_text(errors="replace")))

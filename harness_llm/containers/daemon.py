@@ -1,0 +1,170 @@
+"""The Docker daemon, asked where this program must know something: is it there, may we, images, GPUs, space."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.types import DeviceRequest
+
+from harness_llm.errors import EnvironmentMissing
+
+_GIB = 1024**3
+_START = "start it: sudo systemctl enable --now docker (where there is no systemd: sudo dockerd &)"
+_START_PODMAN = (
+    "this docker is podman, whose service answers programs; start it and name it:"
+    "\n      systemctl --user enable --now podman.socket"
+    "\n      export DOCKER_HOST=unix://$XDG_RUNTIME_DIR/podman/podman.sock"
+)
+_JOIN = (
+    "become a member of the group docker, whose members can do as root does on this machine:"
+    "\n      sudo groupadd --force docker"
+    '\n      sudo usermod --append --groups docker "$USER"'
+    "\n      newgrp docker"
+)
+_GPU_RUNTIME = (
+    "install NVIDIA's Container Toolkit, and let Docker know of it:"
+    "\n      sudo apt install nvidia-container-toolkit   (docs.nvidia.com/datacenter/cloud-native)"
+    "\n      sudo nvidia-ctk runtime configure --runtime=docker"
+    "\n      sudo systemctl restart docker"
+)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that the daemon has.
+
+    Attributes:
+        id: sha256 of its configuration, which names its layers: equal for equal images.
+    """
+
+    tag: str
+    id: str
+    labels: Mapping[str, str]
+
+
+class Daemon:
+    """A daemon that answers, and whose answers this user may have."""
+
+    def __init__(self, client: docker.DockerClient) -> None:
+        """Use `client`; `connect` makes one."""
+        self.client = client
+
+    def has(self, tag: str) -> bool:
+        """Whether there is an image of this name."""
+        try:
+            self.client.images.get(tag)
+        except ImageNotFound:
+            return False
+        return True
+
+    def image(self, tag: str) -> Image:
+        """The image called `tag`.
+
+        Raises:
+            EnvironmentMissing: there is none.
+        """
+        try:
+            found = self.client.images.get(tag)
+        except ImageNotFound as error:
+            name = tag.partition(":")[0].removeprefix("harness-llm-")
+            raise EnvironmentMissing(
+                "the image is not built",
+                where=_address(self.client),
+                expected=tag,
+                found="no image of this name",
+                hint=f"bash setup/build_{name}_env.sh",
+            ) from error
+        return Image(tag, str(found.id), found.labels)
+
+    def require_gpus(self, tag: str) -> None:
+        """See that NVIDIA's GPUs can be had inside, by asking for all of them in a container of the image `tag`.
+
+        Raises:
+            EnvironmentMissing: Docker does not know how, or there is no driver.
+        """
+        if complaint := self._try(tag, ["nvidia-smi", "-L"], [DeviceRequest(count=-1, capabilities=[["gpu"]])]):
+            raise EnvironmentMissing(
+                "containers do not get at the GPUs of this machine",
+                where=_address(self.client),
+                expected="nvidia-smi -L in a container started with --gpus all",
+                found=complaint,
+                hint=_GPU_RUNTIME,
+            )
+
+    def _try(self, tag: str, command: list[str], devices: list[DeviceRequest]) -> str:
+        """Run a command in a container; empty, or why it did not end well."""
+        container = self.client.containers.create(tag, command, device_requests=devices, network_mode="none")
+        try:
+            container.start()
+            code = container.wait()["StatusCode"]
+            return container.logs().decode(errors="replace").strip() or f"exit code {code}" if code else ""
+        except APIError as error:
+            return str(error.explanation or error)
+        finally:
+            container.remove(force=True)
+
+    def require_space(self, gib: float) -> None:
+        """Refuse to begin what the disk of the daemon cannot hold.
+
+        Raises:
+            EnvironmentMissing: less than `gib` is free.
+        """
+        root = Path(self.client.info()["DockerRootDir"])
+        if not root.exists():  # of a daemon on another machine, or in a virtual one
+            return
+        free = shutil.disk_usage(root).free
+        if free < gib * _GIB:
+            raise EnvironmentMissing(
+                "there is too little disk space for the images",
+                where=str(root),
+                expected=f"{gib:g} GiB",
+                found=f"{free / _GIB:.1f} GiB",
+                hint="docker system df shows what takes it; docker builder prune and docker image prune free some",
+            )
+
+
+def connect(podman: bool = False) -> Daemon:
+    """The daemon of DOCKER_HOST, of docker's current context, or of this machine.
+
+    Args:
+        podman: whether the program called docker is podman.
+
+    Raises:
+        EnvironmentMissing: nothing answers there, or this user may not ask.
+    """
+    try:
+        client = docker.from_env()
+        client.ping()
+    except DockerException as error:
+        raise _explain(error, podman) from error
+    return Daemon(client)
+
+
+def _explain(error: DockerException, podman: bool) -> EnvironmentMissing:
+    cause = _os_error(error)
+    where = os.environ.get("DOCKER_HOST") or "docker's usual socket"
+    if isinstance(cause, PermissionError):
+        return EnvironmentMissing("this user may not use Docker", where=where, found=str(cause), hint=_JOIN)
+    return EnvironmentMissing(
+        "no Docker daemon answers",
+        where=where,
+        found=str(cause or error),
+        hint=_START_PODMAN if podman else _START,
+    )
+
+
+def _os_error(error: BaseException) -> OSError | None:
+    """What the operating system said; the libraries in between put it among the arguments of their own errors."""
+    inner = [error.__cause__, error.__context__, *(part for part in error.args if isinstance(part, BaseException))]
+    if isinstance(error, OSError) and error.errno:
+        return error
+    found = (_os_error(part) for part in inner if part is not None)
+    return next((cause for cause in found if cause), None)
+
+
+def _address(client: docker.DockerClient) -> str:
+    return str(client.api.base_url).replace("http+docker://localhost", "docker's socket")

@@ -1,0 +1,140 @@
+"""A command in a container of its own, followed to its end: what it says is shown and kept, and Ctrl-C reaches it once.
+
+Docker's own client makes the container, as it reads the arguments that users know; the daemon's interface does the
+rest. So no client stands in between that hands signals on by itself, and what happened is known.
+"""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from docker.errors import APIError, NotFound
+
+from harness_llm.containers.daemon import Daemon
+from harness_llm.errors import EnvironmentMissing, RunFailed
+
+INTERRUPTED = 130
+PATIENCE_S = 90  # what an interrupted stage may take to end its children
+_OWN = (0, 1, 2, 3, 4, INTERRUPTED)  # how harness-llm ends; it has said why
+_KILLED = 137
+_TAIL = 12
+
+
+def run_stage(daemon: Daemon, create: Sequence[str], log: Path, *, terminal: bool) -> int:
+    """Run the container that the command `create` makes to its end; returns the exit code of harness-llm in it.
+
+    Args:
+        log: keeps all that it says.
+        terminal: whether the container has a terminal: then both of its outputs are one.
+
+    Raises:
+        EnvironmentMissing: it cannot be made or started.
+        RunFailed: it ended as harness-llm does not; with the last lines of `log`.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    container = _create(create)
+    with ThreadPoolExecutor(2) as threads, log.open("wb") as kept, _interrupting():
+        try:
+            code = _follow(daemon, container, kept, threads, terminal=terminal)
+        finally:
+            _remove(daemon, container)
+    if code not in _OWN:
+        raise _strange(code, log)
+    return code
+
+
+def _create(command: Sequence[str]) -> str:
+    """The container's id."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EnvironmentMissing("the container cannot be made", where=command[0], found=done.stderr.strip())
+    return done.stdout.split()[-1]
+
+
+def _follow(daemon: Daemon, container: str, log: BinaryIO, threads: ThreadPoolExecutor, *, terminal: bool) -> int:
+    """Everything is asked for before the start, so that nothing is missed of a container that ends at once."""
+    api = daemon.client.api
+    shown = threads.submit(_show, api.attach(container, stream=True, demux=not terminal), log)
+    ended = threads.submit(api.wait, container, timeout=None, condition="next-exit")
+    try:
+        api.start(container)
+    except APIError as error:
+        raise EnvironmentMissing("the container cannot be started", found=str(error.explanation or error)) from error
+    if terminal:
+        _fit(daemon, container)
+    code = _end(daemon, container, ended)
+    shown.result()
+    return code
+
+
+def _end(daemon: Daemon, container: str, ended: "Future[dict[str, Any]]") -> int:
+    """Its exit code; an interrupted one is given time, unless it is interrupted again."""
+    try:
+        return int(ended.result()["StatusCode"])
+    except KeyboardInterrupt:
+        sys.stderr.write("stopping the container\n")
+        with suppress(APIError):  # it has just ended
+            daemon.client.api.kill(container, "SIGINT")
+    try:
+        ended.result(PATIENCE_S)
+    except (KeyboardInterrupt, Late):
+        with suppress(APIError):
+            daemon.client.api.kill(container)
+    return INTERRUPTED
+
+
+def _show(output: Iterable[Any], log: BinaryIO) -> None:
+    """Pass on what comes: bytes from a terminal, else pairs of standard output and standard error."""
+    for chunk in output:
+        for data, stream in zip(chunk if isinstance(chunk, tuple) else (chunk, None), (sys.stdout, sys.stderr)):
+            if data:
+                log.write(data)
+                stream.buffer.write(data)
+                stream.flush()
+
+
+def _fit(daemon: Daemon, container: str) -> None:
+    """Make its terminal as large as ours, and keep it so."""
+
+    def resize(*_: object) -> None:
+        size = shutil.get_terminal_size()
+        with suppress(APIError):  # it has just ended
+            daemon.client.api.resize(container, size.lines, size.columns)
+
+    resize()
+    signal.signal(signal.SIGWINCH, resize)
+
+
+@contextmanager
+def _interrupting() -> Iterator[None]:
+    """What ends this process, but for SIGKILL, ends the container first."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _remove(daemon: Daemon, container: str) -> None:
+    """Those that were started remove themselves."""
+    with suppress(NotFound, APIError):
+        daemon.client.api.remove_container(container, force=True)
+
+
+def _strange(code: int, log: Path) -> RunFailed:
+    last = log.read_text(errors="replace").splitlines()[-_TAIL:]
+    return RunFailed(
+        "a stage was killed" if code == _KILLED else "a stage ended before harness-llm did",
+        where=str(log),
+        found="\n".join([f"exit code {code}", *last]),
+        hint="did memory run out? journalctl --dmesg tells" if code == _KILLED else "",
+    )

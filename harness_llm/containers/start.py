@@ -1,0 +1,71 @@
+"""A shell or a command in a container of its own: several run side by side, and none is left when they end."""
+
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness_llm.containers import setting
+from harness_llm.containers.command import run_arguments
+from harness_llm.containers.daemon import connect
+from harness_llm.containers.mounts import prepare
+from harness_llm.containers.secrets import ENVIRONMENT, find_token, token_mounts
+from harness_llm.containers.spec import ImageName, load_accelerator
+from harness_llm.errors import ConfigError
+from harness_llm.subject import IMAGE_VARIABLE
+
+SHELL = ("bash",)
+
+
+def start(image: ImageName, command: Sequence[str], environ: Mapping[str, str], *, printed: bool) -> int:
+    """Run a container to its end, or print the command that would; the exit code inside, or of docker.
+
+    Args:
+        command: what runs inside; a shell if there is none and there is a terminal.
+
+    Raises:
+        ConfigError: there is neither a command nor a terminal, or a variable is wrong.
+        EnvironmentMissing: daemon, image, device or folder is missing.
+    """
+    name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
+    typed = sys.stdin.isatty()
+    terminal = typed and sys.stdout.isatty()
+    # What is typed reaches a container through a terminal alone; what is piped needs none.
+    container = replace(
+        setting.container(image, name, accelerator, environ), stdin=terminal or not typed, terminal=terminal
+    )
+    if not (command or terminal or printed):
+        raise ConfigError(
+            "there is neither a terminal for a shell nor a command",
+            hint=f"bash setup/start_{image}_env.sh COMMAND [ARGUMENT ...]",
+        )
+    if printed:
+        sys.stdout.write(f"{shlex.join(run_arguments(accelerator, container, command or SHELL))}\n")
+        return 0
+    daemon = connect(podman=container.podman)
+    found = daemon.image(container.image)
+    if accelerator.gpus:
+        daemon.require_gpus(container.image)
+    prepare(container, accelerator, environ)
+    uid, gid = map(int, container.user.split(":"))
+    with token_mounts(find_token(environ, Path.home()), uid, gid) as token:
+        own = replace(
+            container,
+            mounts=(*container.mounts, *token),
+            environment={**container.environment, **ENVIRONMENT, IMAGE_VARIABLE: found.id},
+        )
+        return _run(run_arguments(accelerator, own, command or SHELL), terminal=terminal)
+
+
+def _run(arguments: Sequence[str], *, terminal: bool) -> int:
+    """Run docker, which hands each signal that reaches us on, once.
+
+    Without a terminal it is in a process group of its own: Ctrl-C reaches it through us alone.
+    """
+    process = subprocess.Popen(arguments, process_group=None if terminal else 0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: process.send_signal(received))
+    return process.wait()

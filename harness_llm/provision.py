@@ -1,0 +1,34 @@
+"""What a published benchmark still lacks, brought in the order in which it is needed: downloads, then quantization."""
+
+from collections.abc import Iterator
+
+from harness_llm.assets import Report
+from harness_llm.downloads.command import download
+from harness_llm.published import CALIBRATION, PublishedPreparation
+from harness_llm.quantize.command import quantize
+
+
+def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None:
+    """Download the parts that are not there, and quantize for `gpu` where no checkpoint to be served is there.
+
+    What stands in its place already is used, whoever put it there. What cannot be downloaded stays missing.
+
+    Raises:
+        HarnessError: as `download` and `quantize`.
+    """
+    benchmark = preparation.benchmark
+    parts = [part for part in _lacking(preparation) if part in {wanted.part for wanted in benchmark.downloads}]
+    if parts:
+        download(benchmark.name, parts, report)
+    if not preparation.has_checkpoint():
+        quantize(benchmark.name, "", gpu, report, preparation.workspace)
+
+
+def _lacking(preparation: PublishedPreparation) -> Iterator[str]:
+    files, original = preparation.files, preparation.assets.original
+    if not all(file.is_file() for name, file in files.items() if name != CALIBRATION):
+        yield "dataset"
+    if not files[CALIBRATION].is_file():
+        yield "calibration"
+    if not (preparation.has_checkpoint() or (original / "config.json").is_file()):
+        yield "model"

@@ -1,0 +1,46 @@
+"""Where `make submission` runs: in containers or in the environments of this checkout. Standard library only."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+from harness_llm.bus import accelerators
+from harness_llm.errors import ConfigError
+
+LOCAL, CONTAINER = "local", "container"
+_VARIABLE = "ENVIRONMENT"
+
+
+def where(environ: Mapping[str, str], *, accelerated: bool, docker: bool) -> str:
+    """`local` or `container`: what ENVIRONMENT says, else containers where accelerators are to be used, given Docker.
+
+    Args:
+        accelerated: whether this machine has some.
+        docker: whether there is a program that runs containers.
+
+    Raises:
+        ConfigError: ENVIRONMENT is neither.
+    """
+    asked = environ.get(_VARIABLE, "")
+    if asked not in ("", LOCAL, CONTAINER):
+        raise ConfigError(f"there is no {_VARIABLE} {asked}", where=_VARIABLE, expected=f"{LOCAL} or {CONTAINER}")
+    if environ.get("HARNESS_LLM_IMAGE"):  # this is a container
+        return LOCAL
+    gpu = environ.get("GPU_NAME") or ("cpu" if environ.get("STAND_IN") else "")
+    return asked or (CONTAINER if accelerated and docker and gpu != "cpu" else LOCAL)
+
+
+def main() -> int:
+    """Print it; returns the exit code."""
+    docker = any(shutil.which(program) for program in ("docker", "podman"))
+    try:
+        sys.stdout.write(f"{where(os.environ, accelerated=bool(accelerators()), docker=docker)}\n")
+    except ConfigError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

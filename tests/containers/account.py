@@ -1,0 +1,112 @@
+"""An ordinary user of this machine, with a home folder, a checkout, and what the machine knows of packages."""
+
+import grp
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dockerd import GROUP, PATH, run
+
+from harness_llm.workspace import CHECKOUT
+from setup.uv import pip_options
+
+NAME = "harness-llm-test"
+
+
+@dataclass(frozen=True)
+class Account:
+    """The user; `groups` are further ones by name."""
+
+    home: Path
+    groups: tuple[str, ...] = (GROUP,)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uid(self) -> int:
+        """Its number."""
+        return pwd.getpwnam(NAME).pw_uid
+
+    @property
+    def gid(self) -> int:
+        """That of its own group."""
+        return pwd.getpwnam(NAME).pw_gid
+
+    @property
+    def checkout(self) -> Path:
+        """Its copy of the files of this checkout."""
+        return self.home / "checkout"
+
+    def start(self, *command: str | Path, **environment: str) -> "subprocess.Popen[str]":
+        """A command in the checkout, in a session of its own."""
+        return subprocess.Popen(
+            ["env", "--default-signal=INT", *command],  # whoever runs tests in the background ignores Ctrl-C
+            cwd=self.checkout,
+            env=self._environment | dict(self.environment) | environment,
+            user=self.uid,
+            group=self.gid,
+            extra_groups=[grp.getgrnam(group).gr_gid for group in self.groups],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *command: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """A command's end."""
+        process = self.start(*command, **environment)
+        out, err = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"HOME": str(self.home), "PATH": PATH, "LANG": "C.UTF-8", "TMPDIR": str(self.home / "tmp")}
+
+
+@contextmanager
+def make_account(environment: Mapping[str, str]) -> Iterator[Account]:
+    """Add the user, and remove it and all that it owns; `environment` is that of its commands."""
+    with tempfile.TemporaryDirectory(prefix="hl-user-") as folder:
+        Path(folder).chmod(0o755)
+        home = Path(folder, "home")
+        subprocess.run(["userdel", NAME], env={"PATH": PATH}, capture_output=True, check=False)  # a killed session's
+        run("useradd", "--create-home", "--home-dir", home, "--groups", GROUP, NAME)
+        try:
+            account = Account(home, environment=environment)
+            _write_pip_configuration(home / ".config/pip/pip.conf")
+            (home / "tmp").mkdir()
+            copy_checkout(account.checkout)
+            run("chown", "--recursive", f"{account.uid}:{account.gid}", home)
+            yield account
+        finally:
+            run("userdel", NAME)
+
+
+def _write_pip_configuration(file: Path) -> None:
+    """How this machine reaches packages; the variables and files that say it are root's."""
+    listing = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    ).stdout
+    lines = [f"{option} = {' '.join(values)}" for option, values in pip_options(listing).items()]
+    file.parent.mkdir(parents=True)
+    file.write_text("\n".join(["[global]", *lines, ""]))
+
+
+def copy_checkout(target: Path) -> None:
+    """The repository, with what is changed in it and not committed yet."""
+    run("git", "clone", "--quiet", "--no-hardlinks", CHECKOUT, target)
+    names = run("git", "-C", CHECKOUT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
+    for name in names:
+        source, copy = CHECKOUT / name, target / name
+        if source.is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, copy)
+        else:
+            copy.unlink(missing_ok=True)

@@ -1,0 +1,120 @@
+"""What is said, and with which exit code, where containers cannot be had: by a real daemon, to an ordinary user."""
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from account import Account
+from dockerd import Dockerd, run, start
+
+pytestmark = pytest.mark.containers
+
+START = ("bash", "setup/start_submission_env.sh", "true")
+BUILD = ("bash", "setup/build_submission_env.sh")
+SUBMISSION = ("make", "submission", "ENVIRONMENT=container", "COMPANY=Acme", "SYSTEM_NAME=box")
+
+
+def refused(done: "subprocess.CompletedProcess[str]", *sentences: str) -> None:
+    """It ended with 3, no traceback, and says all of `sentences`."""
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    for sentence in sentences:
+        assert sentence in done.stderr
+
+
+@pytest.mark.parametrize("command", [START, BUILD])
+def test_no_daemon(account: Account, command: tuple[str, ...]) -> None:
+    done = account.run(*command, DOCKER_HOST="unix:///nowhere.sock")
+    refused(done, "error: no Docker daemon answers\n  where: unix:///nowhere.sock\n", "sudo systemctl enable --now docker")
+
+
+def test_no_daemon_for_a_submission(account: Account) -> None:
+    done = account.run(*SUBMISSION, DOCKER_HOST="unix:///nowhere.sock")
+    assert done.returncode == 2  # make's own
+    assert "error: no Docker daemon answers\n" in done.stderr
+    assert "Error 3\n" in done.stderr
+
+
+@pytest.mark.parametrize("command", [START, BUILD])
+def test_no_permission(account: Account, command: tuple[str, ...]) -> None:
+    done = replace(account, groups=()).run(*command)
+    refused(done, "error: this user may not use Docker\n", "sudo groupadd --force docker\n", 'docker "$USER"\n', "newgrp docker\n")
+
+
+@pytest.mark.parametrize("gpu", ["h200", "mi300x"])
+def test_no_image(account: Account, gpu: str) -> None:
+    done = account.run(*START, GPU_NAME=gpu)
+    platform = {"h200": "cuda", "mi300x": "rocm"}[gpu]
+    refused(done, "error: the image is not built\n", f"harness-llm-submission:{platform}", "bash setup/build_submission_env.sh\n")
+
+
+@pytest.fixture
+def cuda_image(dockerd: Dockerd, base_image: str) -> Iterator[str]:
+    """An image by the name of the one for NVIDIA's accelerators; what is in it does not matter."""
+    tag = "harness-llm-submission:cuda"
+    dockerd.docker("tag", base_image, tag)
+    yield tag
+    dockerd.docker("rmi", tag)
+
+
+def test_no_gpu_runtime(account: Account, cuda_image: str, dockerd: Dockerd) -> None:
+    done = account.run(*START, GPU_NAME="h200")
+    refused(
+        done,
+        "error: containers do not get at the GPUs of this machine\n",
+        "could not select device driver",
+        "sudo nvidia-ctk runtime configure --runtime=docker\n",
+    )
+    assert not dockerd.docker("ps", "--all", "--quiet")
+
+
+@pytest.fixture
+def cpu_image(dockerd: Dockerd, base_image: str) -> Iterator[str]:
+    """An image by the name of the one that needs no accelerator, unless it is there already."""
+    tag = "harness-llm-submission:cpu"
+    there = tag in dockerd.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
+    if not there:
+        dockerd.docker("tag", base_image, tag)
+    yield tag
+    if not there:
+        dockerd.docker("rmi", tag)
+
+
+def test_a_folder_that_is_not_there(account: Account, cpu_image: str) -> None:
+    done = account.run(*START, LAB_MODEL="/nowhere/models")
+    refused(done, "what is to be mounted at /model is not there\n", "where: /nowhere/models\n", "mkdir -p /nowhere/models")
+    assert not Path("/nowhere").exists()  # docker's --volume would have made it
+
+
+def test_a_folder_that_may_not_be_written(account: Account, cpu_image: str) -> None:
+    done = account.run(*START, LAB_DATASET="/usr/share")
+    refused(done, "what stands at /data may not be written by the user inside\n", "where: /usr/share\n", "LAB_DATASET")
+
+
+def test_no_space(account: Account, tmp_path: Path) -> None:
+    """The daemon's disk is one of 64 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk)
+    try:
+        with start(disk / "data") as small:
+            done = account.run(*BUILD, DOCKER_HOST=small.host)
+    finally:
+        run("umount", "--lazy", disk)
+    refused(done, "error: there is too little disk space for the images\n", f"where: {disk / 'data'}\n", "found: 0.1 GiB\n")
+
+
+@pytest.mark.parametrize("asked", ["", "0:0", "nobody"])
+def test_root_names_who_it_is_to_be(account: Account, cpu_image: str, asked: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'exec "$0" -m harness_llm.containers start submission true', account.checkout / ".venv-host/bin/python"],
+        cwd=account.checkout,
+        env={"PATH": "/usr/bin:/bin", "RUN_AS": asked, **account.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "RUN_AS" in done.stderr
