@@ -9,7 +9,10 @@ OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_
            DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine
 # Settings of the doors that other harnesses have, read by harness_llm/doors.py and harness_llm/familiar.py.
 FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
-SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN ENVIRONMENT PART TREE PYTHON $(FAMILIAR)
+# Settings of the containers, read by harness_llm/containers (docs/containers.md).
+CONTAINERS := ENVIRONMENT RUN_AS LAB_MODEL LAB_DATASET BASE_IMAGE WHEELHOUSE EXTRA_CA_CERT DOCKER DOCKER_ARGS \
+              HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
+SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON $(FAMILIAR) $(CONTAINERS)
 
 # A misspelt setting would otherwise change nothing in silence.
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -39,7 +42,7 @@ export DO_NOT_TRACK := 1
 export VLLM_NO_USAGE_STATS := 1
 unexport PYTHONHOME PYTHONPATH
 
-# In a container's image, HARNESS_LLM_ENVIRONMENTS is the folder of its environments, and HARNESS_LLM_LAYERS what they hold.
+# An image of a container says where its environments are, and what is in them.
 BIN := $(if $(HARNESS_LLM_ENVIRONMENTS),$(HARNESS_LLM_ENVIRONMENTS)/).venv/bin
 LAYERS := $(or $(HARNESS_LLM_LAYERS),cpu loadgen quantize)
 
@@ -134,6 +137,15 @@ lint: tools ## ruff check, ruff format --check, mypy
 .PHONY: lock
 lock: ## pin the packages that pyproject.toml leads to, keeping the pins that still fit
 	setup/environments.sh lock
+
+.PHONY: prebuild
+prebuild: ## build the container where benchmarks run, and enter it
+	setup/build_submission_env.sh
+	setup/start_submission_env.sh
+
+.PHONY: docker_clean
+docker_clean: ## remove the images of the containers
+	setup/containers.sh clean
 
 .PHONY: clean
 clean: ## remove what test tools leave; never runs, models, data or environments

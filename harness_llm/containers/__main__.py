@@ -1,4 +1,4 @@
-"""`python -m harness_llm.containers build|start IMAGE [--print] [COMMAND ...]`, for the scripts in setup/."""
+"""`python -m harness_llm.containers VERB ...`, for the scripts in setup/ and the Makefile."""
 
 import argparse
 import os
@@ -8,6 +8,9 @@ from itertools import takewhile
 from typing import get_args
 
 from harness_llm.containers.build import build
+from harness_llm.containers.clean import clean
+from harness_llm.containers.daemon import connect
+from harness_llm.containers.setting import container_program, is_podman
 from harness_llm.containers.spec import ImageName
 from harness_llm.containers.start import start
 from harness_llm.containers.submission import submit
@@ -27,6 +30,8 @@ def _parser() -> argparse.ArgumentParser:
         words.add_argument("--print", action="store_true", help="show the docker command and do nothing")
         if verb == "start":
             words.add_argument("command", nargs="*", metavar="COMMAND", help="what runs inside; default: a shell")
+    verbs.add_parser("clean", help="remove the images that are built here")
+    verbs.add_parser("submit", help="what `make submission` does in containers; options of harness-llm submit")
     return parser
 
 
@@ -52,6 +57,9 @@ def _do(arguments: Sequence[str]) -> int:
         return submit(arguments[1:], os.environ)
     own, command = _split(arguments)
     words = _parser().parse_args(own if own[:1] == ["start"] else arguments)
+    if words.verb == "clean":
+        clean(connect(podman=is_podman(container_program(os.environ))))
+        return 0
     if words.verb == "start":
         return start(words.image, command, os.environ, printed=words.print)
     build(words.image, os.environ, printed=words.print)
