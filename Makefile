@@ -128,6 +128,10 @@ tools:
 test: tools ## run the tests
 	$(BIN)/python -m pytest
 
+.PHONY: test-containers
+test-containers: tools ## run the tests of the containers, as root: they install Docker and start a daemon of their own
+	$(BIN)/python -m pytest -m containers tests/containers
+
 .PHONY: lint
 lint: tools ## ruff check, ruff format --check, mypy
 	$(BIN)/ruff check .

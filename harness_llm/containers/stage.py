@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,8 +27,8 @@ _KILLED = 137
 _TAIL = 12
 
 
-def run_stage(daemon: Daemon, create: Sequence[str], log: Path, *, terminal: bool) -> int:
-    """Run the container that the command `create` makes to its end; returns the exit code of harness-llm in it.
+def run_stage(daemon: Daemon, name: str, create: Sequence[str], log: Path, *, terminal: bool) -> int:
+    """Run the container `name` that the command `create` makes to its end; returns the exit code of harness-llm in it.
 
     Args:
         log: keeps all that it says.
@@ -39,53 +39,54 @@ def run_stage(daemon: Daemon, create: Sequence[str], log: Path, *, terminal: boo
         RunFailed: it ended as harness-llm does not; with the last lines of `log`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    container = _create(create)
-    with ThreadPoolExecutor(2) as threads, log.open("wb") as kept, _interrupting():
+    with ThreadPoolExecutor(3) as threads, log.open("wb") as kept, _interrupting():
         try:
-            code = _follow(daemon, container, kept, threads, terminal=terminal)
+            _create(create)
+            code = _follow(daemon, name, kept, threads, terminal=terminal)
         finally:
-            _remove(daemon, container)
+            _remove(daemon, name)
     if code not in _OWN:
         raise _strange(code, log)
     return code
 
 
-def _create(command: Sequence[str]) -> str:
-    """The container's id."""
+def _create(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise EnvironmentMissing("the container cannot be made", where=command[0], found=done.stderr.strip())
-    return done.stdout.split()[-1]
 
 
 def _follow(daemon: Daemon, container: str, log: BinaryIO, threads: ThreadPoolExecutor, *, terminal: bool) -> int:
     """Everything is asked for before the start, so that nothing is missed of a container that ends at once."""
     api = daemon.client.api
-    shown = threads.submit(_show, api.attach(container, stream=True, demux=not terminal), log)
-    ended = threads.submit(api.wait, container, timeout=None, condition="next-exit")
-    try:
-        api.start(container)
-    except APIError as error:
-        raise EnvironmentMissing("the container cannot be started", found=str(error.explanation or error)) from error
-    if terminal:
-        _fit(daemon, container)
-    code = _end(daemon, container, ended)
-    shown.result()
-    return code
+    with closing(api.attach(container, stream=True, demux=not terminal)) as output:
+        shown = threads.submit(_show, output, log)
+        ended = threads.submit(api.wait, container, timeout=None, condition="next-exit")
+        started = threads.submit(api.start, container)
+        try:
+            code = _end(daemon, container, started, ended, terminal=terminal)
+        except APIError as error:
+            raise EnvironmentMissing("the container cannot be started", found=str(error.explanation)) from error
+        shown.result()
+        return code
 
 
-def _end(daemon: Daemon, container: str, ended: "Future[dict[str, Any]]") -> int:
+def _end(
+    daemon: Daemon, container: str, started: "Future[None]", ended: "Future[dict[str, Any]]", *, terminal: bool
+) -> int:
     """Its exit code; an interrupted one is given time, unless it is interrupted again."""
     try:
+        started.result()
+        if terminal:
+            _fit(daemon, container)
         return int(ended.result()["StatusCode"])
     except KeyboardInterrupt:
         sys.stderr.write("stopping the container\n")
-        with suppress(APIError):  # it has just ended
+    with suppress(APIError):  # it has just ended
+        try:
             daemon.client.api.kill(container, "SIGINT")
-    try:
-        ended.result(PATIENCE_S)
-    except (KeyboardInterrupt, Late):
-        with suppress(APIError):
+            ended.result(PATIENCE_S)
+        except (KeyboardInterrupt, Late):
             daemon.client.api.kill(container)
     return INTERRUPTED
 
@@ -93,7 +94,8 @@ def _end(daemon: Daemon, container: str, ended: "Future[dict[str, Any]]") -> int
 def _show(output: Iterable[Any], log: BinaryIO) -> None:
     """Pass on what comes: bytes from a terminal, else pairs of standard output and standard error."""
     for chunk in output:
-        for data, stream in zip(chunk if isinstance(chunk, tuple) else (chunk, None), (sys.stdout, sys.stderr)):
+        pair = chunk if isinstance(chunk, tuple) else (chunk, None)
+        for data, stream in zip(pair, (sys.stdout, sys.stderr), strict=True):
             if data:
                 log.write(data)
                 stream.buffer.write(data)

@@ -69,7 +69,7 @@ class _Machine:
             )
             program, _, *arguments = run_arguments(self.accelerator, own, words)
             create = [program, "create", *arguments]
-            return run_stage(self.daemon, create, logs / f"{STAGES[image]}.log", terminal=own.terminal)
+            return run_stage(self.daemon, own.name, create, logs / f"{STAGES[image]}.log", terminal=own.terminal)
 
     def _container(self, image: ImageName) -> Container:
         container = setting.container(image, self.name, self.accelerator, self.environ)

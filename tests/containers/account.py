@@ -65,6 +65,13 @@ class Account:
         out, err = process.communicate()
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
+    def write(self, file: Path, text: str) -> None:
+        """A file of the user's own."""
+        self.run("mkdir", "--parents", file.parent)
+        file.write_text(text)
+        file.chmod(0o600)
+        os.chown(file, self.uid, self.gid)
+
     @property
     def _environment(self) -> dict[str, str]:
         return {"HOME": str(self.home), "PATH": PATH, "LANG": "C.UTF-8", "TMPDIR": str(self.home / "tmp")}
@@ -91,9 +98,8 @@ def make_account(environment: Mapping[str, str]) -> Iterator[Account]:
 
 def _write_pip_configuration(file: Path) -> None:
     """How this machine reaches packages; the variables and files that say it are root's."""
-    listing = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
-    ).stdout
+    python = Path(sys.base_prefix, "bin", "python3")  # the environment's own has no pip
+    listing = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
     lines = [f"{option} = {' '.join(values)}" for option, values in pip_options(listing).items()]
     file.parent.mkdir(parents=True)
     file.write_text("\n".join(["[global]", *lines, ""]))

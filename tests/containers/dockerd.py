@@ -58,8 +58,8 @@ def install() -> None:
     if os.getuid():
         raise NoDaemon("only root can install and start a Docker daemon")
     missing = [package for program, package in _PACKAGES.items() if not shutil.which(program, path=PATH)]
-    if not Path("/usr/bin/python3").exists() or subprocess.run(["/usr/bin/python3", "-c", "import ensurepip"]).returncode:
-        missing.append("python3-venv")
+    if subprocess.run(["python3", "-c", "import ensurepip"], env={"PATH": PATH}, check=False).returncode:
+        missing.append("python3-venv")  # for users who may not read root's Python
     if not missing:
         return
     if not shutil.which("apt-get"):
@@ -86,7 +86,16 @@ def start(data: Path, options: Sequence[str] = ()) -> Iterator[Dockerd]:
         Path(folder).chmod(0o755)  # for the socket
         files = Path(folder)
         command = [
-            *("setpriv", "--pdeathsig", "TERM", "dockerd", "--data-root", str(data), "--exec-root", str(files / "exec")),
+            *(
+                "setpriv",
+                "--pdeathsig",
+                "TERM",
+                "dockerd",
+                "--data-root",
+                str(data),
+                "--exec-root",
+                str(files / "exec"),
+            ),
             *("--pidfile", str(files / "pid"), "--host", f"unix://{files / 'socket'}", "--group", GROUP),
             *("--iptables=false", "--bridge=none", *options),
         ]
@@ -100,15 +109,19 @@ def start(data: Path, options: Sequence[str] = ()) -> Iterator[Dockerd]:
         finally:
             process.terminate()
             process.wait(_STOP_S)
+            _empty(files / "exec")
             _empty(data)
 
 
 def _wait(process: "subprocess.Popen[bytes]", socket: Path, log: Path) -> None:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and process.poll() is None:
-        if subprocess.run(
-            ["docker", "--host", f"unix://{socket}", "info"], env={"PATH": PATH}, capture_output=True, check=False
-        ).returncode == 0:
+        if (
+            subprocess.run(
+                ["docker", "--host", f"unix://{socket}", "info"], env={"PATH": PATH}, capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
             return
         time.sleep(0.3)
     raise NoDaemon("the Docker daemon does not come up:\n" + "\n".join(log.read_text().splitlines()[-8:]))

@@ -27,7 +27,9 @@ def refused(done: "subprocess.CompletedProcess[str]", *sentences: str) -> None:
 @pytest.mark.parametrize("command", [START, BUILD])
 def test_no_daemon(account: Account, command: tuple[str, ...]) -> None:
     done = account.run(*command, DOCKER_HOST="unix:///nowhere.sock")
-    refused(done, "error: no Docker daemon answers\n  where: unix:///nowhere.sock\n", "sudo systemctl enable --now docker")
+    refused(
+        done, "error: no Docker daemon answers\n  where: unix:///nowhere.sock\n", "sudo systemctl enable --now docker"
+    )
 
 
 def test_no_daemon_for_a_submission(account: Account) -> None:
@@ -40,14 +42,25 @@ def test_no_daemon_for_a_submission(account: Account) -> None:
 @pytest.mark.parametrize("command", [START, BUILD])
 def test_no_permission(account: Account, command: tuple[str, ...]) -> None:
     done = replace(account, groups=()).run(*command)
-    refused(done, "error: this user may not use Docker\n", "sudo groupadd --force docker\n", 'docker "$USER"\n', "newgrp docker\n")
+    refused(
+        done,
+        "error: this user may not use Docker\n",
+        "sudo groupadd --force docker\n",
+        'docker "$USER"\n',
+        "newgrp docker\n",
+    )
 
 
 @pytest.mark.parametrize("gpu", ["h200", "mi300x"])
 def test_no_image(account: Account, gpu: str) -> None:
     done = account.run(*START, GPU_NAME=gpu)
     platform = {"h200": "cuda", "mi300x": "rocm"}[gpu]
-    refused(done, "error: the image is not built\n", f"harness-llm-submission:{platform}", "bash setup/build_submission_env.sh\n")
+    refused(
+        done,
+        "error: the image is not built\n",
+        f"harness-llm-submission:{platform}",
+        "bash setup/build_submission_env.sh\n",
+    )
 
 
 @pytest.fixture
@@ -84,7 +97,9 @@ def cpu_image(dockerd: Dockerd, base_image: str) -> Iterator[str]:
 
 def test_a_folder_that_is_not_there(account: Account, cpu_image: str) -> None:
     done = account.run(*START, LAB_MODEL="/nowhere/models")
-    refused(done, "what is to be mounted at /model is not there\n", "where: /nowhere/models\n", "mkdir -p /nowhere/models")
+    refused(
+        done, "what is to be mounted at /model is not there\n", "where: /nowhere/models\n", "mkdir -p /nowhere/models"
+    )
     assert not Path("/nowhere").exists()  # docker's --volume would have made it
 
 
@@ -103,13 +118,20 @@ def test_no_space(account: Account, tmp_path: Path) -> None:
             done = account.run(*BUILD, DOCKER_HOST=small.host)
     finally:
         run("umount", "--lazy", disk)
-    refused(done, "error: there is too little disk space for the images\n", f"where: {disk / 'data'}\n", "found: 0.1 GiB\n")
+    refused(
+        done, "error: there is too little disk space for the images\n", f"where: {disk / 'data'}\n", "found: 0.1 GiB\n"
+    )
 
 
 @pytest.mark.parametrize("asked", ["", "0:0", "nobody"])
 def test_root_names_who_it_is_to_be(account: Account, cpu_image: str, asked: str) -> None:
     done = subprocess.run(
-        ["bash", "-c", 'exec "$0" -m harness_llm.containers start submission true', account.checkout / ".venv-host/bin/python"],
+        [
+            "bash",
+            "-c",
+            'exec "$0" -m harness_llm.containers start submission true',
+            account.checkout / ".venv-host/bin/python",
+        ],
         cwd=account.checkout,
         env={"PATH": "/usr/bin:/bin", "RUN_AS": asked, **account.environment},
         capture_output=True,

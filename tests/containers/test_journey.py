@@ -1,0 +1,166 @@
+"""Both images from a clean daemon, and a submission in them by an ordinary user: interrupted, continued, checked."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from account import Account
+from dockerd import Dockerd
+
+from harness_llm.runs import Run, State, find_runs
+
+pytestmark = pytest.mark.containers
+
+SYSTEM = "test-box"
+SUBMISSION = ("make", "submission", "ENVIRONMENT=container", "COMPANY=Acme", f"SYSTEM_NAME={SYSTEM}")
+IMAGES = {"model_and_dataset": "harness-llm-model_and_dataset:cpu", "submission": "harness-llm-submission:cpu"}
+TREE = "submission/inference_results_6.1-smoke"
+REBUILD_S, START_S = 20, 3  # what the project promises
+SECRET = "hf_thatNobodyElseMayRead"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command's end, after `seconds`."""
+
+    done: "subprocess.CompletedProcess[str]"
+    seconds: float
+
+
+def timed(account: Account, *command: str, **environment: str) -> Ended:
+    """Run a command that must succeed."""
+    began = time.monotonic()
+    done = account.run(*command, **environment)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return Ended(done, time.monotonic() - began)
+
+
+def image_id(dockerd: Dockerd, tag: str) -> str:
+    return dockerd.docker("image", "inspect", "--format", "{{.Id}}", tag).strip()
+
+
+@pytest.fixture(scope="module")
+def builds(account: Account, dockerd: Dockerd) -> dict[str, Ended]:
+    """Both images, built while a token is in the environment."""
+    assert not set(IMAGES.values()) & set(dockerd.docker("images", "--format", "{{.Repository}}:{{.Tag}}").split())
+    return {name: timed(account, "bash", f"setup/build_{name}_env.sh", HF_TOKEN=SECRET) for name in IMAGES}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_images_are_built_from_a_clean_daemon(
+    name: str, builds: dict[str, Ended], account: Account, dockerd: Dockerd
+) -> None:
+    sys.stderr.write(f"{name}: built in {builds[name].seconds:.0f} s\n")
+    assert builds[name].done.stdout == f"{IMAGES[name]}\n"
+    labels = json.loads(dockerd.docker("image", "inspect", "--format", "{{json .Config.Labels}}", IMAGES[name]))
+    commit = account.run("git", "rev-parse", "HEAD").stdout.strip()
+    assert labels["org.opencontainers.image.revision"].startswith(commit)
+    assert labels["harness-llm.image"] == name
+    assert labels["harness-llm.version.torch"]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_each_starts_as_its_user_with_the_checkout_in_it(name: str, builds: dict[str, Ended], account: Account) -> None:
+    words = "id -u; id -g; pwd; command -v harness-llm; touch /model/x /data/x submission/x; python -c 'import torch'"
+    done = timed(account, "bash", f"setup/start_{name}_env.sh", "sh", "-c", words).done
+    assert done.stdout.split()[:3] == [str(account.uid), str(account.gid), "/lab-mlperf-inference"]
+    assert done.stdout.split()[3].startswith("/opt/harness/")
+    for file in (account.checkout / folder / "x" for folder in ("build/models", "build/data", "submission")):
+        assert (file.stat().st_uid, file.stat().st_gid) == (account.uid, account.gid)
+        file.unlink()
+
+
+def test_a_second_start_takes_moments(builds: dict[str, Ended], account: Account) -> None:
+    took = [timed(account, "bash", "setup/start_submission_env.sh", "true").seconds for _ in range(3)]
+    sys.stderr.write(f"starts: {', '.join(f'{s:.1f}' for s in took)} s\n")
+    assert min(took) <= START_S
+
+
+def test_the_exit_code_of_a_command_is_that_of_the_start(builds: dict[str, Ended], account: Account) -> None:
+    assert account.run("bash", "setup/start_submission_env.sh", "sh", "-c", "exit 7").returncode == 7
+
+
+def test_a_script_of_a_benchmark_runs_inside(builds: dict[str, Ended], account: Account) -> None:
+    command = ("bash", "/lab-mlperf-inference/submission/llama2_70b.sh", "--dry-run")
+    words = ("COMPANY=Acme", f"SYSTEM_NAME={SYSTEM}", "GPU_NAME=cpu", "STAND_IN=1")
+    done = timed(account, "bash", "setup/start_submission_env.sh", "env", *words, *command).done
+    assert "Offline      performance" in done.stderr
+
+
+def test_a_change_of_the_code_is_built_in_moments(builds: dict[str, Ended], account: Account, dockerd: Dockerd) -> None:
+    before = image_id(dockerd, IMAGES["submission"])
+    with (account.checkout / "harness_llm" / "bus.py").open("a") as file:
+        file.write("# changed\n")
+    again = timed(account, "bash", "setup/build_submission_env.sh")
+    sys.stderr.write(f"rebuilt in {again.seconds:.1f} s\n")
+    assert image_id(dockerd, IMAGES["submission"]) != before
+    assert again.seconds <= REBUILD_S
+
+
+def runs(account: Account) -> list[Run]:
+    return find_runs(account.checkout / "build" / "logs", SYSTEM)
+
+
+def in_server_accuracy(account: Account, process: "subprocess.Popen[str]") -> bool:
+    assert process.poll() is None, process.communicate()
+    return any(
+        (run.cell.scenario, run.cell.test, run.state) == ("Server", "accuracy", State.RUNNING) for run in runs(account)
+    )
+
+
+@dataclass(frozen=True)
+class Journey:
+    """A submission that Ctrl-C ended in its Server accuracy run, and the same command once more."""
+
+    interrupted: "subprocess.CompletedProcess[str]"
+    states: list[State]
+    left: str
+    again: Ended
+
+
+@pytest.fixture(scope="module")
+def journey(builds: dict[str, Ended], account: Account, dockerd: Dockerd) -> Journey:
+    process = account.start(*SUBMISSION, HF_TOKEN=SECRET)
+    while not in_server_accuracy(account, process):
+        time.sleep(0.2)
+    time.sleep(2)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate()
+    interrupted = subprocess.CompletedProcess(SUBMISSION, process.returncode, out, err)
+    states, left = [run.state for run in runs(account)], dockerd.docker("ps", "--all", "--quiet")
+    return Journey(interrupted, states, left, timed(account, *SUBMISSION, HF_TOKEN=SECRET))
+
+
+def test_ctrl_c_ends_the_stage_and_leaves_no_container(journey: Journey) -> None:
+    assert "interrupted; the same command continues\n" in journey.interrupted.stderr
+    assert "Error 130\n" in journey.interrupted.stderr
+    assert journey.states == [*[State.VALID] * 4, State.INTERRUPTED]
+    assert not journey.left
+
+
+def test_the_same_command_continues_to_a_checked_tree_of_its_user(journey: Journey, account: Account) -> None:
+    sys.stderr.write(f"continued in {journey.again.seconds:.0f} s\n")
+    assert [run.state for run in runs(account)] == [*journey.states, State.VALID, State.VALID]
+    assert journey.again.done.stdout.splitlines()[-2].endswith(TREE)
+    files = [account.checkout / TREE, *(account.checkout / TREE).rglob("*")]
+    assert {(file.stat().st_uid, file.stat().st_gid) for file in files} == {(account.uid, account.gid)}
+    assert "0 errors" in journey.again.done.stderr
+    assert "this tree is not submittable: its runs are short" in journey.again.done.stderr
+
+
+def test_runs_know_their_image(journey: Journey, account: Account, dockerd: Dockerd) -> None:
+    images = {run.record.subject["image"] for run in runs(account) if run.record}
+    assert images == {image_id(dockerd, IMAGES["submission"])}
+
+
+def test_no_run_log_or_tree_holds_the_token(journey: Journey, account: Account) -> None:
+    held = subprocess.run(["grep", "-rlF", SECRET, account.checkout], capture_output=True, text=True, check=False)
+    assert held.stdout == ""
+    assert SECRET not in journey.again.done.stdout + journey.again.done.stderr
+    assert Path(account.checkout, "build/containers/submit.log").stat().st_size

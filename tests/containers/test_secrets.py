@@ -1,0 +1,105 @@
+"""The Hugging Face token: a container can use it, and nothing else tells of it."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from account import Account
+from dockerd import PATH, Dockerd
+from publisher import Publisher
+from test_journey import IMAGES, SECRET, Ended, builds  # noqa: F401 (a fixture)
+
+from harness_llm.benchmarks import load_benchmark
+from harness_llm.workspace import CHECKOUT, Workspace
+
+pytestmark = pytest.mark.containers
+
+START = ("bash", "setup/start_model_and_dataset_env.sh")
+FILE = "/run/secrets/hf_token"
+BENCHMARK = "llama2-70b"
+
+
+@pytest.fixture
+def hub() -> Iterator[Publisher]:
+    """Hugging Face, with the benchmark's files, each a few bytes."""
+    wanted = next(d for d in load_benchmark(BENCHMARK, Workspace(CHECKOUT)).downloads if d.part == "model")
+    names = [name.replace("*", "1") for name in wanted.files]
+    with Publisher() as publisher:
+        publisher.repository(str(wanted.repo), str(wanted.revision), dict.fromkeys(names, b"{}"))
+        yield publisher
+
+
+@pytest.mark.parametrize("source", ["variable", "file"])
+def test_a_download_inside_shows_the_token(
+    source: str,
+    builds: dict[str, Ended],  # noqa: F811 (the fixture)
+    account: Account,
+    hub: Publisher,
+    tmp_path: Path,
+) -> None:
+    login = account.home / ".cache/huggingface/token"
+    if source == "file":
+        account.write(login, SECRET)
+    command = ("env", f"HF_ENDPOINT={hub.url}", "NO_PROXY=127.0.0.1", "harness-llm", "download", "--model", BENCHMARK)
+    models = account.home / f"models-{source}"
+    account.run("mkdir", models)
+    variable = {"HUGGINGFACE_ACCESS_TOKEN": SECRET} if source == "variable" else {}
+    done = account.run(*START, *command, "--part", "model", LAB_MODEL=str(models), **variable)
+    login.unlink(missing_ok=True)
+    assert done.returncode == 0, done.stderr
+    assert {asked.headers.get("Authorization") for asked in hub.asked} == {f"Bearer {SECRET}"}
+    assert any(models.rglob("config.json"))
+
+
+def arguments() -> str:
+    """Those of every process of this machine, containers among them."""
+    files = Path("/proc").glob("[0-9]*/cmdline")
+    return "\n".join(read(file) for file in files)
+
+
+def read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:  # ended meanwhile
+        return ""
+
+
+def test_nothing_but_the_file_tells_of_it(
+    builds: dict[str, Ended],  # noqa: F811 (the fixture)
+    account: Account,
+    dockerd: Dockerd,
+) -> None:
+    inside = f"cat {FILE}; stat --format ' %a %u' {FILE}; touch {FILE} 2>&1; env; sleep 1000"
+    process = account.start(*START, "sh", "-c", inside, HF_TOKEN=SECRET)
+    try:
+        while not (running := dockerd.docker("ps", "--quiet").split()):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        time.sleep(1)
+        told = [dockerd.docker("inspect", running[0]), arguments()]
+        said = dockerd.docker("logs", running[0]).splitlines()
+        assert said[0] == f"{SECRET} 400 {account.uid}"
+        assert "Read-only file system" in said[1] or "Permission denied" in said[1]
+        told += said[2:]  # its environment
+    finally:
+        dockerd.docker("kill", *dockerd.docker("ps", "--quiet").split())
+        process.communicate()
+    assert not [text for text in told if SECRET in text]
+    assert not list(Path("/dev/shm").glob("harness-llm-*"))  # noqa: S108
+    assert process.returncode
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_no_layer_holds_it(
+    name: str,
+    builds: dict[str, Ended],  # noqa: F811 (the fixture)
+    dockerd: Dockerd,
+) -> None:
+    assert SECRET not in dockerd.docker("history", "--no-trunc", IMAGES[name])
+    assert SECRET not in dockerd.docker("image", "inspect", IMAGES[name])
+    pipe = 'docker --host "$0" save "$1" | LC_ALL=C grep --count --fixed-strings --binary-files=text "$2"'
+    command = ["bash", "-c", pipe, dockerd.host, IMAGES[name], SECRET]
+    found = subprocess.run(command, env={"PATH": PATH}, capture_output=True, text=True, check=False)
+    assert (found.stdout, found.returncode) == ("0\n", 1), found.stderr
