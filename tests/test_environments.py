@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,82 @@ def test_settings_reach_the_program_letter_for_letter(tmp_path: Path) -> None:
     company = """Ac'me & "Sons" $5 $(x) `y` #1 \\"""
     done = make("submission", f"COMPANY={company}", "SYSTEM_NAME=my  box", "MODEL=", folder=tmp_path)
     assert done.stdout.splitlines() == ["submit", f"--company={company}", "--system-name=my  box"]
+
+
+def test_what_the_base_image_brings_stays_and_what_it_lacks_is_added(tmp_path: Path) -> None:
+    pins = "torch==2.13.0+cpu\n    # via x\nrouge-score==0.1.2\nnvidia-nccl-cu12==1\n# a==1\nnumpy==2.0\n"
+    assert environments.lacking(pins, ["torch", "nvidia-nccl-cu12"]) == ["rouge-score==0.1.2", "numpy==2.0"]
+    assert environments.lacking(pins, []) == [
+        "torch==2.13.0+cpu",
+        "rouge-score==0.1.2",
+        "nvidia-nccl-cu12==1",
+        "numpy==2.0",
+    ]
+
+
+@pytest.fixture
+def base_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Python with packages of its own, as base images have; its environments see them."""
+    packages = tmp_path / "packages"
+    for name in ("torch", "numpy", "Typing_Extensions"):
+        information = packages / f"{name}-9.9.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.9\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    return packages
+
+
+def recorded_uv(calls: list[tuple[str, ...]]) -> Callable[..., None]:
+    """Makes environments of nothing but this Python, and notes what is asked of uv."""
+
+    def call(*words: str) -> None:
+        calls.append(words)
+        if words[0] == "venv":
+            python = Path(words[-1], "bin/python")
+            python.parent.mkdir(parents=True)
+            python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+            python.chmod(0o755)
+
+    return call
+
+
+def test_quantization_takes_nothing_but_pytorch_from_the_base(checkout: Path, base_python: Path) -> None:
+    calls: list[tuple[str, ...]] = []
+    layer = LAYERS["base-quantize"]
+    layer.install(recorded_uv(calls))
+    assert "--system-site-packages" in calls[0]
+    added = [word.partition("==")[0] for word in calls[1] if "==" in word]
+    everything = [line.partition("==")[0] for line in layer.packages.splitlines() if line[0] not in " #"]
+    assert added == [name for name in everything if name != "torch"]
+    assert "numpy" in added
+
+
+def test_a_base_without_vllm_is_refused_where_the_engine_runs(checkout: Path, base_python: Path) -> None:
+    calls: list[tuple[str, ...]] = []
+    with pytest.raises(EnvironmentMissing, match=r"base image does not bring vllm(.|\n)*BASE_IMAGE"):
+        LAYERS["base-host"].install(recorded_uv(calls))
+    shutil.rmtree(LAYERS["base-host"].folder)
+    information = base_python / "vllm-9.9.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 9.9\n")
+    calls.clear()
+    LAYERS["base-host"].install(recorded_uv(calls))
+    added = {word.partition("==")[0] for word in calls[1] if "==" in word}
+    assert "rouge-score" in added
+    assert not {"numpy", "typing-extensions"} & added
+
+
+def test_an_image_is_never_changed_by_what_runs_in_it(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    complete("cpu")
+    monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
+    environments.ensure(["cpu"])
+    with pytest.raises(
+        EnvironmentMissing, match=r"other packages than this(.|\n)*setup/build_submission_env\.sh"
+    ):
+        environments.ensure(["cpu", "loadgen"])
+
+
+def test_one_round_can_be_chosen_for_an_image(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_LLM_ROUND", "v6.0")
+    own = load_round("v6.0").loadgen
+    assert LAYERS["loadgen"].packages == f"{own.package}=={own.version}"
