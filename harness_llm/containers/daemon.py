@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
@@ -113,10 +112,11 @@ class Daemon:
         Raises:
             EnvironmentMissing: less than `gib` is free.
         """
-        root = Path(self.client.info()["DockerRootDir"])
-        if not root.exists():  # of a daemon on another machine, or in a virtual one
+        root = self.client.info()["DockerRootDir"]
+        try:
+            free = shutil.disk_usage(root).free
+        except OSError:  # of a daemon on another machine or in a virtual one, or out of this user's sight
             return
-        free = shutil.disk_usage(root).free
         if free < gib * _GIB:
             raise EnvironmentMissing(
                 "there is too little disk space for the images",

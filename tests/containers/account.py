@@ -72,6 +72,11 @@ class Account:
         file.chmod(0o600)
         os.chown(file, self.uid, self.gid)
 
+    def copy(self, source: Path, target: Path, without: str = "") -> None:
+        """A folder that becomes the user's own, but for what is called `without`."""
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(without), dirs_exist_ok=True)
+        run("chown", "--recursive", f"{self.uid}:{self.gid}", target)
+
     @property
     def _environment(self) -> dict[str, str]:
         return {"HOME": str(self.home), "PATH": PATH, "LANG": "C.UTF-8", "TMPDIR": str(self.home / "tmp")}

@@ -108,9 +108,9 @@ def test_a_folder_that_may_not_be_written(account: Account, cpu_image: str) -> N
     refused(done, "what stands at /data may not be written by the user inside\n", "where: /usr/share\n", "LAB_DATASET")
 
 
-def test_no_space(account: Account, tmp_path: Path) -> None:
+def test_no_space(account: Account) -> None:
     """The daemon's disk is one of 64 MiB."""
-    disk = tmp_path / "disk"
+    disk = account.home / "disk"
     disk.mkdir()
     run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk)
     try:

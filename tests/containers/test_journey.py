@@ -13,6 +13,7 @@ import pytest
 from account import Account
 from dockerd import Dockerd
 
+from harness_llm.assets import Assets
 from harness_llm.runs import Run, State, find_runs
 
 pytestmark = pytest.mark.containers
@@ -125,7 +126,11 @@ class Journey:
 
 
 @pytest.fixture(scope="module")
-def journey(builds: dict[str, Ended], account: Account, dockerd: Dockerd) -> Journey:
+def journey(builds: dict[str, Ended], account: Account, dockerd: Dockerd, assets: Assets) -> Journey:
+    """The model is trained already; it is quantized, and its answers are scored, in the first container."""
+    build = account.checkout / "build"
+    account.copy(assets.original, build / "models" / assets.original.name)
+    account.copy(assets.calibration.parent, build / "data" / assets.calibration.parent.name, without="reference")
     process = account.start(*SUBMISSION, HF_TOKEN=SECRET)
     while not in_server_accuracy(account, process):
         time.sleep(0.2)

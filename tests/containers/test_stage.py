@@ -1,5 +1,6 @@
 """A stage in a container, with commands that do what harness-llm may do."""
 
+import gc
 import json
 import os
 import pty
@@ -108,7 +109,8 @@ def test_a_second_interruption_ends_what_does_not_listen(
     process.send_signal(signal.SIGINT)
     process.stderr.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 130
+    process.communicate(timeout=30)
+    assert process.returncode == 130
     assert not dockerd.docker("ps", "--all", "--quiet")
 
 
@@ -159,3 +161,4 @@ def test_what_cannot_be_started_leaves_nothing(
     mount = ("--mount", "type=bind,source=/nowhere,target=/x")
     with pytest.raises(EnvironmentMissing, match="cannot be made"):
         run_stage(daemon, "stage", create("true", more=mount), tmp_path / "log", terminal=False)
+    gc.collect()
