@@ -60,12 +60,12 @@ class Accelerator(_Model):
     network: str
     security: tuple[str, ...]
     capabilities: tuple[str, ...]
-    ulimits: dict[str, str]
     shm_size: str
     disk_gib: float
     devices: tuple[str, ...] = ()
     device_groups: tuple[str, ...] = ()
     gpus: str = ""
+    ulimits: dict[str, str] = {}
 
 
 class Spec(_Model):
