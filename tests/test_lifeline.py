@@ -1,0 +1,65 @@
+"""A process that ends with another, whatever ended that."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from harness_llm.containers import lifeline
+from harness_llm.workspace import CHECKOUT
+
+INNER = """
+import time
+from harness_llm.containers import lifeline
+lifeline.watch()
+print("ready", flush=True)
+time.sleep(60)
+"""
+OUTER = """
+import sys, time
+from pathlib import Path
+from harness_llm.containers import lifeline
+with lifeline.hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def start(program: str, *words: str, **environment: str) -> "subprocess.Popen[str]":
+    """Of those that Ctrl-C ends, whoever runs the tests."""
+    command = ["env", "--default-signal=INT", sys.executable, "-c", program, *words]
+    process = subprocess.Popen(
+        command,
+        cwd=CHECKOUT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    process.stdout.readline()
+    return process
+
+
+def test_the_inner_end_is_interrupted_when_the_outer_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "lifeline"
+    outer = start(OUTER, str(file))
+    inner = start(INNER, **{lifeline.VARIABLE: str(file)})
+    assert inner.poll() is None
+    outer.kill()
+    outer.communicate()
+    inner.communicate(timeout=30)
+    assert inner.returncode == -signal.SIGINT
+
+
+def test_an_outer_end_that_is_gone_already(tmp_path: Path) -> None:
+    inner = start(INNER, **{lifeline.VARIABLE: str(tmp_path / "gone")})
+    inner.communicate(timeout=30)
+    assert inner.returncode == -signal.SIGINT
+
+
+def test_nothing_is_left_of_a_lifeline(tmp_path: Path) -> None:
+    with lifeline.hold(tmp_path / "lifeline"):
+        assert (tmp_path / "lifeline").exists()
+    assert not (tmp_path / "lifeline").exists()

@@ -1,0 +1,65 @@
+"""What `harness-llm prepare` brings of a published benchmark: what is not there, and nothing else."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness_llm import provision
+from harness_llm.benchmarks import load_benchmark
+from harness_llm.published import CALIBRATION, PublishedPreparation
+from harness_llm.workspace import CHECKOUT, Workspace
+
+MODEL = "llama2-70b"
+
+
+@pytest.fixture
+def preparation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishedPreparation:
+    monkeypatch.setenv("LAB_MODEL", str(tmp_path / "models"))
+    monkeypatch.setenv("LAB_DATASET", str(tmp_path / "data"))
+    return PublishedPreparation(load_benchmark(MODEL, Workspace(CHECKOUT)), Workspace(CHECKOUT))
+
+
+@pytest.fixture
+def brought(preparation: PublishedPreparation, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What is asked for, of doors that have tests of their own."""
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(provision, "download", lambda model, parts, _: asked.append(("download", model, *parts)))
+    monkeypatch.setattr(provision, "quantize", lambda model, recipe, gpu, *_: asked.append(("quantize", model, gpu)))
+    return asked
+
+
+def put(*files: Path) -> None:
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+
+
+def data(preparation: PublishedPreparation) -> list[Path]:
+    return list(preparation.files.values())
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (lambda p: [], [("download", MODEL, "dataset", "calibration", "model"), ("quantize", MODEL, "mi300x")]),
+        (data, [("download", MODEL, "model"), ("quantize", MODEL, "mi300x")]),
+        (
+            lambda p: [p.files[CALIBRATION], p.assets.original / "config.json"],
+            [("download", MODEL, "dataset"), ("quantize", MODEL, "mi300x")],
+        ),
+        (
+            lambda p: [*data(p), p.assets.checkpoint / "config.json", p.assets.checkpoint / "model.safetensors"],
+            [],
+        ),
+    ],
+)
+def test_what_is_missing_is_brought_in_order(
+    there: Callable[[PublishedPreparation], list[Path]],
+    expected: list[tuple[str, ...]],
+    preparation: PublishedPreparation,
+    brought: list[tuple[str, ...]],
+) -> None:
+    put(*there(preparation))
+    provision.provide(preparation, "mi300x", lambda *_: None)
+    assert brought == expected

@@ -1,0 +1,31 @@
+"""Where `make submission` runs."""
+
+import pytest
+
+from harness_llm.errors import ConfigError
+from setup.where import where
+
+
+@pytest.mark.parametrize(
+    ("environ", "accelerated", "docker", "expected"),
+    [
+        ({}, False, True, "local"),
+        ({}, True, True, "container"),
+        ({}, True, False, "local"),
+        ({"GPU_NAME": "mi300x"}, True, True, "container"),
+        ({"GPU_NAME": "cpu"}, True, True, "local"),
+        ({"STAND_IN": "1"}, True, True, "local"),
+        ({"STAND_IN": "1", "GPU_NAME": "h200"}, True, True, "container"),
+        ({"ENVIRONMENT": "local"}, True, True, "local"),
+        ({"ENVIRONMENT": "container"}, False, False, "container"),
+        ({"ENVIRONMENT": "container", "HARNESS_LLM_IMAGE": "submission"}, True, True, "local"),
+    ],
+)
+def test_where_a_submission_runs(environ: dict[str, str], accelerated: bool, docker: bool, expected: str) -> None:
+    assert where(environ, accelerated=accelerated, docker=docker) == expected
+
+
+def test_an_unknown_environment_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no ENVIRONMENT production") as caught:
+        where({"ENVIRONMENT": "production"}, accelerated=False, docker=True)
+    assert caught.value.expected == "local or container"
