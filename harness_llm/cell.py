@@ -15,6 +15,7 @@ from harness_llm.compliance.audit import audit_config
 from harness_llm.datasets.store import open_store
 from harness_llm.engines import Counters
 from harness_llm.engines.counters import caching_departures, growth
+from harness_llm.engines.identity import identity_departures
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
 from harness_llm.fleet.fleet import Fleet
 from harness_llm.host import read_host
@@ -213,7 +214,7 @@ def _record(
     request = bench.request
     choices = request.choices
     facts = cell_facts(request, bench.plan, bench.assets, cell.test)
-    seen = caching_departures(attempt.counted)
+    seen = caching_departures(attempt.counted) + identity_departures(bench.subject.get("servers", []))
     return RunRecord(
         state=outcome.state,
         reasons=outcome.reasons + outcome.notes + [f"not for closed: {line}" for line in seen],

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -24,6 +24,8 @@ from harness_llm.mailbox import Mailbox
 
 STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
 _PR_SET_PDEATHSIG = 1
+
+_last: list[Callable[[], object]] = []
 
 
 @dataclass(frozen=True)
@@ -162,8 +164,16 @@ class Parent:
         _leave(clean_up)
 
 
+def at_leave(function: Callable[[], object]) -> None:
+    """Call `function` before this child ends because its parent says so or is gone; it must be quick."""
+    _last.append(function)
+
+
 def _leave(clean_up: Path | None) -> None:
     """End now, and the engine's own processes too: threads inside C++ code cannot be asked to."""
+    for function in _last:
+        with contextlib.suppress(Exception):  # whatever happens, this process ends
+            function()
     if clean_up:
         shutil.rmtree(clean_up, ignore_errors=True)
     kill_session(os.getpid())

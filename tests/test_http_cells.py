@@ -211,6 +211,15 @@ def test_a_server_of_its_own_that_is_killed_in_the_middle(workspace: Workspace, 
     assert "token_server.py --port" in (request.log_folder / "server-0.log").read_text()
 
 
+def test_a_replica_ends_after_its_server(workspace: Workspace, assets: Assets) -> None:
+    """What is started next may want the memory of the accelerators; a server takes a moment to give it back."""
+    command = f"{{python}} {PROGRAM} --port {{port}} --hold 1024"
+    request = request_for(workspace, "Server", f"server_config.command={command!r}")
+    with a_fleet(request, assets, workspace) as fleet:
+        family = psutil.Process(fleet.replicas[0].process.pid).children(recursive=True)
+    assert [process for process in family if process.is_running()] == []
+
+
 def test_a_killed_replica_takes_its_server_along(workspace: Workspace, assets: Assets) -> None:
     request = request_for(workspace, "Server", f"server_config.command='{{python}} {PROGRAM} --port {{port}}'")
     with a_fleet(request, assets, workspace) as fleet:

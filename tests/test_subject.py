@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from token_server import TokenServer
 
 import harness_llm
 from harness_llm import subject as subject_module
@@ -75,6 +76,18 @@ def test_servers_count_for_engines_that_ask_one() -> None:
     other = config(server_config=config().server_config.model_copy(update={"url": ("http://127.0.0.1:8000",)}))
     assert digest(facts(other)) == digest(facts())
     assert digest(facts(other, engine="openai")) != digest(facts(engine="openai"))
+
+
+def test_of_a_server_that_runs_already_its_own_version_counts() -> None:
+    found = []
+    for version in ("1", "2"):
+        with TokenServer(version=version) as server:
+            own = config().server_config.model_copy(update={"url": (server.url,)})
+            found.append(facts(config(server_config=own), engine="openai"))
+    assert [subject["packages"] for subject in found] == [{}, {}]
+    assert [server["version"] for subject in found for server in subject["servers"]] == ["1", "2"]
+    assert "servers" not in facts(engine="openai")
+    assert facts(engine="openai")["packages"] == facts()["packages"]
 
 
 def test_the_wheel_of_llmboost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

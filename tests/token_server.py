@@ -1,7 +1,8 @@
 """A server that speaks OpenAI's completions with token ids over real sockets, and misbehaves as it is told to.
 
-Its answers follow from the prompt. Run as `python token_server.py --port N [--behave NAME] [--after N]`, or held in a
-thread with `TokenServer`; `--after` is how many completions are answered well first.
+Its answers follow from the prompt. Run as `python token_server.py --port N [--behave NAME] [--after N] [--hold N]`, or
+held in a thread with `TokenServer`; `--after` is how many completions are answered well first, `--hold` how many MiB of
+memory it has, which take a moment to be given back.
 """
 
 import argparse
@@ -223,9 +224,11 @@ class TokenServer:
         posts: completions asked for; `connections`, connections opened; `most`, completions under way at once.
     """
 
-    def __init__(self, behave: str = "well", *, after: int = 0, times: int = 1 << 30, metrics: bool = True) -> None:
+    def __init__(
+        self, behave: str = "well", *, after: int = 0, times: int = 1 << 30, metrics: bool = True, version: str = ""
+    ) -> None:
         self.behave, self.after, self.times = behave, after, times
-        self.metrics = metrics
+        self.metrics, self.version = metrics, version
         self.hits = HITS
         self.posts = self.connections = self.most = self._now = 0
         self.prompts: list[list[int]] = []
@@ -279,6 +282,8 @@ class TokenServer:
             await self._complete(writer, json.loads(body))
         elif path == "/metrics" and self.metrics:
             writer.write(page("200 OK", METRICS.format(hits=self.hits), "text/plain"))
+        elif path == "/version" and self.version:
+            writer.write(page("200 OK", json.dumps({"version": self.version})))
         elif path == "/v1/models":
             writer.write(page("200 OK", json.dumps({"data": [{"id": "stand-in"}]})))
         else:
@@ -309,7 +314,9 @@ def main() -> None:
     parser.add_argument("--port", type=int)
     parser.add_argument("--behave", default="well")
     parser.add_argument("--after", type=int, default=0)
+    parser.add_argument("--hold", type=int, default=0)
     arguments, _ = parser.parse_known_args()
+    _held = bytes([1]) * (arguments.hold << 20)
     asyncio.run(serve(TokenServer(arguments.behave, after=arguments.after), arguments.port))
 
 

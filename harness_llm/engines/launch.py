@@ -17,9 +17,9 @@ from harness_llm.engines import ServerSpec
 from harness_llm.engines.llmboost import llmboost_program
 from harness_llm.engines.servers import HOST, command_line, server_kinds
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.processes import Child, Exit, start, watch
+from harness_llm.processes import Child, Exit, at_leave, start, watch
 
-ENDING_S = 2.0  # a connection breaks a moment before its server's process has ended
+ENDING_S = 5.0  # a connection breaks a moment before its server's process has ended
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ def _start(command: Sequence[str], log: Path) -> Child:
     if not shutil.which(command[0], path=path):
         raise EnvironmentMissing(f"the program {command[0]} is not here", found=shlex.join(command))
     log.write_text(f"{shlex.join(command)}\n")
-    return start("harness_llm.engines.keeper", command, name="server", log=log, environment={"PATH": path})
+    child = start("harness_llm.engines.keeper", command, name="server", log=log, environment={"PATH": path})
+    at_leave(child.stop)  # what comes next may want its accelerators: a replica's end waits for its server's
+    return child
 
 
 def free_port() -> int:

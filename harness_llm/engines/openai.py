@@ -15,11 +15,10 @@ from harness_llm.engines.client import Client
 from harness_llm.engines.completions import Answer, fewer_tokens, parse, parse_event, request_fields, shown
 from harness_llm.engines.launch import ENDING_S, Server, launch
 from harness_llm.engines.metrics import read_counters
-from harness_llm.engines.servers import server_kinds
+from harness_llm.engines.servers import MODELS, server_kinds
 from harness_llm.errors import EnvironmentMissing, RunFailed
 
 COMPLETIONS = "/v1/completions"
-MODELS = "/v1/models"
 OK = 200
 POLL_S = 0.25
 # What is asked before anything else, to see whether token ids come back: ids that every vocabulary has.

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 HOST = "127.0.0.1"
+MODELS = "/v1/models"
 # What vLLM's server is not told: its statistics are what proves that nothing was cached.
 _KEPT = ("disable_log_stats",)
 _DEFAULTS = {"tensor_parallel_size": 1}
@@ -23,6 +24,7 @@ class ServerKind(BaseModel):
     Attributes:
         command: empty where there is none that fits every model.
         options: content of the file that `{options}` names, YAML.
+        version: a page with its version, as `{"version": …}`; empty where none is documented.
         counters: names of the server's own counters by what they count.
     """
 
@@ -32,6 +34,7 @@ class ServerKind(BaseModel):
     options: dict[str, Any] = {}
     health: str
     request: dict[str, Any]
+    version: str
     metrics: str
     counters: dict[str, tuple[str, ...]]
 
