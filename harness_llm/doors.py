@@ -15,7 +15,7 @@ from typing import Any
 from harness_llm.check.official import clone
 from harness_llm.choices import SCENARIOS
 from harness_llm.engines import ENGINES, REPLAY
-from harness_llm.errors import ConfigError, HarnessError
+from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
 from harness_llm.gpus import NO_ACCELERATOR, detect_gpu, gpu_count, load_gpus
 from harness_llm.package.machine import detect
 from harness_llm.request import COMPLIANCE, MEASURED
@@ -137,13 +137,21 @@ def link_dirs(workspace: Workspace, scratch: str) -> Iterator[str]:
     """Make the folders of a scratch space and show them below build/; yields a sentence for each.
 
     What stands in build/ already is left alone: with the variable set, models and data are those of the scratch space.
+
+    Raises:
+        EnvironmentMissing: a folder cannot be made there.
     """
     if not scratch:
         yield f"{SCRATCH_VARIABLE} is not set: models and data stay below build/"
         return
     for name in SCRATCH:
         folder, link = Path(scratch).resolve() / name, workspace.build / name
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentMissing(
+                "the scratch space cannot be made", where=f"{SCRATCH_VARIABLE}: {folder}", found=str(error.strerror)
+            ) from error
         link.parent.mkdir(parents=True, exist_ok=True)
         if link.is_symlink():
             link.unlink()
@@ -175,6 +183,8 @@ def main() -> None:
     except HarnessError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -263,6 +263,13 @@ def test_the_scratch_space_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(link_dirs(workspace, "")) == ["MLPERF_SCRATCH_PATH is not set: models and data stay below build/"]
 
 
+def test_a_scratch_space_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentMissing, match="the scratch space cannot be made") as caught:
+        list(link_dirs(Workspace(tmp_path), str(tmp_path / "file")))
+    assert caught.value.where == f"MLPERF_SCRATCH_PATH: {tmp_path}/file/data"
+
+
 def git(folder: Path, *words: str) -> str:
     names = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     done = subprocess.run(["git", *names, *words], cwd=folder, capture_output=True, text=True, check=True)
