@@ -236,9 +236,9 @@ class Pipeline:
         scorer.require()
         with self._fleet(plan, assets) as fleet:
             bench = Bench(self.request, plan, assets, scorer, self.subject(plan, assets), fleet)
-            return [self._run_test(bench, test) for test in tests]
+            return [self.run_test(bench, test) for test in tests]
 
-    def _run_test(self, bench: Bench, test: str) -> Run:
+    def run_test(self, bench: Bench, test: str) -> Run:
         """Run `test` on a whole fleet; once more where it lost a replica and measured something else for that."""
         run = self._run_cell(bench, test)
         if run.state is not State.DEGRADED:

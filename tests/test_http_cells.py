@@ -3,16 +3,21 @@
 import datetime as dt
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from real_loadgen import needs_loadgen
+from rich.console import Console
 from token_server import TokenServer, answer_to
 from workspaces import make_workspace
 
@@ -25,13 +30,19 @@ from harness_llm.cell import Bench, run_cell
 from harness_llm.choices import choose
 from harness_llm.datasets.store import write_store
 from harness_llm.errors import RunFailed
+from harness_llm.fleet import restart
 from harness_llm.fleet.fleet import Fleet
-from harness_llm.fleet.local import start_fleet
+from harness_llm.fleet.local import Launcher, launch, start_fleet
+from harness_llm.fleet.replica import ReplicaSpec
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
+from harness_llm.monitor.panel import Panel
 from harness_llm.outcome import Outcome, Scorer
+from harness_llm.pipeline import Pipeline
+from harness_llm.processes import Child, start
 from harness_llm.request import Request, resolve
 from harness_llm.runs import Run, RunRecord, State, load_run
 from harness_llm.subject import source_digest
+from harness_llm.supervision import Watcher
 from harness_llm.workspace import Workspace
 
 pytestmark = needs_loadgen
@@ -40,9 +51,14 @@ SAMPLES = 60
 WARM_UP = 4
 BEFORE = 2 + WARM_UP  # completions until a fleet is ready: the engine's own two, and the calibration prompts
 PROGRAM = Path(__file__).with_name("token_server.py")
-TARGETS = "llama2-70b.Offline.target_qps = 500\nllama2-70b.Server.target_qps = 60\n"
+TARGETS = """
+llama2-70b.Offline.target_qps = 500
+llama2-70b.Server.target_qps = 60
+llama2-70b.SingleStream.target_latency = 100
+"""
 SETS = (f"harness_config.warm_up_samples={WARM_UP}", "llm_config.max_num_seqs=8", "harness_config.backlog=4")
 PROMPTS = [[7 + index, 8, 9 + index % 7] for index in range(SAMPLES)]
+BOUND_S = 10  # what a run may take to end that cannot go on
 _started = itertools.count()
 
 
@@ -75,7 +91,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Assets:
     return Assets(folder, folder, {"evaluation": folder / "evaluation"}, folder / "calibration")
 
 
-def request_for(workspace: Workspace, scenario: str, *sets: str) -> Request:
+def request_for(workspace: Workspace, scenario: str, *sets: str, samples: int = SAMPLES) -> Request:
     words = {
         "model": "demo",
         "gpu": "cpu",
@@ -83,7 +99,7 @@ def request_for(workspace: Workspace, scenario: str, *sets: str) -> Request:
         "profile": "smoke",
         "engine": "openai",
         "system_name": "pytest-box",
-        "total_sample_count": SAMPLES,
+        "total_sample_count": samples,
         "set_": [*SETS, *sets],
     }
     request = resolve(choose(words), workspace)
@@ -92,7 +108,7 @@ def request_for(workspace: Workspace, scenario: str, *sets: str) -> Request:
 
 
 @contextmanager
-def a_fleet(request: Request, assets: Assets, workspace: Workspace) -> Iterator[Fleet]:
+def a_fleet(request: Request, assets: Assets, workspace: Workspace, launcher: Launcher = launch) -> Iterator[Fleet]:
     fleet = start_fleet(
         request.scenarios[0].config,
         engine="openai",
@@ -101,6 +117,7 @@ def a_fleet(request: Request, assets: Assets, workspace: Workspace) -> Iterator[
         logs=request.log_folder,
         cache=workspace.cache,
         tell=lambda _: None,
+        launcher=launcher,
     )
     try:
         yield fleet
@@ -109,10 +126,16 @@ def a_fleet(request: Request, assets: Assets, workspace: Workspace) -> Iterator[
         assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
 
 
-def run(request: Request, assets: Assets, fleet: Fleet, test: str = "performance") -> Run:
+def bench_of(request: Request, assets: Assets, fleet: Fleet) -> Bench:
     subject = {"harness_llm": source_digest()}
     scorer = Unscored(request.benchmark, request.variants, assets)
-    return run_cell(Bench(request, request.scenarios[0], assets, scorer, subject, fleet), test, Silent())
+    return Bench(request, request.scenarios[0], assets, scorer, subject, fleet)
+
+
+def run(
+    request: Request, assets: Assets, fleet: Fleet, test: str = "performance", watcher: Watcher | None = None
+) -> Run:
+    return run_cell(bench_of(request, assets, fleet), test, watcher or Silent())
 
 
 def right(index: int) -> list[int]:
@@ -229,3 +252,151 @@ def test_a_killed_replica_takes_its_server_along(workspace: Workspace, assets: A
         replica.kill()
         _, alive = psutil.wait_procs(family, timeout=10)
         assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+# Replicas that are lost
+
+
+class Breaks:
+    """Does something to a replica once, when all queries in flight are those that the servers dawdle over."""
+
+    def __init__(self, fault: Callable[[Child], object], replica: Child) -> None:
+        self._fault, self._replica = fault, replica
+        self._done = -1
+        self.acted = 0.0
+
+    def progress(self, body: Mapping[str, Any]) -> None:
+        if not self.acted and body.get("in_flight") and body["done"] == self._done:
+            self.acted = time.monotonic()
+            self._fault(self._replica)
+        self._done = body.get("done", -1)
+
+
+def kill(replica: Child) -> None:
+    replica.process.kill()
+
+
+def halt(replica: Child) -> None:
+    os.kill(replica.process.pid, signal.SIGSTOP)
+
+
+def break_engine(replica: Child) -> None:
+    """End the server that the replica has started, so that its engine raises."""
+    [server] = [p for p in psutil.Process(replica.process.pid).children(recursive=True) if not p.children()]
+    server.kill()
+
+
+def hungry_file(replica: Child) -> Path:
+    return replica.log.with_suffix(".hungry")
+
+
+def starve(replica: Child) -> None:
+    """Let the engine's next step ask for more memory than there is."""
+    hungry_file(replica).touch()
+
+
+def launch_hungry(name: str, specs: Sequence[ReplicaSpec], environment: Mapping[str, str], log: Path) -> Child:
+    file = Path(environment["TMPDIR"]) / f"{name}.json"
+    file.write_bytes(msgspec.json.encode(specs[0]))
+    more = {"HUNGRY": str(log.with_suffix(".hungry")), "PYTHONPATH": str(PROGRAM.parent)}
+    return start("hungry_replica", [str(file)], name=name, log=log, environment={**environment, **more})
+
+
+def again(index: int) -> list[int]:
+    """The answer of a second server, to which the first token of another was told."""
+    first = right(index)[:1]
+    return first + answer_to(PROMPTS[index] + first, {"stop_token_ids": [2], "max_tokens": 47})[0]
+
+
+TWO = (
+    f"server_config.command='{{python}} {PROGRAM} --port {{port}} --behave pauses --after {BEFORE}'",
+    "harness_config.replicas=2",
+    "harness_config.heartbeat_timeout_s=8",
+)
+CAUSES = {
+    kill: "exit code -9",
+    halt: "not heard for 8 s",
+    starve: "it raised MemoryError",
+    break_engine: "the server ended with exit code",
+}
+HELD = {"Offline": SAMPLES, "Server": SAMPLES, "SingleStream": 4}
+
+
+@pytest.fixture(scope="module")
+def two(workspace: Workspace, assets: Assets) -> Iterator[Fleet]:
+    """Two replicas, each with a server that dawdles over every fourth sample; each test mends what another broke."""
+    request = request_for(workspace, "Server", *TWO)
+    with pytest.MonkeyPatch.context() as patch, a_fleet(request, assets, workspace, launch_hungry) as fleet:
+        patch.setattr(restart, "SHORT_S", 0.0)  # no test lasts so long that a life would count
+        yield fleet
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
+@pytest.mark.parametrize("fault", CAUSES, ids=lambda fault: fault.__name__)
+def test_queries_of_a_lost_replica_are_issued_again(
+    workspace: Workspace, assets: Assets, two: Fleet, scenario: str, fault: Callable[[Child], object]
+) -> None:
+    two.mend(lambda _: None)
+    request = request_for(workspace, scenario, *TWO, samples=HELD[scenario])
+    broken = two.replicas[0]
+    done = run(request, assets, two, "accuracy", Breaks(fault, broken))
+    assert broken.process.returncode is not None, "it may wake up"
+    assert done.state is State.VALID
+    assert any(reason.startswith("replica-0 was lost") and CAUSES[fault] in reason for reason in done.reasons)
+    answers = read_accuracy_log(done.path / ACCURACY)
+    assert sorted(answer.qsl_idx for answer in answers) == list(range(HELD[scenario]))
+    if scenario == "Offline":
+        assert all(answer.ids.tolist() == right(answer.qsl_idx) for answer in answers)
+        return
+    for answer in answers:
+        assert answer.ids.tolist() in (right(answer.qsl_idx), again(answer.qsl_idx))
+        assert answer.first is not None
+        assert answer.first.tolist() == answer.ids[:1].tolist()
+    reissued = [answer for answer in answers if answer.ids.tolist() != right(answer.qsl_idx)]
+    assert reissued, "with the tokens that were reported"
+
+
+def test_a_measurement_that_lost_a_replica_is_made_once_more(workspace: Workspace, assets: Assets, two: Fleet) -> None:
+    two.mend(lambda _: None)
+    request = request_for(workspace, "Server", *TWO)
+    breaks = Breaks(kill, two.replicas[1])
+
+    class Breaking(Panel):
+        def progress(self, body: Mapping[str, Any]) -> None:
+            breaks.progress(body)
+
+    pipeline = Pipeline(request, Breaking(Console(stderr=True)), machine={})
+    last = pipeline.run_test(bench_of(request, assets, two), "performance")
+    first = load_run(request.log_folder / "Server" / "performance")
+    assert first.state is State.DEGRADED
+    assert first.reasons[0].startswith("replica-1 was lost (exit code -9)")
+    assert last.path != first.path
+    assert last.state in {State.VALID, State.INVALID}  # LoadGen's early stopping wants more queries
+    assert not [reason for reason in last.reasons if "replica" in reason]
+
+
+def test_a_lost_replica_may_end_the_run(workspace: Workspace, assets: Assets, two: Fleet) -> None:
+    two.mend(lambda _: None)
+    request = request_for(workspace, "Server", *TWO, "harness_config.on_replica_loss=fail")
+    breaks = Breaks(kill, two.replicas[0])
+    with pytest.raises(RunFailed, match="replica-0 ended") as raised:
+        run(request, assets, two, "performance", breaks)
+    assert time.monotonic() - breaks.acted < BOUND_S
+    assert raised.value.where.endswith("replica-0.log")
+    assert load_run(request.log_folder / "Server" / "performance").state is State.FAILED
+
+
+@pytest.mark.parametrize(("fault", "bound_s"), [(kill, BOUND_S), (halt, BOUND_S + 8)])
+def test_a_run_without_a_replica_has_failed(
+    workspace: Workspace, assets: Assets, two: Fleet, fault: Callable[[Child], object], bound_s: float
+) -> None:
+    """The last of this fleet."""
+    two.mend(lambda _: None)
+    request = request_for(workspace, "Server", *TWO)
+    one, other = two.replicas
+    breaks = Breaks(lambda replica: [fault(replica), fault(other)], one)
+    with pytest.raises(RunFailed, match="ended") as raised:
+        run(request, assets, two, "accuracy", breaks)
+    assert time.monotonic() - breaks.acted < bound_s
+    assert "the last lines of its log" in raised.value.found
+    assert load_run(request.log_folder / "Server" / "accuracy").state is State.FAILED

@@ -58,6 +58,12 @@ def test_a_line_says_how_it_goes(now: SimpleNamespace) -> None:
     )
 
 
+def test_what_replicas_hold_is_shown_where_there_are_several(now: SimpleNamespace) -> None:
+    cell = CellProgress(VIEW)
+    cell.take(progress(done=1, held=[[3, 50], [9, 0], [4, 7]]))
+    assert "7 in flight (3 to 9 with each of 3)" in cell.facts()
+
+
 def test_without_limits_figures_stand_alone(now: SimpleNamespace) -> None:
     cell = CellProgress(CellView("SingleStream performance", 10, 5))
     cell.take(progress(done=1, ttft_ms=[1, 2]))

@@ -98,6 +98,22 @@ async def slow(writer: Writer, request: Request, ids: list[int], reason: str) ->
 
 
 @act
+async def pauses(writer: Writer, request: Request, ids: list[int], reason: str) -> None:
+    """After the first token, where there is a stream, of every fourth prompt."""
+    if request["prompt"][0] % 4 != 3:
+        await well(writer, request, ids, reason)
+    elif not request["stream"]:
+        await asyncio.sleep(4)
+        await well(writer, request, ids, reason)
+    else:
+        out = Stream(writer)
+        await out.send(event(chunk(ids[:1])))
+        await asyncio.sleep(4)
+        await out.send(event(chunk(ids[1:], reason)) + event("[DONE]").replace(b'"', b""))
+        await out.end()
+
+
+@act
 async def silent(writer: Writer, request: Request, ids: list[int], reason: str) -> None:
     await asyncio.sleep(3600)
 

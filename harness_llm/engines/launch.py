@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +32,15 @@ class Server:
 
     def end(self, timeout_s: float = 0) -> str:
         """How the server ended, with its last words; empty while it runs."""
-        for event in watch([self.child], timeout_s):
-            if isinstance(event, Exit):
-                return f"the server ended with exit code {event.code}; the end of its log:\n{self.child.last_lines()}"
-        return ""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for event in watch([self.child], max(deadline - time.monotonic(), 0)):
+                if isinstance(event, Exit):
+                    return (
+                        f"the server ended with exit code {event.code}; the end of its log:\n{self.child.last_lines()}"
+                    )
+            if time.monotonic() >= deadline:
+                return ""
 
 
 def launch(spec: ServerSpec, checkpoint: str, llm_config: dict[str, Any]) -> Server:

@@ -29,12 +29,13 @@ _BROKEN = (aiohttp.ClientError, TimeoutError, ValueError)
 
 
 class _News(NamedTuple):
-    """Of one query: its first id, all of them, or why there are none."""
+    """Of one query: its first id, all of them, or why there are none; `error` is what nobody foresaw."""
 
     query: int
     first: int | None = None
     whole: list[int] | None = None
     fault: str = ""
+    error: Exception | None = None
 
 
 class OpenAIEngine:
@@ -87,8 +88,10 @@ class OpenAIEngine:
         """What has arrived since the last step; raises ValueError where an answer has failed."""
         step = Step()
         for news in self._client.drain():
+            if news.error:
+                raise RuntimeError("a request failed here, not at the server") from news.error
             if news.fault:
-                raise ValueError(self._explained(news.fault))
+                raise self._explained(news.fault)
             if news.first is not None:
                 step.first.append((news.query, news.first))
             if news.whole is not None:
@@ -118,7 +121,7 @@ class OpenAIEngine:
         try:
             status, text = self._client.call(self._client.get(self._kind.metrics))
         except _BROKEN as error:
-            raise ValueError(self._explained(f"{self._client.url}: {_words(error)}")) from error
+            raise self._explained(f"{self._client.url}: {_words(error)}") from error
         return read_counters(text, self._kind.counters) if status == OK else None
 
     async def _complete(self, query: int, body: bytes, answer: Answer, *, stream: bool) -> None:
@@ -143,12 +146,14 @@ class OpenAIEngine:
             news = _News(query, whole=answer.whole())
         except _BROKEN as error:
             news = _News(query, fault=f"{self._client.url}: {_words(error)}")
+        except Exception as error:  # noqa: BLE001 - memory, for one; the query would be waited for for ever
+            news = _News(query, error=error)
         self._client.arrive(news)
 
-    def _explained(self, fault: str) -> str:
-        """`fault`, and how the server ended if it has."""
+    def _explained(self, fault: str) -> Exception:
+        """What to raise for `fault`: where our own server has ended, this engine is broken and its queries are not."""
         ended = self._server.end(ENDING_S) if self._server else ""
-        return f"{fault}; {ended}" if ended else fault
+        return RuntimeError(f"{fault}; {ended}") if ended else ValueError(fault)
 
     def _await_ready(self) -> None:
         """Return once the server says that it is ready; one that runs already has to be."""

@@ -1,7 +1,7 @@
 """What the terminal shows of a submission: the plan, each stage, and the running cell; plain lines when not a TTY."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ class CellProgress:
         words = [
             f"{body.get('done', 0)}/{view.total} samples",
             f"{self.tokens_per_second:,.0f} tokens/s",
-            f"{body.get('in_flight', 0)} in flight",
+            f"{body.get('in_flight', 0)} in flight{_spread(body.get('held', []))}",
         ]
         for name, limit in (
             ("ttft", view.limit and view.limit.ttft),
@@ -106,6 +106,12 @@ class CellProgress:
             self.text,
         )
         return Group(head, *(Text(f"  {fact}") for fact in self.facts()))
+
+
+def _spread(held: Sequence[Sequence[int]]) -> str:
+    """Of several replicas, how many queries the one with the fewest holds, and the one with the most."""
+    running = [queries for queries, _ in held]
+    return f" ({min(running)} to {max(running)} with each of {len(running)})" if len(running) > 1 else ""
 
 
 class Panel:

@@ -1,0 +1,34 @@
+"""The program of a replica whose engine asks for more memory than there is, once the file HUNGRY says is there."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from harness_llm.engines import Step
+from harness_llm.fleet import replica
+
+VARIABLE = "HUNGRY"
+MORE_THAN_THERE_IS = 1 << 46
+build_engine = replica.build_engine
+
+
+class Hungry:
+    """An engine around another."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._file = Path(os.environ[VARIABLE])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def step(self) -> Step:
+        if self._file.exists():
+            self._file.unlink()  # its next life is not
+            bytearray(MORE_THAN_THERE_IS)
+        return self._engine.step()
+
+
+if __name__ == "__main__":
+    replica.build_engine = lambda *arguments: Hungry(build_engine(*arguments))
+    replica.main()
