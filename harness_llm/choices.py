@@ -48,10 +48,10 @@ class Choices:
     high_accuracy: bool = False
     tests: tuple[str, ...] | None = None
 
-    def command(self, *scenarios: str) -> str:
+    def command(self, *scenarios: str, verb: str = "submit") -> str:
         """What repeats all tests of `scenarios`, or of all; `--company` is left to whoever submits."""
         choices = replace(self, scenarios=scenarios or self.scenarios)
-        return shlex.join(["harness-llm", "submit", *_options(choices)])
+        return shlex.join(["harness-llm", verb, *_options(choices)])
 
 
 # Options by what they choose; what is a flag or repeated stands apart.

@@ -137,7 +137,7 @@ class Pipeline:
             raise EnvironmentMissing(
                 f"{name} is not prepared",
                 found=f"still to do: {', '.join(stages)}",
-                hint=f"{self.request.choices.command()} prepares it",
+                hint=self.request.choices.command(verb="prepare"),
             )
         return self.preparation.assets
 

@@ -171,7 +171,7 @@ def test_a_hint_repeats_what_was_asked(harness: CommandLine, tmp_path: Path) -> 
     done = harness("score", str(tmp_path), "--model", "llama2-70b", "--stand-in", "--profile", "test")
     assert done.code == 3
     hint = done.err.split("hint: ")[1]
-    assert hint.startswith("harness-llm submit --model llama2-70b ")
+    assert hint.startswith("harness-llm prepare --model llama2-70b ")
     assert " --stand-in" in hint
     assert " --profile test " in hint
 
