@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.mailbox import Mailbox
+from harness_llm.shared_memory import release
 
 STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
 _PR_SET_PDEATHSIG = 1
@@ -90,7 +91,8 @@ class Child:
 
 
 def kill_session(leader: int) -> None:
-    """Kill whatever is left of the session that `leader` opened."""
+    """Kill whatever is left of the session that `leader` opened; no shared memory of it stays."""
+    release(leader)
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:

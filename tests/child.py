@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
@@ -59,6 +60,18 @@ def family() -> None:
         time.sleep(LONG_S)
         os._exit(0)
     parent.say(event="up", helper=helper)
+    time.sleep(LONG_S)
+
+
+def sharing() -> None:
+    """Share memory with a helper, as engines of several processes do."""
+    own = Parent()
+    memory = SharedMemory(create=True, size=1 << 16)
+    helper = os.fork()
+    if not helper:
+        time.sleep(LONG_S)
+        os._exit(0)
+    own.say(event="up", helper=helper, memory=memory.name, pid=os.getpid())
     time.sleep(LONG_S)
 
 

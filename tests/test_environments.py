@@ -309,9 +309,7 @@ def test_an_image_is_never_changed_by_what_runs_in_it(checkout: Path, monkeypatc
     complete("cpu")
     monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
     environments.ensure(["cpu"])
-    with pytest.raises(
-        EnvironmentMissing, match=r"other packages than this(.|\n)*setup/build_submission_env\.sh"
-    ):
+    with pytest.raises(EnvironmentMissing, match=r"other packages than this(.|\n)*setup/build_submission_env\.sh"):
         environments.ensure(["cpu", "loadgen"])
 
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from harness_llm.processes import Child, Exit, Message, start, watch
+from harness_llm.shared_memory import SHARED
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
@@ -114,6 +115,29 @@ def test_stop_is_not_held_up_by_a_deaf_child(begin: Start) -> None:
     child = begin("deaf")
     first_words(child)
     assert child.stop(patience_s=0.1) == -signal.SIGKILL
+
+
+def test_no_shared_memory_stays_of_a_child_that_was_killed(begin: Start) -> None:
+    child = begin("sharing")
+    said = first_words(child)
+    memory = Path(SHARED, said["memory"])
+    assert memory.exists()
+    os.kill(child.process.pid, signal.SIGKILL)
+    child.stop()
+    assert is_gone(said["helper"])
+    assert not memory.exists()
+
+
+def test_no_shared_memory_stays_of_a_child_whose_parent_was_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "child", "parent", str(tmp_path / "log"), "sharing"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | ENVIRONMENT) as parent:
+        assert parent.stdout
+        said = json.loads(parent.stdout.readline())
+        memory = Path(SHARED, said["memory"])
+        assert memory.exists()
+        parent.kill()
+    assert is_gone(said["pid"])
+    assert not memory.exists()
 
 
 @pytest.mark.parametrize("what", ["wait", "without_lifeline", "without_signal"])
