@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-WANTED = 0.95
+import numpy as np
+
+WANTED = 0.98
+RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,18 @@ class Pair:
         return self.harness.tokens_per_cpu_second / self.raw.tokens_per_cpu_second
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and greatest of `values`."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+def interval(values: Sequence[float]) -> dict[str, float]:
+    """Median of `values`, and the 95 % interval of it by bootstrap."""
+    drawn = np.random.default_rng(0).choice(values, (RESAMPLES, len(values)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return {"median": statistics.median(values), "low": float(low), "high": float(high)}
 
 
 def summary(pairs: Sequence[Pair]) -> dict[str, Any]:
     """All pairs, and the ratios over them."""
     return {
         "wanted": WANTED,
-        "ratio": spread([pair.ratio for pair in pairs]),
-        "cpu_ratio": spread([pair.cpu_ratio for pair in pairs]),
+        "ratio": interval([pair.ratio for pair in pairs]),
+        "cpu_ratio": interval([pair.cpu_ratio for pair in pairs]),
         "pairs": [asdict(pair) | {"ratio": pair.ratio, "cpu_ratio": pair.cpu_ratio} for pair in pairs],
     }

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import COLUMNS
-from benchmarks.measurement import HarnessMeasurement, Measurement, Pair, summary
+from benchmarks.__main__ import PARTS
+from benchmarks.measurement import HarnessMeasurement, Measurement, Pair, interval, summary
+from benchmarks.offline import COLUMNS
 
 
 def pair(harness: float, raw: float, *, harness_cpu: float = 10, raw_cpu: float = 10) -> Pair:
@@ -38,7 +39,7 @@ def test_cpu_ratio_counts_the_engines_seconds_alone() -> None:
 def test_summary_takes_the_median_and_keeps_every_pair() -> None:
     pairs = [pair(80, 100), pair(99, 100), pair(101, 100)]
     document = json.loads(json.dumps(summary(pairs)))
-    assert document["ratio"] == {"median": 0.99, "min": 0.8, "max": 1.01}
+    assert document["ratio"] == {"median": 0.99, "low": 0.8, "high": 1.01}
     assert [p["raw"]["tokens_per_second"] for p in document["pairs"]] == [100, 100, 100]
     assert document["pairs"][0]["ratio"] == 0.8
 
@@ -47,3 +48,15 @@ def test_every_column_can_be_shown() -> None:
     row = {name: text(pair(4321, 4000)) for name, text in COLUMNS.items()}
     assert row["tokens/s"] == "4,321 4,000"
     assert row["ratio"] == "1.080"
+
+
+def test_an_interval_narrows_with_more_values() -> None:
+    values = [90.0, 95, 100, 105, 110]
+    few, many = interval(values), interval(values * 20)
+    assert few["median"] == many["median"] == 100
+    assert few["low"] < many["low"] <= 100 <= many["high"] < few["high"]
+    assert interval([7.0]) == {"median": 7.0, "low": 7.0, "high": 7.0}
+
+
+def test_every_part_says_what_it_is() -> None:
+    assert all(part.says and part.repeats and part.seconds for part in PARTS.values())

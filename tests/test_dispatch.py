@@ -1,15 +1,14 @@
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_llm.fleet.dispatch import Credit, Load, deal, least_loaded, longest_first, top_up
+from harness_llm.fleet.dispatch import DRAIN, Credit, Load, deal, least_loaded, still_fed, top_up
 
 loads = st.lists(st.builds(Load, running=st.integers(0, 300), unstarted_tokens=st.integers(0, 9000)), min_size=1)
 
 
 @given(loads, st.integers(0, 256), st.integers(0, 2000))
 def test_top_up_hands_out_what_it_can_and_no_more(held: list[Load], limit: int, waiting: int) -> None:
-    shares = top_up(held, limit, waiting)
+    shares = top_up(held, [limit] * len(held), waiting)
     room = [max(limit - load.running, 0) for load in held]
     assert all(0 <= share <= free for share, free in zip(shares, room, strict=True))
     assert sum(shares) == min(waiting, sum(room))
@@ -17,17 +16,18 @@ def test_top_up_hands_out_what_it_can_and_no_more(held: list[Load], limit: int, 
 
 @given(loads, st.integers(1, 256), st.integers(1, 2000))
 def test_nobody_gets_more_while_another_has_less(held: list[Load], limit: int, waiting: int) -> None:
-    shares = top_up(held, limit, waiting)
+    shares = top_up(held, [limit] * len(held), waiting)
     after = [load.running + share for load, share in zip(held, shares, strict=True)]
     highest = max((level for level, share in zip(after, shares, strict=True) if share), default=0)
     assert all(level >= min(highest - 1, limit) for level in after)
 
 
 def test_top_up_by_example() -> None:
-    assert top_up([Load(running=10), Load(running=0), Load(running=4)], limit=10, waiting=12) == [0, 8, 4]
-    assert top_up([Load(running=10), Load(running=0), Load(running=4)], limit=10, waiting=99) == [0, 10, 6]
-    assert top_up([Load(running=12)], limit=10, waiting=5) == [0]
-    assert top_up([Load(), Load()], limit=128, waiting=50) == [25, 25]
+    assert top_up([Load(running=10), Load(running=0), Load(running=4)], limits=[10] * 3, waiting=12) == [0, 8, 4]
+    assert top_up([Load(running=10), Load(running=0), Load(running=4)], limits=[10] * 3, waiting=99) == [0, 10, 6]
+    assert top_up([Load(), Load()], limits=[0, 8], waiting=50) == [0, 8]
+    assert top_up([Load(running=12)], limits=[10], waiting=5) == [0]
+    assert top_up([Load(), Load()], limits=[128] * 2, waiting=50) == [25, 25]
 
 
 def test_the_backlog_goes_as_the_load_ends() -> None:
@@ -57,16 +57,22 @@ def test_running_queries_decide_between_equals() -> None:
     assert least_loaded([Load(0, 50), Load(9, 10)]) == 1
 
 
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_longest_first_within_a_pass(lengths: list[int], passes: int, random) -> None:
-    samples: list[int] = []
-    for _ in range(passes):
-        one_pass = list(range(len(lengths)))
-        random.shuffle(one_pass)
-        samples += one_pass
-    order = longest_first(np.array(samples), np.array(lengths))
-    for number in range(passes):
-        part = order[number * len(lengths) : (number + 1) * len(lengths)]
-        assert set(part // len(lengths)) == {number}
-        sent = [lengths[samples[place]] for place in part]
-        assert sent == sorted(sent, reverse=True)
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=20), st.integers(1, 2000), st.integers(0, 100_000))
+def test_the_fastest_are_always_fed_and_the_slowest_are_left_first(
+    paces: list[float], limit: int, waiting: int
+) -> None:
+    fed = still_fed(paces, limit, waiting)
+    assert fed[paces.index(min(paces))]
+    assert max(pace for pace, gets in zip(paces, fed, strict=True) if gets) < min(
+        (pace for pace, gets in zip(paces, fed, strict=True) if not gets), default=float("inf")
+    )
+
+
+def test_a_slow_replica_is_left_alone_before_the_others() -> None:
+    """Two replicas of 100 queries, one twice as slow: it is left where what waits lasts the other's own drain."""
+    paces = [1.0, 2.0]
+    last = 100 * DRAIN * (2 - 1)  # what the fast one takes from then on
+    assert still_fed(paces, 100, round(last) + 2) == [True, True]
+    assert still_fed(paces, 100, round(last) - 2) == [True, False]
+    assert still_fed([1.0, 0.0], 100, 1) == [True, True]
+    assert still_fed([1.0, 1.0], 100, 1) == [True, True]

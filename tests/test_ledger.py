@@ -51,7 +51,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def assign(self) -> None:
-        for replica, share in self.ledger.assign():
+        for replica, share in self.ledger.assign(0.0):
             for query in share:
                 assert query.first == self.first.get(query.id)
                 assert query.tokens == LENGTHS[query.sample]
@@ -68,7 +68,7 @@ class Life(RuleBasedStateMachine):
             self.ledger.first(replica, query, 7)
             return
         del self.held[replica][query]
-        assert self.ledger.finish(replica, query).first == self.first.get(query)
+        assert self.ledger.finish(replica, query, 5, 0.1).first == self.first.get(query)
         self.answered.add(query)
 
     @rule(replica=consumes(replicas))
@@ -99,7 +99,7 @@ class Life(RuleBasedStateMachine):
                 self.assign()
                 for replica, queries in self.held.items():
                     for query in list(queries):
-                        self.ledger.finish(replica, query)
+                        self.ledger.finish(replica, query, 5, 0.1)
                         del queries[query]
                         self.answered.add(query)
             assert self.answered == self.offered
@@ -124,13 +124,13 @@ for case in (TestServer, TestOffline):
 def test_what_is_issued_again_goes_first() -> None:
     offline = ledger(Credit(batch=2, backlog=0), "a")
     offline.offer([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
-    [(_, share)] = offline.assign()
-    assert [query.id for query in share] == [5, 2]  # the longest
+    [(_, share)] = offline.assign(0.0)
+    assert [query.id for query in share] == [1, 2]
     offline.first("a", 2, 77)
     assert offline.lose("a") == 2
     offline.join("b")
-    [(replica, again)] = offline.assign()
-    assert (replica, [(query.id, query.first, query.losses) for query in again]) == ("b", [(5, None, 1), (2, 77, 1)])
+    [(replica, again)] = offline.assign(0.0)
+    assert (replica, [(query.id, query.first, query.losses) for query in again]) == ("b", [(1, None, 1), (2, 77, 1)])
 
 
 def test_a_query_that_ends_replicas_ends_the_run() -> None:
@@ -138,10 +138,10 @@ def test_a_query_that_ends_replicas_ends_the_run() -> None:
     server.offer([1], [4])
     for name in "abc"[: MOST_LOSSES - 1]:
         server.join(name)
-        assert server.assign()
+        assert server.assign(0.0)
         assert server.lose(name) == 1
     server.join("last")
-    server.assign()
+    server.assign(0.0)
     with pytest.raises(RunFailed, match="while they hold a certain query") as raised:
         server.lose("last")
     assert raised.value.where == "sample 4, of 30 prompt tokens"
@@ -150,5 +150,19 @@ def test_a_query_that_ends_replicas_ends_the_run() -> None:
 def test_nothing_is_assigned_where_nobody_is() -> None:
     server = ledger()
     server.offer([1, 2], [0, 1])
-    assert server.assign() == []
+    assert server.assign(0.0) == []
     assert server.waiting == 2
+
+
+def test_a_slow_replica_is_left_alone_as_the_load_ends() -> None:
+    offline = ledger(Credit(batch=10, backlog=0), "fast", "slow")
+    offline.offer(range(24), [0] * 24)
+    held = {name: [query.id for query in share] for name, share in offline.assign(0.0)}
+    offline.finish("fast", held["fast"].pop(), 5, 1.0)
+    offline.finish("slow", held["slow"].pop(), 5, 2.0)
+    assert [name for name, _ in offline.assign(2.0)] == ["fast"]
+    assert offline.waiting == 3
+    offline.finish("fast", held["fast"].pop(), 5, 2.0)
+    offline.finish("slow", held["slow"].pop(), 5, 2.0)
+    offline.offer(range(100, 150), [0] * 50)
+    assert [name for name, _ in offline.assign(2.0)] == ["fast", "slow"]

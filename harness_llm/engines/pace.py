@@ -40,6 +40,7 @@ class Batch:
 
     Attributes:
         running: those that have their first token.
+        seated: those, and the prompts that are being read.
         held: all.
     """
 
@@ -51,7 +52,7 @@ class Batch:
         self._waiting: deque[_Sequence] = deque()
         self._prefilled = 0  # tokens of the first that waits
         self._starting: list[_Sequence] = []
-        self._seated = 0
+        self.seated = 0
         self._step = 0
         self._steps = 1  # in the stretch under way
         self._ends: dict[int, list[int]] = {}
@@ -76,9 +77,9 @@ class Batch:
         while waiting and room:
             first = waiting[0]
             if not self._prefilled:
-                if self._seated == self._pace.seats:
+                if self.seated == self._pace.seats:
                     break
-                self._seated += 1
+                self.seated += 1
             part = min(first.prompt - self._prefilled, room)
             room -= part
             self._prefilled += part
@@ -100,6 +101,6 @@ class Batch:
                 self.running += 1
         started = [sequence.query for sequence in self._starting]
         self._starting.clear()
-        self._seated -= len(finished)
+        self.seated -= len(finished)
         self.held -= len(finished)
         return started, finished

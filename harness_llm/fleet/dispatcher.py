@@ -171,7 +171,7 @@ class Dispatcher:
 
     def feed(self) -> None:
         """Send waiting queries to the replicas that should have them."""
-        for address, share in self.ledger.assign():
+        for address, share in self.ledger.assign(time.monotonic()):
             self._members[address].socket.send(wire.encode(self._submit(share)))
 
     def _submit(self, share: Sequence[Query]) -> wire.Submit:
@@ -225,10 +225,10 @@ class Dispatcher:
             self.ledger.first(address, query, int(token))
             harvest.first.append(wire.Answer(query, token.reshape(1)))
         ids = np.frombuffer(answers.tokens, dtype="<i4")
-        ends = np.cumsum(answers.lengths)
+        ends, now = np.cumsum(answers.lengths), time.monotonic()
         for query, end, length in zip(answers.queries, ends, answers.lengths, strict=True):
             answer = wire.Answer(query, ids[end - length : end])
-            first = self.ledger.finish(address, query).first
+            first = self.ledger.finish(address, query, length, now).first
             if first is not None and not (length and answer.ids[0] == first):
                 raise RunFailed(
                     "an answer does not begin with its first token as it was reported",

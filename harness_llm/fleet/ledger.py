@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.dispatch import Credit, Load, deal, least_loaded, longest_first, top_up
+from harness_llm.fleet.dispatch import Credit, Load, deal, least_loaded, still_fed, top_up
 
 # A query that was with so many replicas when they were lost is held to be the cause.
 MOST_LOSSES = 3
+# Batches of answers by which the pace of a replica is told.
+_MEMORY = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +26,7 @@ class Query:
         tokens: of its prompt.
         first: the first token, once that is reported.
         losses: replicas that were lost while they held it.
+        sent: when it was assigned, in seconds of the caller's clock.
     """
 
     id: int
@@ -31,6 +34,7 @@ class Query:
     tokens: int
     first: int | None = None
     losses: int = 0
+    sent: float = 0.0
 
 
 Share = tuple[str, list[Query]]
@@ -53,12 +57,10 @@ class Ledger:
         self._held: dict[str, dict[int, Query]] = {}
         self._waiting: deque[Query] = deque()
         self._stock: deque[_Stock] = deque()
-        self._lengths = np.zeros(0, np.int64)
         self._tokens: list[int] = []
 
     def load(self, lengths: npt.NDArray[np.int64]) -> None:
         """Take another data set, of prompts of these `lengths`; all queries of the one before are answered."""
-        self._lengths = lengths
         self._tokens = lengths.tolist()
 
     def offer(self, queries: Sequence[int], samples: Sequence[int]) -> None:
@@ -68,18 +70,18 @@ class Ledger:
             tokens = self._tokens
             self._waiting.extend(Query(q, s, tokens[s]) for q, s in zip(queries, samples, strict=True))
         else:
-            self._stock.append(_Stock(queries, samples, self._lengths))
+            self._stock.append(_Stock(queries, samples))
 
     @property
     def waiting(self) -> int:
         """Queries that no replica holds."""
         return len(self._waiting) + sum(len(stock) for stock in self._stock)
 
-    def assign(self) -> list[Share]:
-        """Hand out what may be handed out now; it is held from here on."""
+    def assign(self, now: float) -> list[Share]:
+        """Hand out what may be handed out at the time `now`, in seconds; it is held from here on."""
         if not self.loads or not (self._waiting or self._stock):
             return []
-        return self._spread() if self._credit is None else self._fill(self._credit)
+        return self._spread() if self._credit is None else self._fill(self._credit, now)
 
     def _spread(self) -> list[Share]:
         loads = list(self.loads.values())
@@ -91,13 +93,16 @@ class Ledger:
             shares[place].append(query)
         return self._hold(shares)
 
-    def _fill(self, credit: Credit) -> list[Share]:
+    def _fill(self, credit: Credit, now: float) -> list[Share]:
         loads, waiting = list(self.loads.values()), self.waiting
-        counts = top_up(loads, credit.limit(len(loads), waiting), waiting)
+        limit = credit.limit(len(loads), waiting)
+        fed = still_fed([load.pace for load in loads], limit, waiting)
+        counts = top_up(loads, [limit if gets else 0 for gets in fed], waiting)
         shares = deal(self._take(sum(counts)), counts)
         for load, share in zip(loads, shares, strict=True):
             for query in share:
                 _add(load, query)
+                query.sent = now
         return self._hold(shares)
 
     def _take(self, count: int) -> list[Query]:
@@ -121,10 +126,12 @@ class Ledger:
         self.loads[replica].unstarted_tokens -= held.tokens
         held.first = token
 
-    def finish(self, replica: str, query: int) -> Query:
-        """`replica` has answered `query`."""
-        held = self._held[replica].pop(query)
-        _remove(self.loads[replica], held)
+    def finish(self, replica: str, query: int, tokens: int, now: float) -> Query:
+        """`replica` has answered `query`, with so many tokens."""
+        held, load = self._held[replica].pop(query), self.loads[replica]
+        _remove(load, held)
+        if self._credit:
+            load.remember(now - held.sent, tokens, _MEMORY * self._credit.batch)
         self.in_flight -= 1
         return held
 
@@ -155,13 +162,15 @@ class Ledger:
 
 
 class _Stock:
-    """What one Offline query brought, in the order in which it is sent; in arrays, for it may be millions."""
+    """What one Offline query brought, in LoadGen's order; in arrays, for it may be millions.
 
-    def __init__(self, queries: Sequence[int], samples: Sequence[int], lengths: npt.NDArray[np.int64]) -> None:
-        places = np.asarray(samples, dtype=np.int64)
-        order = longest_first(places, lengths)
-        self._queries = np.asarray(queries, dtype=np.uint64)[order]
-        self._samples = places[order]
+    Longest prompts first, pass by pass, was tried: the pace of the last answers then tells less of the end to come
+    (docs/benchmarks.md), and a cache that fits prompts of all lengths does not fit the longest alone.
+    """
+
+    def __init__(self, queries: Sequence[int], samples: Sequence[int]) -> None:
+        self._queries = np.asarray(queries, dtype=np.uint64)
+        self._samples = np.asarray(samples, dtype=np.int64)
         self._next = 0
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ failure says why and leaves. Run as `python -m harness_llm.loadgen.client SPEC.j
 """
 
 import os
+import resource
 import sys
 import threading
 import time
@@ -68,13 +69,13 @@ def _run(spec: CellSpec, parent: Parent) -> None:
 
     sut = Sut(dispatcher, stream=spec.stream, report=report, fail=lambda error: _fail(parent, error))
     sut.start()
-    parent.say(event="started")
+    parent.say(event="started", rss_bytes=psutil.Process().memory_info().rss)
     _load(spec, settings, sut)
     sut.stop()
     counters = dispatcher.detach()
     dispatcher.close()
-    used = psutil.Process().memory_info().rss
-    parent.say(event="finished", done=sut.meter.done, tokens=sut.meter.tokens, rss_bytes=used, counters=counters)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    parent.say(event="finished", done=sut.meter.done, tokens=sut.meter.tokens, peak_rss_bytes=peak, counters=counters)
 
 
 def _dispatcher(spec: CellSpec, parent: Parent) -> Dispatcher:

@@ -1,0 +1,121 @@
+"""What the harness itself can carry, and what it adds to TTFT and TPOT: the replay engine answering at once.
+
+Server at several rates on 8 and on 72 replicas, beside LoadGen with a SUT in its own process that answers at once, in
+turns; Offline as fast as it goes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.measurement import interval
+from benchmarks.replayed import AT_ONCE, Figures, measure, measure_null, replay_bench
+
+REPLICAS = (8, 72)
+RATES = (100.0, 1000.0, 5000.0)
+TOKENS_PER_S = 1_000_000
+RATE_WITHIN = 0.005
+SLOWER_BY = 3.0  # p99 TTFT over that of the null SUT
+JUDGED_RATE = 1000.0
+OFFLINE_QUERIES = 100_000
+
+
+def run(folder: Path, repeats: int, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
+    """All rates on all fleets, `repeats` times each, for `seconds` a run."""
+    found: dict[str, Any] = {"server": [], "offline": []}
+    for replicas in REPLICAS:
+        with replay_bench(folder, "Server", replicas, *AT_ONCE) as bench:
+            for rate in RATES:
+                harness, null = [], []
+                for _ in range(repeats):
+                    harness.append(measure(bench, rate, seconds=seconds))
+                    null.append(measure_null(bench, rate, seconds=seconds, folder=folder))
+                found["server"].append(_cell(replicas, rate, harness, null))
+                say(f"ceiling, Server, {replicas} replicas at {rate:g} queries/s: {_words(harness[-1])}")
+        with replay_bench(folder, "Offline", replicas, *AT_ONCE) as bench:
+            offline = [measure(bench, 1, queries=OFFLINE_QUERIES) for _ in range(repeats)]
+            found["offline"].append({"replicas": replicas, **_summary(offline)})
+            say(f"ceiling, Offline, {replicas} replicas: {_words(offline[-1])}")
+    return found
+
+
+def _words(figures: Figures) -> str:
+    ttft = "" if figures.ttft_ms is None else f", p99 TTFT {figures.ttft_ms[1]:.2f} ms"
+    return f"{figures.queries_per_s:,.0f} queries/s, {figures.tokens_per_s:,.0f} tokens/s{ttft}"
+
+
+def _cell(replicas: int, rate: float, harness: Sequence[Figures], null: Sequence[Figures]) -> dict[str, Any]:
+    return {"replicas": replicas, "rate": rate, "harness": _summary(harness), "null": _summary(null)}
+
+
+def _summary(runs: Sequence[Figures]) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "queries_per_s": interval([run.queries_per_s for run in runs]),
+        "tokens_per_s": interval([run.tokens_per_s for run in runs]),
+        "valid": all(run.valid for run in runs),
+        "runs": [asdict(run) for run in runs],
+    }
+    for name in ("ttft_ms", "tpot_ms"):
+        pairs = [pair for run in runs if (pair := getattr(run, name))]
+        if pairs:
+            figures[name] = {"p50": interval([pair[0] for pair in pairs]), "p99": interval([pair[1] for pair in pairs])}
+    return figures
+
+
+def table(found: Mapping[str, Any]) -> Table:
+    """Medians."""
+    shown = Table(
+        "replicas",
+        "target",
+        "queries/s",
+        "tokens/s",
+        "TTFT ms p50, p99",
+        "null SUT",
+        "TPOT ms p50, p99",
+        "null SUT",
+        "valid",
+        box=None,
+    )
+    for cell in found["server"]:
+        own, null = cell["harness"], cell["null"]
+        shown.add_row(
+            str(cell["replicas"]),
+            f"{cell['rate']:,.0f}",
+            f"{own['queries_per_s']['median']:,.0f}",
+            f"{own['tokens_per_s']['median']:,.0f}",
+            *(_pair(arm[name]) for name in ("ttft_ms", "tpot_ms") for arm in (own, null)),
+            str(own["valid"]),
+        )
+    for cell in found["offline"]:
+        rates = (f"{cell[name]['median']:,.0f}" for name in ("queries_per_s", "tokens_per_s"))
+        shown.add_row(str(cell["replicas"]), "Offline", *rates)
+    return shown
+
+
+def _pair(percentiles: Mapping[str, Any]) -> str:
+    return ", ".join(f"{percentiles[name]['median']:.3f}" for name in ("p50", "p99"))
+
+
+def misses(found: Mapping[str, Any]) -> list[str]:
+    """What is not as wanted of the smaller fleet."""
+    return [line for cell in found["server"] if cell["replicas"] == REPLICAS[0] for line in _misses(cell)]
+
+
+def _misses(cell: Mapping[str, Any]) -> list[str]:
+    own, null, rate = cell["harness"], cell["null"], cell["rate"]
+    lines = []
+    if not own["valid"]:
+        lines.append(f"{rate:g} queries/s: not VALID")
+    if rate == max(RATES) and own["tokens_per_s"]["median"] < TOKENS_PER_S:
+        lines.append(f"{own['tokens_per_s']['median']:,.0f} tokens/s, wanted {TOKENS_PER_S:,}")
+    if abs(own["queries_per_s"]["median"] / null["queries_per_s"]["median"] - 1) > RATE_WITHIN:
+        lines.append(f"{rate:g} queries/s: {own['queries_per_s']['median']:.1f} were reached")
+    slower = own["ttft_ms"]["p99"]["median"] / null["ttft_ms"]["p99"]["median"]
+    if rate == JUDGED_RATE and slower > SLOWER_BY:
+        lines.append(
+            f"p99 TTFT at {rate:g} queries/s is {slower:.1f} times that of LoadGen alone, wanted {SLOWER_BY:g}"
+        )
+    return lines

@@ -1,0 +1,216 @@
+"""Cells of the replay engine: LoadGen, dispatcher and replicas as ever, and nothing behind them that computes."""
+
+import datetime as dt
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from harness_llm.assets import Assets
+from harness_llm.cell import Bench, run_cell
+from harness_llm.choices import choose
+from harness_llm.datasets.store import write_store
+from harness_llm.engines import REPLAY
+from harness_llm.engines.replay import Lengths
+from harness_llm.errors import RunFailed
+from harness_llm.fleet.local import start_fleet
+from harness_llm.loadgen.logs import DETAIL, parse_detail
+from harness_llm.loadgen.versions import loadgen_folder
+from harness_llm.outcome import Scorer
+from harness_llm.request import resolve
+from harness_llm.runs import State
+from harness_llm.subject import source_digest
+from harness_llm.workspace import Workspace
+
+SAMPLES = 1000
+TOKENS = 290  # of an answer; published mean of llama2-70b
+MEAN_PROMPT, SPREAD, LONGEST = 294, 0.9, 1024
+MIB = 2**20
+# Answers that take no time show what the harness itself takes.
+AT_ONCE = (
+    "replay_config.prefill_tokens_per_s=0",
+    "replay_config.step_s=0",
+    "replay_config.step_s_per_sequence=0",
+    f"replay_config.output_tokens={TOKENS}",
+    "replay_config.output_spread=0",
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One run, as LoadGen saw it; latencies in ms at the median and the 99th percentile.
+
+    Attributes:
+        queries_per_s: completed.
+        cpu_s: of LoadGen's process, its start included.
+        grown_mib: greatest resident memory of LoadGen's process over that when the load began.
+    """
+
+    target_qps: float
+    queries: int
+    seconds: float
+    queries_per_s: float
+    tokens_per_s: float
+    ttft_ms: tuple[float, float] | None
+    tpot_ms: tuple[float, float] | None
+    valid: bool
+    reasons: list[str] = field(default_factory=list)
+    cpu_s: float = 0.0
+    grown_mib: float = 0.0
+
+
+class NullSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run: user.conf's model, and how many samples and tokens of an answer there are."""
+
+    user_conf: str
+    output: str
+    model: str
+    samples: int
+    tokens: int
+
+
+def write_assets(folder: Path) -> Assets:
+    """A data set of llama2-70b's prompt lengths; no checkpoint."""
+    rng = np.random.default_rng(0)
+    lengths = Lengths(MEAN_PROMPT, SPREAD, LONGEST)
+    prompts = [rng.integers(0, 32_000, lengths.at(quantile), dtype=np.int32) for quantile in rng.random(SAMPLES)]
+    write_store(folder / "evaluation", prompts)
+    return Assets(folder, folder, {"evaluation": folder / "evaluation"}, folder / "evaluation")
+
+
+@contextmanager
+def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iterator[Bench]:
+    """A fleet of `replicas` that replay, in one process unless `sets` say otherwise."""
+    conf = folder / "user.conf"
+    conf.write_text("llama2-70b.Offline.target_qps = 1\nllama2-70b.Server.target_qps = 1\n")
+    words = {
+        "model": "llama2-70b",
+        "gpu": "mi300x",
+        "division": "open",
+        "engine": REPLAY,
+        "scenarios": scenario,
+        "profile": "smoke",
+        "system_name": "make-bench",
+        "total_sample_count": SAMPLES,
+        "user_conf": conf,
+        "set_": [f"harness_config.replicas={replicas}", *sets],
+    }
+    request = resolve(choose(words), Workspace())
+    request = replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
+    [plan] = request.scenarios
+    assets = write_assets(folder)
+    fleet = start_fleet(
+        plan.config,
+        engine=REPLAY,
+        checkpoint=assets.checkpoint,
+        calibration=assets.calibration,
+        logs=request.log_folder,
+        cache=request.workspace.cache,
+        tell=lambda _: None,
+    )
+    try:
+        scorer = Scorer(request.benchmark, request.variants, assets)
+        yield Bench(request, plan, assets, scorer, {"harness_llm": source_digest()}, fleet)
+    finally:
+        fleet.stop()
+
+
+class _Notes:
+    """Keeps the status lines of LoadGen's process by event."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Mapping[str, Any]] = {}
+
+    def progress(self, body: Mapping[str, Any]) -> None:
+        self.said[body["event"]] = body
+
+
+def _with_load(bench: Bench, qps: float, seconds: float, queries: int) -> Bench:
+    plan = bench.plan
+    load: dict[str, int | float] = {
+        "target_qps": qps,
+        "min_duration": round(seconds * 1000),
+        "min_query_count": max(queries, SAMPLES),
+        "performance_sample_count_override": SAMPLES,
+    }
+    conf = plan.confs["performance"].for_run(plan.loadgen_model, plan.load.scenario, load)
+    request = replace(bench.request, started=dt.datetime.now(dt.UTC))
+    return replace(bench, request=request, plan=replace(plan, confs={"performance": conf}))
+
+
+def _children_cpu_s() -> float:
+    """Of LoadGen's processes: those that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 0) -> Figures:
+    """A run of at least `seconds` and `queries` through the harness.
+
+    Raises:
+        RunFailed: it did not come to an end.
+    """
+    notes, before = _Notes(), _children_cpu_s()
+    run = run_cell(_with_load(bench, qps, seconds, queries), "performance", notes)
+    if run.state not in (State.VALID, State.INVALID):
+        raise RunFailed("the run came to no end", where=str(run.path), found="; ".join(run.reasons))
+    start, end = notes.said["started"], notes.said["finished"]
+    figures = read_figures(run.path, qps)
+    return replace(
+        figures,
+        reasons=list(run.reasons),
+        cpu_s=_children_cpu_s() - before,
+        grown_mib=(end["peak_rss_bytes"] - start["rss_bytes"]) / MIB,
+    )
+
+
+def measure_null(bench: Bench, qps: float, *, seconds: float, folder: Path) -> Figures:
+    """The same load on LoadGen alone, in a process of its own on the same cores."""
+    loaded = _with_load(bench, qps, seconds, 0)
+    output = folder / f"null-{loaded.request.started:%H%M%S%f}"
+    output.mkdir()
+    (output / "user.conf").write_text(loaded.plan.confs["performance"].render())
+    spec = NullSpec(
+        user_conf=str(output / "user.conf"),
+        output=str(output),
+        model=loaded.plan.loadgen_model,
+        samples=SAMPLES,
+        tokens=TOKENS,
+    )
+    (output / "spec.json").write_bytes(msgspec.json.encode(spec))
+    command = ["taskset", "-c", ",".join(map(str, bench.fleet.loadgen_cpus))]
+    subprocess.run(
+        [*command, sys.executable, "-m", "benchmarks.null_sut", str(output / "spec.json")],
+        env=os.environ | {"PYTHONPATH": f"{loadgen_folder(bench.request.round)}:{Path.cwd()}"},
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return read_figures(output, qps)
+
+
+def read_figures(run: Path, qps: float) -> Figures:
+    """What LoadGen logged in `run`."""
+    log = parse_detail(run / DETAIL)
+
+    def pair(read: Any) -> tuple[float, float] | None:
+        values = (read(50), read(99))
+        return None if None in values else values
+
+    return Figures(
+        target_qps=qps,
+        queries=int(log.number("result_query_count")),
+        seconds=log.duration_s,
+        queries_per_s=log.samples_per_second,
+        tokens_per_s=log.tokens_per_second or 0.0,
+        ttft_ms=pair(log.ttft_ms),
+        tpot_ms=pair(log.tpot_ms),
+        valid=log.valid,
+    )
