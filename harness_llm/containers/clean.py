@@ -26,7 +26,7 @@ def clean(daemon: Daemon) -> None:
         )
     for image in daemon.client.images.list(filters={"label": f"{LABEL}.image"}):
         try:
-            daemon.client.images.remove(image.id, force=True)
+            daemon.client.images.remove(str(image.id), force=True)
         except APIError as error:
             raise EnvironmentMissing(
                 "an image cannot be removed", where=" ".join(image.tags) or str(image.id), found=str(error.explanation)

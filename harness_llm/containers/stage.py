@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from contextlib import closing, contextmanager, suppress
+from io import RawIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from docker.errors import APIError, NotFound
 
@@ -39,7 +40,7 @@ def run_stage(daemon: Daemon, name: str, create: Sequence[str], log: Path, *, te
         RunFailed: it ended as harness-llm does not; with the last lines of `log`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(3) as threads, log.open("wb") as kept, _interrupting():
+    with ThreadPoolExecutor(3) as threads, log.open("wb", buffering=0) as kept, _interrupting():
         try:
             _create(create)
             code = _follow(daemon, name, kept, threads, terminal=terminal)
@@ -56,10 +57,10 @@ def _create(command: Sequence[str]) -> None:
         raise EnvironmentMissing("the container cannot be made", where=command[0], found=done.stderr.strip())
 
 
-def _follow(daemon: Daemon, container: str, log: BinaryIO, threads: ThreadPoolExecutor, *, terminal: bool) -> int:
+def _follow(daemon: Daemon, container: str, log: RawIOBase, threads: ThreadPoolExecutor, *, terminal: bool) -> int:
     """Everything is asked for before the start, so that nothing is missed of a container that ends at once."""
     api = daemon.client.api
-    with closing(api.attach(container, stream=True, demux=not terminal)) as output:
+    with closing(api.attach(container, stream=True, demux=True)) as output:
         shown = threads.submit(_show, output, log)
         ended = threads.submit(api.wait, container, timeout=None, condition="next-exit")
         started = threads.submit(api.start, container)
@@ -71,9 +72,7 @@ def _follow(daemon: Daemon, container: str, log: BinaryIO, threads: ThreadPoolEx
         return code
 
 
-def _end(
-    daemon: Daemon, container: str, started: "Future[None]", ended: "Future[dict[str, Any]]", *, terminal: bool
-) -> int:
+def _end(daemon: Daemon, container: str, started: "Future[None]", ended: "Future[Any]", *, terminal: bool) -> int:
     """Its exit code; an interrupted one is given time, unless it is interrupted again."""
     try:
         started.result()
@@ -91,11 +90,10 @@ def _end(
     return INTERRUPTED
 
 
-def _show(output: Iterable[Any], log: BinaryIO) -> None:
-    """Pass on what comes: bytes from a terminal, else pairs of standard output and standard error."""
+def _show(output: Iterable[tuple[bytes | None, bytes | None]], log: RawIOBase) -> None:
+    """Pass on what comes on standard output and standard error; a container's terminal is the former."""
     for chunk in output:
-        pair = chunk if isinstance(chunk, tuple) else (chunk, None)
-        for data, stream in zip(pair, (sys.stdout, sys.stderr), strict=True):
+        for data, stream in zip(chunk, (sys.stdout, sys.stderr), strict=True):
             if data:
                 log.write(data)
                 stream.buffer.write(data)
