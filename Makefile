@@ -101,8 +101,12 @@ link_dirs: setup ## show the scratch space MLPERF_SCRATCH_PATH below build/
 	$(BIN)/python -m harness_llm.doors link_dirs
 
 .PHONY: bench
-bench: setup ## measure the harness itself
+bench: setup ## measure the harness itself (hours; `python -m benchmarks --help` names the parts)
 	$(BIN)/python -m benchmarks
+
+.PHONY: soak
+soak: setup ## replicas killed and started again for 20 minutes, every query answered once
+	$(BIN)/python -m benchmarks.soak
 
 .PHONY: quantization-table
 quantization-table: setup quark ## the demo quantized by every recipe, and scored (about 20 minutes)

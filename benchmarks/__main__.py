@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ceiling, drain, growth, offline
+from benchmarks import ceiling, drain, growth, offline, pinned
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.package.machine import detect
 
@@ -60,6 +60,14 @@ PARTS = {
         lambda repeats, _, __, console: drain.measure(repeats, console.print),
         drain.table,
         drain.misses,
+    ),
+    "pinned": Part(
+        "two replicas on cores apart against one, Offline tokens/s",
+        5,
+        30,
+        lambda repeats, seconds, _, console: pinned.run(repeats, seconds, console),
+        pinned.table,
+        pinned.misses,
     ),
     "growth": Part(
         "CPU time and memory of LoadGen's process from 1 to 72 replicas and from 10^3 to 10^6 queries",

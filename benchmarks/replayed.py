@@ -133,17 +133,18 @@ class _Notes:
         self.said[body["event"]] = body
 
 
-def _with_load(bench: Bench, qps: float, seconds: float, queries: int) -> Bench:
-    plan = bench.plan
+def with_load(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 0) -> Bench:
+    """The same bench for a run of its own, with another load than its user.conf says."""
+    plan, samples = bench.plan, bench.request.samples("performance")
     load: dict[str, int | float] = {
         "target_qps": qps,
         "min_duration": round(seconds * 1000),
-        "min_query_count": max(queries, SAMPLES),
-        "performance_sample_count_override": SAMPLES,
+        "min_query_count": max(queries, samples),
+        "performance_sample_count_override": samples,
     }
-    conf = plan.confs["performance"].for_run(plan.loadgen_model, plan.load.scenario, load)
+    confs = {test: conf.for_run(plan.loadgen_model, plan.load.scenario, load) for test, conf in plan.confs.items()}
     request = replace(bench.request, started=dt.datetime.now(dt.UTC))
-    return replace(bench, request=request, plan=replace(plan, confs={"performance": conf}))
+    return replace(bench, request=request, plan=replace(plan, confs=confs))
 
 
 def _children_cpu_s() -> float:
@@ -159,7 +160,7 @@ def measure(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 0)
         RunFailed: it did not come to an end.
     """
     notes, before = _Notes(), _children_cpu_s()
-    run = run_cell(_with_load(bench, qps, seconds, queries), "performance", notes)
+    run = run_cell(with_load(bench, qps, seconds=seconds, queries=queries), "performance", notes)
     if run.state not in (State.VALID, State.INVALID):
         raise RunFailed("the run came to no end", where=str(run.path), found="; ".join(run.reasons))
     start, end = notes.said["started"], notes.said["finished"]
@@ -174,7 +175,7 @@ def measure(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 0)
 
 def measure_null(bench: Bench, qps: float, *, seconds: float, folder: Path) -> Figures:
     """The same load on LoadGen alone, in a process of its own on the same cores."""
-    loaded = _with_load(bench, qps, seconds, 0)
+    loaded = with_load(bench, qps, seconds=seconds)
     output = folder / f"null-{loaded.request.started:%H%M%S%f}"
     output.mkdir()
     (output / "user.conf").write_text(loaded.plan.confs["performance"].render())

@@ -18,26 +18,21 @@ from harness_llm.request import Request, resolve
 from harness_llm.workspace import Workspace
 
 COMMAND = "make bench"
-# One replica, because LLM.generate is one engine. The runs lie with the others, as those of a system of this name.
-WORDS = {
-    "system_name": "make-bench",
-    "model": "demo",
-    "scenarios": "Offline",
-    "profile": "smoke",
-    "set_": ["harness_config.replicas=1"],
-}
+# The runs lie with the others, as those of a system of this name.
+WORDS = {"system_name": "make-bench", "model": "demo", "profile": "smoke"}
 
 
-def demo_request() -> Request:
-    """Offline of the demo, at the smoke profile's sample count, without a probe."""
-    request = resolve(choose(WORDS), Workspace())
+def demo_request(scenario: str = "Offline", replicas: int = 1) -> Request:
+    """One scenario of the demo, at the smoke profile's sample count, without a probe."""
+    words = WORDS | {"scenarios": scenario, "set_": [f"harness_config.replicas={replicas}"]}
+    request = resolve(choose(words), Workspace())
     return replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
 
 
 @contextmanager
-def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[Bench, Raw]]:
-    """The fleet and raw vLLM, both loaded and warmed up on the same cores."""
-    [plan] = request.scenarios
+def demo_bench(request: Request, panel: Panel) -> Iterator[Bench]:
+    """The fleet of the demo, warmed up."""
+    plan = request.scenarios[0]
     pipeline = Pipeline(request, panel)
     assets = prepare(pipeline.preparation, panel.stage)
     subject = pipeline.subject(plan, assets)
@@ -52,14 +47,20 @@ def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[Bench, Raw]]:
         tell=panel.stage,
     )
     try:
-        bench = Bench(request, plan, assets, scorer, subject, fleet)
+        yield Bench(request, plan, assets, scorer, subject, fleet)
+    finally:
+        fleet.stop()
+
+
+@contextmanager
+def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[Bench, Raw]]:
+    """The fleet and raw vLLM, both loaded and warmed up on the same cores."""
+    with demo_bench(request, panel) as bench:
         raw = Raw(bench)
         try:
             yield bench, raw
         finally:
             raw.stop()
-    finally:
-        fleet.stop()
 
 
 def measure_pairs(bench: Bench, raw: Raw, count: int, seconds: float) -> Iterator[Pair]:

@@ -21,12 +21,15 @@ UNBOUND = Endpoint("", "")  # until a place is filled
 
 
 def split_cpus(cpus: Sequence[int], replicas: int, loadgen: int) -> tuple[list[list[int]], list[int]]:
-    """Cores of each replica, and those of LoadGen's process: apart where there are enough, else shared."""
-    own = len(cpus) - loadgen
-    if own < replicas:
+    """Cores of each replica, and those of LoadGen's process: apart where there are enough.
+
+    Where there are not, LoadGen's process shares those of the replicas; fewer cores than replicas are shared by all.
+    """
+    if len(cpus) < replicas:
         return [list(cpus) for _ in range(replicas)], list(cpus)
+    own = len(cpus) - loadgen if len(cpus) - loadgen >= replicas else len(cpus)
     bounds = [own * i // replicas for i in range(replicas + 1)]
-    return [list(cpus[a:b]) for a, b in itertools.pairwise(bounds)], list(cpus[own:])
+    return [list(cpus[a:b]) for a, b in itertools.pairwise(bounds)], list(cpus[own:] or cpus)
 
 
 def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Path, cache: Path) -> dict[str, str]:

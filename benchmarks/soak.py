@@ -1,0 +1,177 @@
+"""Replicas are killed and started again, run after run, and every query is answered once.
+
+    python -m benchmarks.soak --minutes 20
+
+First replicas of the replay engine, one process of them killed every 30 s, in Server and in Offline; then replicas of
+vLLM, one killed every 180 s. The last line on stdout is one JSON document; a query that was not answered, or twice,
+ends with 4.
+"""
+
+import argparse
+import itertools
+import json
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from benchmarks.replayed import replay_bench, with_load
+from benchmarks.session import demo_bench, demo_request
+from harness_llm.cell import Bench, run_cell
+from harness_llm.devices import hold
+from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.fleet.fleet import Fleet
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
+from harness_llm.monitor.panel import Panel
+from harness_llm.outcome import Outcome, Scorer
+from harness_llm.runs import State
+
+REPLICAS, PROCESSES = 8, 4
+REPLAY_EVERY_S, VLLM_EVERY_S = 30, 180
+SERVER_QPS, OFFLINE_QUERIES, RUN_S = 300.0, 100_000, 45.0
+DEMO_QPS = 20.0
+# A second or so for an answer, so that every kill finds many under way.
+SETS = (
+    f"replay_config.processes={PROCESSES}",
+    "replay_config.step_s=0.005",
+    "replay_config.output_tokens=100",
+    "replay_config.output_spread=0.5",
+    "replay_config.step_s_per_sequence=0",
+    "llm_config.max_num_seqs=512",
+)
+
+
+class Once(Scorer):
+    """Asks of an accuracy run only that it has an answer to every sample, and no second one."""
+
+    def judge(self, run: Path, samples: int, *, enforce: bool) -> Outcome:  # noqa: ARG002 - there is no score
+        """Raise RunFailed where it has not."""
+        answered = sorted(answer.qsl_idx for answer in read_accuracy_log(run / ACCURACY))
+        require_once(run, answered == list(range(samples)), f"{len(answered)} answers to {samples} samples")
+        return Outcome(State.VALID)
+
+
+def require_once(run: Path, once: bool, found: str) -> None:
+    """Raise RunFailed unless every query was answered once, and LoadGen has nothing to complain of."""
+    errors = parse_detail(run / DETAIL).errors
+    if not once or errors:
+        raise RunFailed(
+            "not every query was answered once", where=str(run), found="; ".join([found, *map(str, errors)])
+        )
+
+
+class Killer:
+    """Kills the processes of a fleet in turn, one every so many seconds."""
+
+    def __init__(self, fleet: Fleet, every_s: float) -> None:
+        """Begin with the first."""
+        self.kills = 0
+        self._fleet, self._every_s = fleet, every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._kill, daemon=True)
+        self._thread.start()
+
+    def _kill(self) -> None:
+        for number in itertools.count():
+            if self._over.wait(self._every_s):
+                return
+            running = self._fleet.replicas
+            psutil.Process(running[number % len(running)].process.pid).send_signal(signal.SIGKILL)
+            self.kills += 1
+
+    def stop(self) -> None:
+        """Kill no more."""
+        self._over.set()
+        self._thread.join()
+
+
+@dataclass
+class Soak:
+    """What has happened so far."""
+
+    console: Console
+    runs: int = 0
+    queries: int = 0
+    kills: int = 0
+    losses: int = 0
+
+    def progress(self, body: Mapping[str, Any]) -> None:
+        """A status line of LoadGen's process."""
+        if body["event"] == "finished":
+            self.queries += body["done"]
+
+    def soak(self, bench: Bench, load: Mapping[str, Any], every_s: float, seconds: float) -> None:
+        """Run cells for `seconds`, performance and accuracy in turn."""
+        bench = replace(bench, scorer=Once(bench.scorer.benchmark, bench.scorer.variants, bench.scorer.assets))
+        killer, until = Killer(bench.fleet, every_s), time.monotonic() + seconds
+        try:
+            for test in itertools.cycle(("performance", "accuracy")):
+                if time.monotonic() > until:
+                    return
+                bench.fleet.mend(lambda _: None)
+                self._run(with_load(bench, **load), test)
+        finally:
+            killer.stop()
+            self.kills += killer.kills
+
+    def _run(self, bench: Bench, test: str) -> None:
+        before = self.queries
+        run = run_cell(bench, test, self)
+        answers = self.queries - before
+        self.runs += 1
+        self.losses += sum("was lost" in reason for reason in run.reasons)
+        if test == "performance":
+            issued = int(parse_detail(run.path / DETAIL).number("result_query_count"))
+            require_once(
+                run.path, self.queries - before == issued, f"{self.queries - before} answers, {issued} queries"
+            )
+        self.console.print(f"{run.cell}: {run.state}, {answers:,} queries; {'; '.join(run.reasons)}")
+
+
+@contextmanager
+def _vllm(console: Console) -> Iterator[Bench]:
+    request = demo_request("Server", replicas=2)
+    with hold(request.choices.gpu, "make soak"), demo_bench(request, Panel(console)) as bench:
+        yield bench
+
+
+def run(minutes: float, console: Console) -> Soak:
+    """A quarter of the time each for Server and Offline of the replay engine, the rest for vLLM."""
+    soak, quarter = Soak(console), minutes * 60 / 4
+    with tempfile.TemporaryDirectory() as folder:
+        for scenario, load in (
+            ("Server", {"qps": SERVER_QPS, "seconds": RUN_S}),
+            ("Offline", {"qps": 1.0, "queries": OFFLINE_QUERIES}),
+        ):
+            with replay_bench(Path(folder), scenario, REPLICAS, *SETS) as bench:
+                soak.soak(bench, load, REPLAY_EVERY_S, quarter)
+    with _vllm(console) as bench:
+        soak.soak(bench, {"qps": DEMO_QPS, "seconds": RUN_S}, VLLM_EVERY_S, 2 * quarter)
+    return soak
+
+
+def main() -> None:
+    """Soak; errors are told as the command line tells them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=20, help="how long (default %(default)s)")
+    arguments = parser.parse_args()
+    try:
+        soak = run(arguments.minutes, Console(stderr=True))
+    except HarnessError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    facts = {"runs": soak.runs, "queries": soak.queries, "kills": soak.kills, "losses": soak.losses}
+    sys.stdout.write(json.dumps(facts) + "\n")
+
+
+if __name__ == "__main__":
+    main()
