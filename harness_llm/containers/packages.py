@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
@@ -24,6 +25,7 @@ def pins(layers: Sequence[str]) -> dict[str, str]:
     return {name: version for name, _, version in pinned}
 
 
+@cache
 def options() -> dict[str, list[str]]:
     """pip's configuration on this machine; none where there is no pip."""
     for python in ("python3", str(CHECKOUT / "build" / "pip" / "bin" / "python")):
