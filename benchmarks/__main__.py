@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ceiling, drain, growth, offline, pinned
+from benchmarks import ceiling, drain, growth, offline, pinned, server
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.package.machine import detect
 
@@ -44,6 +44,14 @@ PARTS = {
         lambda repeats, seconds, _, console: offline.run(repeats, seconds, console),
         offline.table,
         offline.misses,
+    ),
+    "server": Part(
+        "Server's p99 TTFT against AsyncLLM driven directly, pair by pair",
+        5,
+        60,
+        server.run,
+        server.table,
+        server.misses,
     ),
     "ceiling": Part(
         "what the harness carries and adds to TTFT and TPOT, beside LoadGen alone",

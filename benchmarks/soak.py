@@ -39,9 +39,10 @@ REPLICAS, PROCESSES = 8, 4
 REPLAY_EVERY_S, VLLM_EVERY_S = 30, 180
 SERVER_QPS, OFFLINE_QUERIES, RUN_S = 300.0, 100_000, 45.0
 DEMO_QPS = 20.0
-# A second or so for an answer, so that every kill finds many under way.
+# A second for an answer: every kill finds many under way, and none of them is there at the next three.
 SETS = (
     f"replay_config.processes={PROCESSES}",
+    "replay_config.prefill_tokens_per_s=0",
     "replay_config.step_s=0.005",
     "replay_config.output_tokens=100",
     "replay_config.output_spread=0.5",

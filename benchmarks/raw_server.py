@@ -1,0 +1,108 @@
+"""Server without the harness: LoadGen and vLLM's AsyncLLM in one process, which hands queries straight to it.
+
+Run as `python -m benchmarks.raw_server SPEC.json`, LoadGen first on the path. LoadGen's seeds are the round's, so that
+the arrivals are those that the harness sees.
+"""
+
+import array
+import asyncio
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import mlperf_loadgen as lg
+import msgspec
+
+from benchmarks.server import RawServerSpec
+from harness_llm.benchmarks import Sampling
+from harness_llm.datasets.store import TokenStore, open_store
+
+
+class Direct:
+    """A SUT that asks AsyncLLM on an event loop, which runs in a thread of its own."""
+
+    def __init__(self, engine: Any, sampling: Sampling, store: TokenStore, loop: asyncio.AbstractEventLoop) -> None:
+        """Take samples from `store`."""
+        from harness_llm.engines.vllm import sampling_params  # noqa: PLC0415 - loads vLLM, see main
+
+        self._engine, self._store = engine, store
+        self._params = sampling_params(sampling, stream=True)
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def issue(self, queries: list[int], samples: list[int]) -> None:
+        """LoadGen's callback."""
+        self._loop.call_soon_threadsafe(self._begin, queries, samples)
+
+    def _begin(self, queries: list[int], samples: list[int]) -> None:
+        for query, sample in zip(queries, samples, strict=True):
+            task = self._loop.create_task(self._answer(query, sample))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, query: int, sample: int) -> None:
+        ids = await self.ask(str(query), sample, lambda first: lg.FirstTokenComplete([_response(query, first)]))
+        lg.QuerySamplesComplete([_response(query, ids)])
+
+    async def ask(self, name: str, sample: int, started: Any) -> "array.array[int]":
+        """The answer to a sample; `started` is called with its first token."""
+        ids = array.array("i")
+        prompt = {"prompt_token_ids": self._store.prompt(sample).tolist()}
+        async for output in self._engine.generate(prompt, self._params, name):
+            new = output.outputs[0].token_ids
+            if new and not ids:
+                started(array.array("i", new[:1]))
+            ids.extend(new)
+        return ids
+
+
+def _response(query: int, ids: "array.array[int]") -> lg.QuerySampleResponse:
+    return lg.QuerySampleResponse(query, ids.buffer_info()[0], len(ids) * ids.itemsize, len(ids))
+
+
+def _load(spec: RawServerSpec) -> Any:
+    """AsyncLLM: its engine's process inherits the cores that this one has while it is made."""
+    os.sched_setaffinity(0, spec.engine_cpus)
+    from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - OpenMP counts its cores as it is loaded
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
+
+    from harness_llm.engines.vllm import prepare_torch  # noqa: PLC0415
+
+    prepare_torch()
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=spec.checkpoint, **spec.llm_config))
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), spec.loadgen_cpus)
+    return engine
+
+
+def main() -> None:
+    """Load, warm up as a replica does, run Server once."""
+    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RawServerSpec)
+    engine, sampling = _load(spec), Sampling.model_validate(spec.sampling)
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    warm = Direct(engine, sampling, open_store(Path(spec.warm_up_store)), loop)
+
+    async def warm_up() -> None:
+        await asyncio.gather(*(warm.ask(f"warm-{i}", i, lambda _: None) for i in range(spec.warm_up_samples)))
+
+    asyncio.run_coroutine_threadsafe(warm_up(), loop).result()
+    sut = Direct(engine, sampling, open_store(Path(spec.store)), loop)
+    settings = lg.TestSettings()
+    settings.FromConfig(spec.user_conf, spec.model, "Server", 1)
+    settings.scenario = lg.TestScenario.Server
+    settings.mode = lg.TestMode.PerformanceOnly
+    log = lg.LogSettings()
+    log.log_output.outdir = spec.output
+    log.enable_trace = False
+    handle = lg.ConstructFastSUT(sut.issue, lambda: None)
+    library = lg.ConstructQSL(spec.samples, spec.samples, lambda _: None, lambda _: None)
+    lg.StartTestWithLogSettings(handle, library, settings, log, f"{spec.output}/no-audit.config")
+    engine.shutdown()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Server's TTFT through the harness against AsyncLLM driven directly, with the same arrivals on the same cores.
+
+The target is 80 % of the rate that Offline reaches through the harness. Both arms are measured by LoadGen; AsyncLLM has
+its engine in a process of its own, as it always has, and is started anew for every run.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measurement import interval
+from benchmarks.replayed import Figures, measure, read_figures, with_load
+from benchmarks.session import COMMAND, demo_bench, demo_request
+from harness_llm.cell import Bench
+from harness_llm.devices import hold
+from harness_llm.fleet.local import replica_environment, split_cpus
+from harness_llm.loadgen.versions import loadgen_folder
+from harness_llm.monitor.panel import Panel
+from harness_llm.workspace import CHECKOUT
+
+WANTED = 1.2
+OF_OFFLINE = 0.8
+
+
+class RawServerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What AsyncLLM's process is started with."""
+
+    checkpoint: str
+    llm_config: dict[str, Any]
+    sampling: dict[str, Any]
+    engine_cpus: list[int]
+    loadgen_cpus: list[int]
+    store: str
+    samples: int
+    warm_up_store: str
+    warm_up_samples: int
+    user_conf: str
+    model: str
+    output: str
+
+
+def run(repeats: int, seconds: float, folder: Path, console: Console) -> dict[str, Any]:
+    """`repeats` pairs of runs of `seconds`, in turns."""
+    panel = Panel(console)
+    with hold("cpu", COMMAND):
+        with demo_bench(demo_request(), panel) as offline:
+            rate = measure(offline, 1).queries_per_s * OF_OFFLINE
+        runs: dict[str, list[Figures]] = {"harness": [], "raw": []}
+        with demo_bench(demo_request("Server"), panel) as bench:
+            for number in range(repeats):
+                for arm in ("harness", "raw")[:: 1 if number % 2 else -1]:
+                    if arm == "harness":
+                        runs[arm].append(measure(bench, rate, seconds=seconds))
+                    else:
+                        runs[arm].append(_raw(bench, rate, seconds, folder / f"raw-{number}"))
+                pair = ", ".join(f"{arm} p99 TTFT {own[-1].ttft_ms} ms" for arm, own in runs.items())
+                console.print(f"server, pair {number + 1} of {repeats}: {pair}")
+    p99 = {arm: [own.ttft_ms[1] for own in figures if own.ttft_ms] for arm, figures in runs.items()}
+    ratios = [harness / raw for harness, raw in zip(p99["harness"], p99["raw"], strict=True)]
+    return {
+        "wanted": WANTED,
+        "target_qps": rate,
+        "ratio": interval(ratios),
+        **{arm: {"p99_ttft_ms": interval(p99[arm]), "runs": [asdict(own) for own in runs[arm]]} for arm in runs},
+    }
+
+
+def _raw(bench: Bench, rate: float, seconds: float, output: Path) -> Figures:
+    loaded = with_load(bench, rate, seconds=seconds)
+    plan, harness = bench.plan, bench.plan.config.harness_config
+    output.mkdir()
+    conf, file = output / "user.conf", output / "spec.json"
+    conf.write_text(loaded.plan.confs["performance"].render())
+    [cpus], loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), 1, harness.loadgen_cpus)
+    spec = RawServerSpec(
+        checkpoint=str(bench.assets.checkpoint),
+        llm_config=plan.config.llm_config,
+        sampling=plan.config.sampling.model_dump(mode="json"),
+        engine_cpus=cpus,
+        loadgen_cpus=loadgen_cpus,
+        store=str(bench.assets.store("performance")),
+        samples=bench.request.samples("performance"),
+        warm_up_store=str(bench.assets.calibration),
+        warm_up_samples=harness.warm_up_samples,
+        user_conf=str(conf),
+        model=plan.loadgen_model,
+        output=str(output),
+    )
+    file.write_bytes(msgspec.json.encode(spec))
+    environment = replica_environment(plan.config, cpus, folder=output, cache=bench.request.workspace.cache)
+    path = {"PYTHONPATH": f"{loadgen_folder(bench.request.round)}:{CHECKOUT}"}
+    with (output / "log").open("wb") as log:
+        command = [sys.executable, "-m", "benchmarks.raw_server", str(file)]
+        subprocess.run(command, env=os.environ | environment | path, check=True, stdout=log, stderr=subprocess.STDOUT)
+    return read_figures(output, rate)
+
+
+def table(found: Mapping[str, Any]) -> Table:
+    """Medians."""
+    shown = Table("arm", "p99 TTFT, ms", "95 % interval", box=None)
+    for arm in ("harness", "raw"):
+        own = found[arm]["p99_ttft_ms"]
+        shown.add_row(arm, f"{own['median']:.1f}", f"{own['low']:.1f} to {own['high']:.1f}")
+    ratio = found["ratio"]
+    shown.add_row("ratio", f"{ratio['median']:.2f}", f"{ratio['low']:.2f} to {ratio['high']:.2f}")
+    return shown
+
+
+def misses(found: Mapping[str, Any]) -> list[str]:
+    """What is not as wanted."""
+    median = found["ratio"]["median"]
+    return (
+        [] if median <= WANTED else [f"Server: p99 TTFT {median:.2f} times that of AsyncLLM, wanted {WANTED} at most"]
+    )
