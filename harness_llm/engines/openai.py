@@ -198,11 +198,11 @@ class OpenAIEngine:
 
     def _refused(self, found: str) -> EnvironmentMissing:
         return EnvironmentMissing(
-            "the server gives no token ids, and nothing else can be reported",
+            "the server gives no token ids for a question of two tokens, and nothing else can be reported",
             where=self._client.url,
             expected="OpenAI's completions, with prompts as token ids and choices[0].token_ids in the answers",
             found=found,
-            hint="server_config.kind says how token ids are asked for",
+            hint="server_config.kind says how token ids are asked for; what the server itself says of it stands in its log",
         )
 
 
