@@ -202,7 +202,7 @@ class OpenAIEngine:
             where=self._client.url,
             expected="OpenAI's completions, with prompts as token ids and choices[0].token_ids in the answers",
             found=found,
-            hint="server_config.kind says how token ids are asked for; what the server itself says of it stands in its log",
+            hint="server_config.kind says how token ids are asked for; the log of the server may say more",
         )
 
 
