@@ -207,7 +207,7 @@ def read_figures(run: Path, qps: float) -> Figures:
 
     return Figures(
         target_qps=qps,
-        queries=int(log.number("result_query_count")),
+        queries=int(log.number("generated_query_count") * log.number("generated_samples_per_query")),
         seconds=log.duration_s,
         queries_per_s=log.samples_per_second,
         tokens_per_s=log.tokens_per_second or 0.0,

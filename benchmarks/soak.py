@@ -131,7 +131,8 @@ class Soak:
         self.runs += 1
         self.losses += sum("was lost" in reason for reason in run.reasons)
         if test == "performance":
-            issued = int(parse_detail(run.path / DETAIL).number("result_query_count"))
+            log = parse_detail(run.path / DETAIL)
+            issued = int(log.number("generated_query_count") * log.number("generated_samples_per_query"))
             require_once(
                 run.path, self.queries - before == issued, f"{self.queries - before} answers, {issued} queries"
             )

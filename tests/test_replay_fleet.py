@@ -1,0 +1,79 @@
+"""Replicas that replay, several to a process, behind the real LoadGen; and that nothing of them is packaged."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks.replayed import AT_ONCE, measure, measure_null, replay_bench, with_load
+from benchmarks.soak import Once
+from harness_llm import commands
+from harness_llm.cell import Bench, run_cell
+from harness_llm.choices import choose
+from harness_llm.errors import ConfigError
+from harness_llm.loadgen.logs import ACCURACY, read_accuracy_log
+from harness_llm.monitor.panel import Panel
+from harness_llm.package.selection import NOT_COUNTED, Wanted, select
+from harness_llm.runs import State, find_runs
+
+pytestmark = pytest.mark.engine
+
+
+class Silent:
+    def progress(self, body: Mapping[str, Any]) -> None:
+        """Nobody listens."""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("replay")
+    with replay_bench(folder, "Server", 5, "replay_config.processes=2", *AT_ONCE) as bench:
+        workspace = replace(bench.request.workspace, root=folder)
+        yield replace(bench, request=replace(bench.request, workspace=workspace))
+
+
+def test_few_processes_hold_many_replicas(bench: Bench) -> None:
+    assert len(bench.fleet.replicas) == 2
+    assert len({endpoint.address for endpoint in bench.fleet.endpoints}) == 5
+    assert len({endpoint.beats for endpoint in bench.fleet.endpoints}) == 5
+
+
+def test_every_sample_is_answered_at_the_length_of_the_model(bench: Bench) -> None:
+    own = replace(bench, scorer=Once(bench.scorer.benchmark, bench.scorer.variants, bench.scorer.assets))
+    run = run_cell(with_load(own, 400), "accuracy", Silent())
+    assert run.state is State.VALID
+    answers = read_accuracy_log(run.path / ACCURACY)
+    assert {len(answer.ids) for answer in answers} == {290}
+    assert all(answer.first is not None and answer.first[0] == answer.ids[0] for answer in answers)
+
+
+def test_a_run_is_measured_beside_loadgen_alone(bench: Bench, tmp_path: Path) -> None:
+    figures = measure(bench, 200, seconds=1)
+    null = measure_null(bench, 200, seconds=1, folder=tmp_path)
+    assert figures.queries == null.queries == 1000
+    assert figures.cpu_s > 0
+    assert figures.ttft_ms
+    assert null.ttft_ms
+    assert figures.ttft_ms[0] > null.ttft_ms[0]
+
+
+def test_no_run_of_it_counts(bench: Bench) -> None:
+    loaded = with_load(bench, 200)
+    run = run_cell(loaded, "performance", Silent())
+    assert run.record
+    runs = [found for found in find_runs(bench.request.workspace.logs, run.record.system) if found.path == run.path]
+    wanted = Wanted(run.cell.benchmark, run.record.profile, run.record.round, run.record.division)
+    [status] = select(runs, ["Server"], ["performance"], wanted).cells
+    assert not status.done
+    if run.state is State.VALID:  # where the machine is loaded, p99 TTFT may be above the limit
+        assert status.state_text == NOT_COUNTED
+        assert "replay engine, which computes nothing" in status.reason
+
+
+def test_submit_and_package_refuse_it() -> None:
+    words = {"model": "demo", "engine": "replay", "system_name": "pytest-box", "submitter": "Acme"}
+    with pytest.raises(ConfigError, match="the replay engine computes nothing"):
+        commands.submit(choose(words), Panel(Console(stderr=True)), dry_run=False, packed=True)
