@@ -202,7 +202,7 @@ FAULTS = [
     ("closes_before", "Server disconnected"),
     ("closes_in_the_middle", "ClientPayloadError"),
     ("half_a_line", "no completion with token ids"),
-    ("silent", "the fleet answers no more"),
+    ("silent", "busy without a step for 2 s"),
 ]
 
 
