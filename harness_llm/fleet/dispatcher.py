@@ -142,11 +142,12 @@ class Dispatcher:
     def detach(self) -> list[tuple[Counters | None, Counters | None]]:
         """Let go of the replicas once every query is answered; what each that took part had counted before and after.
 
-        A replica that is lost tells nothing any more; if its engine had anything to count, nobody knows.
+        A replica that is lost tells nothing any more; if its engine had anything to count, nobody knows. Before it was
+        idle, none of its answers was taken.
         """
         self._await_idle(wire.Detach(self._generation), 2)
         stayed = [(member.counters[0], member.counters[1]) for member in self._members.values()]
-        begun = [member.counters[0] if member.counters else None for member in self._gone]
+        begun = [member.counters[0] for member in self._gone if member.counters]
         return stayed + [(before, {} if before == {} else None) for before in begun]
 
     def _await_idle(self, request: wire.Request, times: int) -> None:
