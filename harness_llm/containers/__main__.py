@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import get_args
 
-from harness_llm.containers.build import build
-from harness_llm.containers.clean import clean
-from harness_llm.containers.daemon import connect
-from harness_llm.containers.setting import container_program, is_podman
 from harness_llm.containers.spec import ImageName
-from harness_llm.containers.start import start
-from harness_llm.containers.submission import submit
 from harness_llm.errors import HarnessError
 
 INTERRUPTED = 130
@@ -53,16 +47,25 @@ def main() -> int:
 
 
 def _do(arguments: Sequence[str]) -> int:
+    """Each verb is imported where it is used, so that a start waits for nothing of the others."""
     if arguments[:1] == ["submit"]:
+        from harness_llm.containers.submission import submit
+
         return submit(arguments[1:], os.environ)
     own, command = _split(arguments)
     words = _parser().parse_args(own if own[:1] == ["start"] else arguments)
-    if words.verb == "clean":
-        clean(connect(podman=is_podman(container_program(os.environ))))
-        return 0
     if words.verb == "start":
+        from harness_llm.containers.start import start
+
         return start(words.image, command, os.environ, printed=words.print)
-    build(words.image, os.environ, printed=words.print)
+    if words.verb == "build":
+        from harness_llm.containers.build import build
+
+        build(words.image, os.environ, printed=words.print)
+    else:
+        from harness_llm.containers.clean import clean
+
+        clean(os.environ)
     return 0
 
 

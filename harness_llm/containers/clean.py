@@ -1,21 +1,23 @@
 """What `make docker_clean` removes: all images that are built here, and nothing that is in use."""
 
 import sys
+from collections.abc import Mapping
 
 from docker.errors import APIError
 
 from harness_llm.containers.build import LABEL
-from harness_llm.containers.daemon import Daemon
-from harness_llm.containers.setting import CHECKOUT_LABEL
+from harness_llm.containers.daemon import connect
+from harness_llm.containers.setting import CHECKOUT_LABEL, container_program, is_podman
 from harness_llm.errors import EnvironmentMissing
 
 
-def clean(daemon: Daemon) -> None:
+def clean(environ: Mapping[str, str]) -> None:
     """Remove the images, and say which on standard output; runs, models and data stay where they are.
 
     Raises:
-        EnvironmentMissing: a container of one of them is still there.
+        EnvironmentMissing: no daemon answers, or a container of one of them is still there.
     """
+    daemon = connect(podman=is_podman(container_program(environ)))
     containers = daemon.client.containers.list(all=True, filters={"label": CHECKOUT_LABEL})
     if containers:
         names = " ".join(str(container.name) for container in containers)
