@@ -1,0 +1,198 @@
+"""The dispatcher with real replicas over real sockets, whose engine does what a test wants."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness_llm.benchmarks import Sampling
+from harness_llm.datasets.store import open_store, write_store
+from harness_llm.engines import Step
+from harness_llm.errors import RunFailed
+from harness_llm.fleet.dispatcher import Dispatcher, Harvest
+from harness_llm.fleet.liveness import Liveness
+from harness_llm.fleet.replica import Replica
+from harness_llm.fleet.wire import Endpoint
+from harness_llm.mailbox import Mailbox
+
+SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=8, stop_token_ids=(2,))
+PROMPTS = [[10 + index, 5] for index in range(8)]
+PATIENCE_S = 20
+
+
+class Echo:
+    """Tells a first token at once, and the answer once it is let."""
+
+    arrivals = None
+
+    def __init__(self, name: int) -> None:
+        self.name = name
+        self.lets = False
+        self.asked: dict[int, tuple[list[int], int]] = {}
+        self._told: set[int] = set()
+
+    def configure(self, sampling: Sampling, *, stream: bool) -> None:
+        """There is nothing to choose."""
+
+    def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:
+        self.asked[query] = (prompt, reported)
+
+    def step(self) -> Step:
+        fresh = [query for query, (_, reported) in self.asked.items() if not reported and query not in self._told]
+        self._told |= set(fresh)
+        step = Step(first=[(query, self.asked[query][0][0]) for query in fresh])
+        if self.lets:
+            step.finished = [(query, [prompt[0], self.name, 2]) for query, (prompt, _) in self.asked.items()]
+            self.asked.clear()
+        return step
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.asked)
+
+    def abort(self) -> None:
+        self.asked.clear()
+
+    def counters(self) -> dict[str, float]:
+        return {}
+
+
+class Stage:
+    """Replicas that a thread keeps going, but for those that are stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.engines: list[Echo] = []
+        self.endpoints: list[Endpoint] = []
+        self.stopped: set[int] = set()
+        self._replicas: list[Replica] = []
+        self._folder = folder
+        self._over = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def add(self) -> Endpoint:
+        number = len(self.engines)
+        engine = Echo(100 + number)
+        replica = Replica(engine, f"ipc://{self._folder}/{number}")
+        self.engines.append(engine)
+        self.endpoints.append(Endpoint(replica.address, f"{replica.address}.heart"))
+        self._replicas.append(replica)
+        return self.endpoints[-1]
+
+    def _run(self) -> None:
+        while not self._over:
+            for number, replica in enumerate(list(self._replicas)):
+                if number not in self.stopped:
+                    replica.receive()
+                    if replica.busy:
+                        replica.step()
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        self._over = True
+        self._thread.join()
+        for replica in self._replicas:
+            replica.socket.close(linger=0)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    stage.add()
+    stage.add()
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def lost() -> list[tuple[str, str, int]]:
+    return []
+
+
+@pytest.fixture
+def dispatcher(stage: Stage, tmp_path: Path, lost: list[tuple[str, str, int]]) -> Iterator[Dispatcher]:
+    write_store(tmp_path / "store", PROMPTS)
+    dispatcher = Dispatcher(
+        stage.endpoints,
+        generation=7,
+        credit=None,
+        stream=True,
+        liveness=Liveness(100, 100),
+        news=Mailbox(),
+        tell_lost=lambda endpoint, cause, queries: lost.append((endpoint.address, cause, queries)),
+    )
+    dispatcher.attach("cell", SAMPLING)
+    dispatcher.load(open_store(tmp_path / "store"))
+    yield dispatcher
+    dispatcher.close()
+
+
+def collect(dispatcher: Dispatcher, enough: Callable[[Harvest], bool]) -> Harvest:
+    """All that comes until there is enough."""
+    found = Harvest()
+    deadline = time.monotonic() + PATIENCE_S
+    while not enough(found):
+        assert time.monotonic() < deadline, found
+        dispatcher.feed()
+        more = dispatcher.harvest(20)
+        found.first += more.first
+        found.finished += more.finished
+    return found
+
+
+def test_a_lost_replica_that_wakes_up_reaches_nobody(
+    stage: Stage, dispatcher: Dispatcher, lost: list[tuple[str, str, int]]
+) -> None:
+    dispatcher.offer(range(6), range(6))
+    firsts = collect(dispatcher, lambda found: len(found.first) == 6).first
+    assert {answer.query: answer.ids.tolist() for answer in firsts} == {q: [10 + q] for q in range(6)}
+    held = set(stage.engines[0].asked)
+    assert len(held) == 3
+    stage.stopped.add(0)
+    dispatcher.lose(stage.endpoints[0].address, "not heard")
+    assert lost == [(stage.endpoints[0].address, "not heard", 3)]
+
+    stage.stopped.clear()
+    stage.engines[0].lets = stage.engines[1].lets = True
+    again = collect(dispatcher, lambda found: len(found.finished) == 6)
+    assert again.first == [], "a first token was told twice"
+    assert {answer.query: answer.ids.tolist() for answer in again.finished} == {q: [10 + q, 101, 2] for q in range(6)}
+    assert dispatcher.in_flight == 0
+    assert dispatcher.harvest(200) == Harvest()
+    assert dispatcher.detach() == [({}, {}), ({}, {})]
+
+
+def test_another_engine_is_told_what_was_reported(stage: Stage, dispatcher: Dispatcher) -> None:
+    dispatcher.offer([1, 2], [1, 2])
+    collect(dispatcher, lambda found: len(found.first) == 2)
+    [query] = stage.engines[0].asked
+    dispatcher.lose(stage.endpoints[0].address, "gone")
+    dispatcher.feed()
+    deadline = time.monotonic() + PATIENCE_S
+    while query not in stage.engines[1].asked:
+        assert time.monotonic() < deadline
+    assert stage.engines[1].asked[query] == ([10 + query, 5, 10 + query], 1)
+
+
+def test_a_replica_that_joins_serves(stage: Stage, dispatcher: Dispatcher) -> None:
+    for endpoint in list(stage.endpoints):
+        dispatcher.lose(endpoint.address, "gone")
+    dispatcher.offer([1], [1])
+    assert dispatcher.harvest(50) == Harvest()
+    dispatcher.join(stage.add())
+    stage.engines[2].lets = True
+    found = collect(dispatcher, lambda found: bool(found.finished))
+    assert found.finished[0].ids.tolist() == [11, 102, 2]
+
+
+def test_an_answer_begins_with_what_was_reported(stage: Stage, dispatcher: Dispatcher) -> None:
+    dispatcher.offer([1], [1])
+    collect(dispatcher, lambda found: bool(found.first))
+    engine = next(engine for engine in stage.engines if engine.asked)
+    engine.asked[1] = ([99, 5], 0)
+    engine.lets = True
+    with pytest.raises(RunFailed, match="does not begin with its first token") as raised:
+        collect(dispatcher, lambda found: bool(found.finished))
+    assert raised.value.expected == "11"
