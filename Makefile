@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 # Settings of `make submission`, and the option of `harness-llm submit` that each one becomes.
 OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_COUNT:gpu-count ROUND:round \
-           DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine
+           DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine RAY_ADDRESS:ray
 # Settings of the doors that other harnesses have, read by harness_llm/doors.py and harness_llm/familiar.py.
 FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
 # Settings of the containers, read by harness_llm/containers (docs/containers.md).
@@ -44,7 +44,7 @@ unexport PYTHONHOME PYTHONPATH
 
 # An image of a container says where its environments are, and what is in them.
 BIN := $(if $(HARNESS_LLM_ENVIRONMENTS),$(HARNESS_LLM_ENVIRONMENTS)/).venv/bin
-LAYERS := $(or $(HARNESS_LLM_LAYERS),cpu loadgen quantize)
+LAYERS := $(or $(HARNESS_LLM_LAYERS),cpu loadgen quantize $(if $(RAY_ADDRESS),ray))
 
 .PHONY: help
 help: ## list the targets
@@ -124,9 +124,13 @@ setup: ## make or update .venv and .venv-quantize; PYTHON=python3.11 chooses the
 quark: ## make or update .venv-quark, where AMD's Quark quantizes; needs a C++ compiler
 	setup/environments.sh quark
 
+.PHONY: ray
+ray: ## add Ray to .venv, for a cluster: docs/cluster.md
+	setup/environments.sh cpu ray
+
 .PHONY: tools
 tools:
-	setup/environments.sh cpu loadgen quantize dev
+	setup/environments.sh cpu loadgen quantize dev ray
 
 .PHONY: test
 test: tools ## run the tests

@@ -154,7 +154,8 @@ _HOST = Layer("host", Path(".venv-host"), 0.4)
 _QUANTIZE = Layer("quantize", _QUANTIZE_FOLDER, 0.5)
 _QUARK = Layer("quark", _QUARK_FOLDER, 0.8)
 _DEV = Layer("dev", _MAIN, 0.2, on=_CPU)
-LOCKED = (_CPU, _HOST, _QUANTIZE, _QUARK, _DEV)
+_RAY = Layer("ray", _MAIN, 0.3, on=_CPU)
+LOCKED = (_CPU, _HOST, _QUANTIZE, _QUARK, _DEV, _RAY)
 # Of images whose base brings PyTorch and vLLM for its accelerators; with the requirements of the layer that is named.
 _BASE = OnBase("host", _MAIN, 0.4, brings=("torch", "vllm"), kept=re.compile(".*"))
 LAYERS = {

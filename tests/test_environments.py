@@ -17,7 +17,7 @@ from setup.environments import LAYERS, LOCKED, Layer
 CHECKOUT = Path(__file__).resolve().parents[1]
 RULES = [f"harness_llm/rules/{name}.yaml" for name in round_names()]
 HERE = [name for name in LAYERS if not name.startswith("base-")]  # those of images stand in their places
-PINNED = ("cpu", "dev", "host", "quantize", "quark")
+PINNED = ("cpu", "dev", "host", "quantize", "quark", "ray")
 SOURCES = ["pyproject.toml", *(f"setup/requirements/{name}.txt" for name in PINNED), *RULES]
 
 
@@ -58,9 +58,13 @@ def test_nothing_is_done_twice(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "expected"),
     [
-        ("setup/requirements/cpu.txt", "pip==1\n", ["cpu", "dev", "loadgen"]),
+        ("setup/requirements/cpu.txt", "pip==1\n", ["cpu", "dev", "ray", "loadgen"]),
         ("setup/requirements/dev.txt", "pip==1\n", ["dev"]),
-        ("pyproject.toml", '[project.urls]\nhome = "x"\n', ["cpu", "host", "quantize", "quark", "dev", "loadgen"]),
+        (
+            "pyproject.toml",
+            '[project.urls]\nhome = "x"\n',
+            ["cpu", "host", "quantize", "quark", "dev", "ray", "loadgen"],
+        ),
         ("pyproject.toml", '[tool.other]\nkey = "x"\n', []),
         ("harness_llm/rules/v7.0.yaml", "loadgen:\n  package: pip\n  version: 1\n", ["loadgen"]),
         (RULES[0], "# a comment\n", []),
