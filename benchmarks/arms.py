@@ -1,7 +1,6 @@
 """The two arms: the fleet behind LoadGen, and LLM.generate in a process of its own. Both keep their engine warm."""
 
 import datetime as dt
-import os
 import resource
 import time
 from collections.abc import Mapping
@@ -15,7 +14,8 @@ import zmq
 from benchmarks.measurement import HarnessMeasurement, Measurement
 from harness_llm.cell import Bench, run_cell
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.local import replica_environment, split_cpus
+from harness_llm.fleet.local import replica_environment
+from harness_llm.fleet.placement import placement
 from harness_llm.processes import Child, Exit, start, watch
 from harness_llm.runs import State
 
@@ -125,7 +125,7 @@ class Raw:
     def __init__(self, bench: Bench) -> None:
         """Start it; returns once it has warmed up as the replica has."""
         plan, assets, folder = bench.plan, bench.assets, bench.fleet.folder
-        [cpus], _ = split_cpus(sorted(os.sched_getaffinity(0)), 1, plan.config.harness_config.loadgen_cpus)
+        cpus = list(placement([{}], plan.config.harness_config.loadgen_cpus).places[0].binding.cpus)
         endpoint = f"ipc://{folder}/raw"
         spec = RawSpec(
             checkpoint=str(assets.checkpoint),

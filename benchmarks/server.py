@@ -21,7 +21,8 @@ from benchmarks.replayed import Figures, measure, read_figures, with_load
 from benchmarks.session import COMMAND, demo_bench, demo_request
 from harness_llm.cell import Bench
 from harness_llm.devices import hold
-from harness_llm.fleet.local import replica_environment, split_cpus
+from harness_llm.fleet.local import replica_environment
+from harness_llm.fleet.placement import placement
 from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.monitor.panel import Panel
 from harness_llm.workspace import CHECKOUT
@@ -79,7 +80,8 @@ def _raw(bench: Bench, rate: float, seconds: float, output: Path) -> Figures:
     output.mkdir()
     conf, file = output / "user.conf", output / "spec.json"
     conf.write_text(loaded.plan.confs["performance"].render())
-    [cpus], loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), 1, harness.loadgen_cpus)
+    placed = placement([{}], harness.loadgen_cpus)
+    cpus, loadgen_cpus = list(placed.places[0].binding.cpus), placed.loadgen_cpus
     spec = RawServerSpec(
         checkpoint=str(bench.assets.checkpoint),
         llm_config=plan.config.llm_config,

@@ -26,7 +26,7 @@ from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.outcome import Outcome, Scorer, after_losses, gather, judge_compliance, judge_performance
 from harness_llm.processes import start
 from harness_llm.request import Request, ScenarioPlan
-from harness_llm.runs import Cell, Run, RunRecord, State, finish, load_run, open_run
+from harness_llm.runs import Cell, NodeRecord, Run, RunRecord, State, finish, load_run, open_run
 from harness_llm.subject import source_digest
 from harness_llm.supervision import Stall, Supervision, Watcher
 
@@ -47,6 +47,7 @@ class Bench:
     scorer: Scorer
     subject: dict[str, Any]
     fleet: Fleet
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
 
 
 def run_cell(bench: Bench, test: str, watcher: Watcher) -> Run:
@@ -147,6 +148,7 @@ def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
         # LoadGen reads an audit.config that happens to lie in its folder: it is always told where to look.
         audit_config=str(path / AUDIT_CONFIG),
         endpoints=bench.fleet.endpoints,
+        keys=str(bench.fleet.keys),
         stream=plan.stream,
         credit=plan.config.credit,
         silence_s=plan.config.harness_config.heartbeat_timeout_s,
@@ -229,6 +231,7 @@ def _record(
         ended=dt.datetime.now(dt.UTC),
         subject=bench.subject,
         host=host,
+        nodes=bench.nodes,
         cell_facts=facts | {"departures": facts["departures"] + seen, "counters": attempt.counted},
         metrics=outcome.metrics,
     )

@@ -27,6 +27,7 @@ class Choices:
         sample_count: the user's own number of samples; None leaves it to the profile.
         gpu_count: devices to use; None leaves their number to the configuration files.
         high_accuracy: whether a result counts for the strictest variant alone.
+        ray: the address of the Ray cluster whose nodes hold the replicas; empty for this machine alone.
         tests: what `submit` and `run` do, by name, or `compliance` for all of its tests; None is everything.
     """
 
@@ -46,6 +47,7 @@ class Choices:
     user_conf: Path | None = None
     gpu_count: int | None = None
     high_accuracy: bool = False
+    ray: str = ""
     tests: tuple[str, ...] | None = None
 
     def command(self, *scenarios: str, verb: str = "submit") -> str:
@@ -75,6 +77,8 @@ def _options(choices: Choices) -> Iterator[str]:
     for option, name in _OPTIONS.items():
         if value := getattr(choices, name):
             yield from (option, str(value))
+    if choices.ray:
+        yield from ("--ray", "auto")  # whatever the address, on a node of the cluster that is its own
     yield from ("--scenarios", ",".join(choices.scenarios))
     yield from (option for option, name in _FLAGS.items() if getattr(choices, name))
     for words in choices.sets:
@@ -118,6 +122,7 @@ def choose(words: Mapping[str, Any]) -> Choices:
         user_conf=words.get("user_conf"),
         gpu_count=words.get("gpu_count"),
         high_accuracy=strict,
+        ray=words.get("ray") or "",
         tests=_listed(words.get("tests")),
     )
 

@@ -60,6 +60,9 @@ SampleCount = Annotated[int | None, typer.Option("--total-sample-count", min=1, 
 OnReplicaLoss = Annotated[
     str, typer.Option(help="reissue or fail: what a lost replica means to a run; as harness_config.on_replica_loss")
 ]
+RayAddress = Annotated[
+    str, typer.Option("--ray", envvar="RAY_ADDRESS", help="head of a Ray cluster, host:port: docs/cluster.md")
+]
 UserConf = Annotated[Path | None, typer.Option(help="another file than code/user_<gpu>.conf")]
 
 
@@ -126,6 +129,7 @@ def submit(
     user_conf: UserConf = None,
     gpu_count: GpuCount = None,
     high_accuracy: HighAccuracy = False,
+    ray: RayAddress = "",
     environment: Environment = False,
     tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance; default: all")] = "",
     packed: Annotated[bool, typer.Option("--package/--no-package", help="make the tree and check it")] = True,
@@ -183,6 +187,7 @@ def run(
     user_conf: UserConf = None,
     gpu_count: GpuCount = None,
     high_accuracy: HighAccuracy = False,
+    ray: RayAddress = "",
     environment: Environment = False,
     tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance")] = "performance",
     accuracy: Annotated[bool, typer.Option("--accuracy", help="the same as --tests accuracy")] = False,

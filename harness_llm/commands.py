@@ -23,7 +23,7 @@ from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
 from harness_llm.outcome import TOO_FEW, gather
 from harness_llm.package.package import Package
-from harness_llm.pipeline import Pipeline, check_tree, describe_run
+from harness_llm.pipeline import Pipeline, build_pipeline, check_tree, describe_run
 from harness_llm.profiles import Profile
 from harness_llm.request import Request, resolve, understand
 from harness_llm.runs import Run, State
@@ -42,7 +42,7 @@ def submit(choices: Choices, panel: Panel, *, dry_run: bool, packed: bool) -> No
             hint="harness-llm run measures with it",
         )
     require_names(choices, company=packed)
-    pipeline = Pipeline(request, panel)
+    pipeline = build_pipeline(request, panel)
     if dry_run:
         pipeline.announce()
     elif not packed:
@@ -94,7 +94,7 @@ def run(choices: Choices, panel: Panel) -> None:
     """Run cells whatever was run before; a run that is not VALID ends with 1."""
     require_names(choices, company=False)
     request = resolve(choices, Workspace())
-    _end(Pipeline(request, panel).run(), request.profile, panel)
+    _end(build_pipeline(request, panel).run(), request.profile, panel)
 
 
 def package(choices: Choices, panel: Panel) -> None:

@@ -128,6 +128,11 @@ class EngineConfig(BaseModel):
         return math.prod(map(int, sizes))
 
     @property
+    def over_nodes(self) -> bool:
+        """Whether vLLM's ray executor places the workers of a replica, which then may stand on several nodes."""
+        return self.llm_config.get("distributed_executor_backend") == "ray"
+
+    @property
     def credit(self) -> Credit:
         """Queries that a replica may hold in Offline."""
         return Credit(int(self.llm_config["max_num_seqs"]), self.harness_config.backlog)

@@ -15,16 +15,20 @@ from harness_llm.check.findings import Finding
 from harness_llm.check.official import OfficialVerdict, checkout, run_official
 from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.devices import hold
-from harness_llm.errors import EnvironmentMissing
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.fleet.cluster import Cluster, survey
 from harness_llm.fleet.fleet import Fleet
-from harness_llm.fleet.local import start_fleet
-from harness_llm.fleet.placement import place
+from harness_llm.fleet.local import Launcher, launch, place_names, start_fleet
+from harness_llm.fleet.placement import Placement, place, placement
+from harness_llm.fleet.ray import ray_launcher
 from harness_llm.gpus import NO_ACCELERATOR, gpu_count, load_gpus
 from harness_llm.host import advice, read_host
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.monitor.panel import CellView, Panel, clock
 from harness_llm.outcome import Scorer
+from harness_llm.package.ecc import Ecc
 from harness_llm.package.machine import detect
+from harness_llm.package.nodes import merged, merged_ecc
 from harness_llm.package.package import Package, describe_system, package
 from harness_llm.package.selection import Selection, Wanted, select
 from harness_llm.plan import issued, seconds
@@ -45,18 +49,21 @@ class Pipeline:
     """One submission under way.
 
     Attributes:
+        machine: what this machine tells of itself, or all nodes of the cluster together.
+        cluster: whose nodes hold the replicas; without one this machine does.
         rates: samples a second by scenario, as measured last; predicts the next cell.
     """
 
     request: Request
     panel: Panel
     machine: dict[str, str] = field(default_factory=detect)
+    cluster: Cluster | None = None
     rates: dict[str, float] = field(default_factory=dict)
 
     def submit(self) -> Package:
         """Run what is missing of the tests asked for, and package; the same call again continues."""
         loadgen_version(self.request.round)
-        describe_system(self.request.submission, self.machine, self.request.workspace)
+        describe_system(self.request.submission, self.machine, self.request.workspace, self._ecc())
         with self._devices():
             assets = self._complete()
             return self._package(self.select(assets, anew=True), assets)
@@ -90,8 +97,7 @@ class Pipeline:
     def _complete(self) -> Assets:
         request = self.request
         self.announce()
-        for line in advice(read_host()) if request.choices.gpu != NO_ACCELERATOR else ():
-            self.panel.say(f"  {line}")
+        self._advise()
         assets = self._prepare()
         selection = self.select(assets, anew=True)
         for plan in request.scenarios:
@@ -99,6 +105,15 @@ class Pipeline:
             if tests := [test for test in missing if test in request.asked]:
                 self._run_scenario(plan, tests, assets)
         return assets
+
+    def _advise(self) -> None:
+        """Say what the machines are known to lose by."""
+        if self.request.choices.gpu == NO_ACCELERATOR:
+            return
+        hosts = {f"{n.address}: ": n.look.host for n in self.cluster.nodes} if self.cluster else {"": read_host()}
+        for where, host in hosts.items():
+            for line in advice(host):
+                self.panel.say(f"  {where}{line}")
 
     def package(self) -> Package:
         """Package the runs that count.
@@ -111,10 +126,22 @@ class Pipeline:
         return self._package(self.select(assets), assets)
 
     def _package(self, selection: Selection, assets: Assets) -> Package:
-        return package(self.request.submission, selection, self.machine, self.request.workspace, assets.checkpoint)
+        request = self.request
+        chosen = [status.run.record for status in selection.cells if status.run and status.run.record]
+        nodes = chosen[0].nodes if chosen else {}
+        machine = merged([node.machine for node in nodes.values()]) if nodes else self.machine
+        ecc = merged_ecc([node.ecc for node in nodes.values()]) if nodes else None
+        return package(request.submission, selection, machine, request.workspace, assets.checkpoint, ecc=ecc)
 
     def _prepare(self) -> Assets:
-        return prepare(self.preparation, self.panel.stage)
+        assets = prepare(self.preparation, self.panel.stage)
+        if self.cluster:
+            paths = [assets.checkpoint, assets.calibration]
+            survey(self.cluster.address, self.request.workspace.stage_log("nodes"), paths)
+        return assets
+
+    def _ecc(self) -> Ecc | None:
+        return merged_ecc([node.look.ecc for node in self.cluster.nodes]) if self.cluster else None
 
     @property
     def preparation(self) -> Preparation:
@@ -153,6 +180,7 @@ class Pipeline:
             checkpoint=checkpoint_digest(assets.checkpoint),
             loadgen=loadgen_version(self.request.round),
             machine=self.machine,
+            nodes=self.cluster.facts() if self.cluster else (),
         )
 
     def select(self, assets: Assets | None, *, anew: bool = False) -> Selection:
@@ -235,7 +263,8 @@ class Pipeline:
         scorer = self.scorer(assets)
         scorer.require()
         with self._fleet(plan, assets) as fleet:
-            bench = Bench(self.request, plan, assets, scorer, self.subject(plan, assets), fleet)
+            nodes = self.cluster.records() if self.cluster else {}
+            bench = Bench(self.request, plan, assets, scorer, self.subject(plan, assets), fleet, nodes)
             return [self.run_test(bench, test) for test in tests]
 
     def run_test(self, bench: Bench, test: str) -> Run:
@@ -251,6 +280,7 @@ class Pipeline:
     def _fleet(self, plan: ScenarioPlan, assets: Assets) -> Iterator[Fleet]:
         request = self.request
         self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.choices.engine}")
+        placed, launcher = self._placed(plan)
         fleet = start_fleet(
             plan.config,
             engine=request.choices.engine,
@@ -259,12 +289,22 @@ class Pipeline:
             logs=request.log_folder / plan.scenario,
             cache=request.workspace.cache,
             tell=self.panel.stage,
-            devices=self._places(plan),
+            placed=placed,
+            launcher=launcher,
         )
         try:
             yield fleet
         finally:
             fleet.stop()
+
+    def _placed(self, plan: ScenarioPlan) -> tuple[Placement, Launcher]:
+        """What each replica gets, and what starts it."""
+        if self.cluster:
+            accelerated = self.request.choices.gpu != NO_ACCELERATOR
+            ray = ray_launcher(self.cluster, plan.config, self.request.choices.engine, accelerated=accelerated)
+            return ray.placed, ray
+        devices = self._places(plan)[: len(place_names(plan.config, self.request.choices.engine))]
+        return placement(devices, plan.config.harness_config.loadgen_cpus), launch
 
     def _places(self, plan: ScenarioPlan) -> list[dict[str, str]]:
         """What each replica sees of this machine's accelerators; servers that run already look after theirs."""
@@ -289,6 +329,34 @@ class Pipeline:
     def progress(self, body: Mapping[str, Any]) -> None:
         """A status line of LoadGen's process."""
         self.panel.progress(body)
+
+
+def build_pipeline(request: Request, panel: Panel) -> Pipeline:
+    """A pipeline on this machine, or on the nodes of the cluster that was named.
+
+    Raises:
+        ConfigError: the engine needs a cluster, and none was named.
+        EnvironmentMissing: the cluster does not answer, or its nodes are not alike.
+    """
+    address = request.choices.ray
+    if not address:
+        _refuse_workers(request)
+        return Pipeline(request, panel)
+    panel.say(f"asking the nodes of the Ray cluster at {address}")
+    cluster = survey(address, request.workspace.stage_log("nodes"))
+    for node in cluster.nodes:
+        panel.say(f"  {node.address}: {node.cpus} CPUs, {node.gpus} accelerators")
+    return Pipeline(request, panel, merged([node.look.machine for node in cluster.nodes]), cluster)
+
+
+def _refuse_workers(request: Request) -> None:
+    for plan in request.scenarios:
+        if plan.config.over_nodes:
+            raise ConfigError(
+                f"the replicas of {request.benchmark.name} span nodes, and no cluster is named",
+                where="llm_config.distributed_executor_backend: ray",
+                hint="--ray HEAD:6379, or RAY_ADDRESS; docs/cluster.md",
+            )
 
 
 def describe_run(run: Run) -> str:

@@ -17,6 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from harness_llm.package.ecc import Ecc
+
 RECORD = "run.json"
 LOCK = "run.lock"
 
@@ -49,6 +51,20 @@ def digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
+class NodeRecord(BaseModel):
+    """A node of the cluster that a run was made on.
+
+    Attributes:
+        machine: what it is, from `detect`; `host` its settings that may change its speed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    machine: dict[str, str]
+    host: dict[str, str]
+    ecc: Ecc
+
+
 class RunRecord(BaseModel):
     """What run.json holds.
 
@@ -56,6 +72,7 @@ class RunRecord(BaseModel):
         reasons: why the state is not VALID, and what else its reader should know, one sentence each.
         subject: what performance, accuracy and compliance of one result must share.
         host: settings of the machine that may change its speed (governor, power caps, ECC …).
+        nodes: of a cluster, by address; empty where one machine did it all.
         cell_facts: data set, sampling, user.conf and audit settings; judged each by its own rule.
         metrics: figures by name, units in the name.
     """
@@ -77,6 +94,7 @@ class RunRecord(BaseModel):
     ended: dt.datetime
     subject: dict[str, Any]
     host: dict[str, str] = {}
+    nodes: dict[str, NodeRecord] = {}
     cell_facts: dict[str, Any]
     metrics: dict[str, float]
 
@@ -84,6 +102,11 @@ class RunRecord(BaseModel):
     def cell(self) -> Cell:
         """The cell that was run."""
         return Cell(self.benchmark, self.scenario, self.test)
+
+    @property
+    def hosts(self) -> dict[str, dict[str, str]]:
+        """The settings of every machine that took part, by address; of a machine alone without one."""
+        return {address: node.host for address, node in self.nodes.items()} or {"": self.host}
 
     @property
     def subject_digest(self) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import importlib.metadata
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,21 @@ HARDWARE = (
 
 
 def subject(
-    config: EngineConfig, *, engine: str, checkpoint: str, loadgen: str, machine: dict[str, str]
+    config: EngineConfig,
+    *,
+    engine: str,
+    checkpoint: str,
+    loadgen: str,
+    machine: dict[str, str],
+    nodes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The facts by which two runs belong to one result.
 
     Args:
         checkpoint: digest of the checkpoint's files.
         loadgen: version of LoadGen.
-        machine: what was detected of this machine.
+        machine: what was detected of this machine, or of all nodes together.
+        nodes: from `node_facts`, of each node of a cluster.
     """
     return {
         "engine": engine,
@@ -50,15 +58,27 @@ def subject(
         "env_config": config.env_config,
         "harness_config": config.harness_config.model_dump(exclude=SUPERVISION),
         "checkpoint": checkpoint,
-        "packages": {} if _is_elsewhere(engine, config) else _versions(),
+        "packages": {} if _is_elsewhere(engine, config) else versions(),
         "loadgen": loadgen,
         "hardware": {name: machine[name] for name in HARDWARE if name in machine},
         "operating_system": machine.get("operating_system", ""),
         "software": machine.get("other_software_stack", ""),
         "image": os.environ.get(IMAGE_VARIABLE, ""),
         "cpus": len(os.sched_getaffinity(0)),
-        "inherited": {name: value for name, value in sorted(os.environ.items()) if _steers(name)},
+        "inherited": inherited(),
         "harness_llm": source_digest(),
+        **({"nodes": sorted(nodes, key=str)} if nodes else {}),
+    }
+
+
+def node_facts(machine: Mapping[str, str], steering: Mapping[str, str], packages: Mapping[str, str]) -> dict[str, Any]:
+    """What a node adds to the subject; not its address, which may change overnight."""
+    return {
+        "hardware": {name: machine[name] for name in HARDWARE if name in machine},
+        "operating_system": machine.get("operating_system", ""),
+        "software": machine.get("other_software_stack", ""),
+        "inherited": dict(steering),
+        "packages": dict(packages),
     }
 
 
@@ -87,7 +107,13 @@ def _steers(name: str) -> bool:
     return name.startswith(STEERING) and name not in HOUSEKEEPING and not name.endswith(SECRETS)
 
 
-def _versions() -> dict[str, str]:
+def inherited() -> dict[str, str]:
+    """The environment variables of this process that may change what an engine does."""
+    return {name: value for name, value in sorted(os.environ.items()) if _steers(name)}
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that engines are made of."""
     found = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -110,7 +110,7 @@ def test_what_cannot_change_a_result_does_not_count() -> None:
 def test_versions_of_what_is_installed_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(facts()["packages"]) <= set(PACKAGES)
     before = digest(facts())
-    monkeypatch.setattr("harness_llm.subject._versions", lambda: {"vllm": "0"})
+    monkeypatch.setattr("harness_llm.subject.versions", lambda: {"vllm": "0"})
     assert digest(facts()) != before
 
 

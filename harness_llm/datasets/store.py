@@ -114,6 +114,11 @@ def write_store(
         ) from error
 
 
+def is_store(path: Path) -> bool:
+    """Whether `path` looks like one, whole or not."""
+    return (path / _MANIFEST).is_file() and _file(path, _TOKENS).is_file()
+
+
 def open_store(path: Path, hint: str = "") -> TokenStore:
     """Map the store at `path`; `hint` says what builds it.
 

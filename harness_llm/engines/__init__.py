@@ -81,8 +81,13 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     log: str
 
 
-def build_engine(name: str, checkpoint: str, llm_config: dict[str, Any], server: ServerSpec | None = None) -> Engine:
+def build_engine(
+    name: str, checkpoint: str, llm_config: dict[str, Any], server: ServerSpec | None = None, workers: str = ""
+) -> Engine:
     """Load the engine called `name`; takes seconds to minutes.
+
+    Args:
+        workers: the Ray placement group for its workers, where they are not in this process.
 
     Raises:
         HarnessError: the server of an engine over HTTP cannot be had, or gives no token ids.
@@ -90,7 +95,7 @@ def build_engine(name: str, checkpoint: str, llm_config: dict[str, Any], server:
     if name == "vllm":
         from harness_llm.engines.vllm import VllmEngine  # noqa: PLC0415 - loads torch
 
-        return VllmEngine(checkpoint, llm_config)
+        return VllmEngine(checkpoint, llm_config, workers)
     if name == "transformers":
         from harness_llm.engines.transformers import TransformersEngine  # noqa: PLC0415 - loads torch
 

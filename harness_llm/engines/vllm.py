@@ -10,11 +10,13 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
+from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from harness_llm.benchmarks import Sampling
 from harness_llm.checkpoint import quantization_config
 from harness_llm.engines import Counters, Step
+from harness_llm.fleet.ray_link import placement_group
 
 Endings = Sequence[tuple[int, ...]]
 """Runs of token ids that end an answer; vLLM itself knows single ids, and texts only with a tokenizer."""
@@ -50,6 +52,13 @@ def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
     )
 
 
+def over_nodes(arguments: EngineArgs, workers: str) -> LLMEngine:
+    """An engine whose ray executor uses the placement group `workers`; by itself it would ask for another one."""
+    config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
+    config.parallel_config.placement_group = placement_group(workers)
+    return LLMEngine.from_vllm_config(config, disable_log_stats=arguments.disable_log_stats)
+
+
 def ends(answer: Sequence[int], endings: Endings) -> bool:
     """Whether `answer` ends with one of `endings`."""
     return any(tuple(answer[-len(ending) :]) == ending for ending in endings)
@@ -58,11 +67,12 @@ def ends(answer: Sequence[int], endings: Endings) -> bool:
 class VllmEngine:
     """One vLLM engine; answers final-only unless first tokens are asked for."""
 
-    def __init__(self, checkpoint: str, llm_config: dict[str, Any]) -> None:
+    def __init__(self, checkpoint: str, llm_config: dict[str, Any], workers: str = "") -> None:
+        """Load `checkpoint`; `workers` names the Ray placement group that vLLM's ray executor puts its workers into."""
         if not multiplies_integers(Path(checkpoint)):
             prepare_torch()
         arguments = EngineArgs(model=checkpoint, **llm_config)
-        self._engine = LLMEngine.from_engine_args(arguments)
+        self._engine = over_nodes(arguments, workers) if workers else LLMEngine.from_engine_args(arguments)
         self._params = SamplingParams()
         self._stream = False
         self._endings: Mapping[str, Endings] = {}

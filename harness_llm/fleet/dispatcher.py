@@ -16,6 +16,7 @@ from harness_llm.engines import Counters
 from harness_llm.errors import RunFailed
 from harness_llm.fleet import wire
 from harness_llm.fleet.dispatch import Credit
+from harness_llm.fleet.keys import Pair, unlock
 from harness_llm.fleet.ledger import Ledger, Query
 from harness_llm.fleet.liveness import Liveness
 from harness_llm.fleet.wire import Endpoint
@@ -63,6 +64,7 @@ class Dispatcher:
         liveness: Liveness,
         news: Mailbox[dict[str, Any]],
         tell_lost: TellLost,
+        keys: Pair | None = None,
     ) -> None:
         """Connect to the replicas at `endpoints`.
 
@@ -71,6 +73,7 @@ class Dispatcher:
             news: where others tell of replicas: `{"event": "lost", "addresses": […], "cause": …}`, or
                 `{"event": "joined", "endpoints": […]}`.
             tell_lost: called with each replica that is lost, why, and how many queries are issued again.
+            keys: our own, for replicas behind a gate.
         """
         self.poller = zmq.Poller()
         self.ledger = Ledger(credit)
@@ -79,6 +82,7 @@ class Dispatcher:
         self._liveness = liveness
         self._news = news
         self._tell_lost = tell_lost
+        self._keys = keys
         self._attach: wire.Attach | None = None
         self._members: dict[str, _Member] = {}
         self._by_socket: dict[Any, _Member] = {}
@@ -101,6 +105,9 @@ class Dispatcher:
     def join(self, endpoint: Endpoint) -> None:
         """Let another replica take part."""
         member = _Member(endpoint, self._open(zmq.DEALER))
+        if endpoint.key and self._keys:
+            unlock(member.socket, self._keys, endpoint.key)
+            unlock(self._hearts, self._keys, endpoint.key)  # in force for what is connected from now on
         member.socket.connect(endpoint.address)
         self._hearts.connect(endpoint.beats)
         self.poller.register(member.socket, zmq.POLLIN)

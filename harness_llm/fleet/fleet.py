@@ -109,12 +109,14 @@ class Fleet:
 
     Attributes:
         folder: for sockets and the like; goes with the fleet.
+        keys: the file with those of LoadGen's process.
         loadgen_cpus: cores left to LoadGen's process.
     """
 
     def __init__(self, folder: FleetFolder, loadgen_cpus: list[int], startup_timeout_s: float) -> None:
         """Have no replicas yet."""
         self.folder = folder.path
+        self.keys = folder.path / "client.keys"
         self.loadgen_cpus = loadgen_cpus
         self._own = folder
         self._startup_timeout_s = startup_timeout_s

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import zmq
 
 from harness_llm.fleet import wire
+from harness_llm.fleet.keys import Gate
 
 
 class Heart:
@@ -17,9 +18,11 @@ class Heart:
         self._sources: list[tuple[zmq.Socket[bytes], Callable[[], wire.Beat]]] = []
         self._thread = threading.Thread(target=self._beat, name="heart", daemon=True)
 
-    def bind(self, address: str, source: Callable[[], wire.Beat]) -> str:
+    def bind(self, address: str, source: Callable[[], wire.Beat], gate: Gate | None = None) -> str:
         """Tell at `address` what `source` says; the address where that can be heard."""
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUB)
+        if gate:
+            gate.guard(socket)
         socket.bind(address)
         self._sources.append((socket, source))
         return socket.getsockopt_string(zmq.LAST_ENDPOINT)

@@ -1,7 +1,5 @@
 """A fleet on this machine: one child process per replica, started side by side."""
 
-import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,8 @@ from harness_llm.engines import ENGINES, REPLAY, ServerSpec
 from harness_llm.engines.replay import ReplaySpec
 from harness_llm.fleet.fleet import Fleet, Start
 from harness_llm.fleet.folder import FleetFolder
+from harness_llm.fleet.keys import new_pair, write_pair
+from harness_llm.fleet.placement import Placement, placement
 from harness_llm.fleet.replica import ReplicaSpec
 from harness_llm.fleet.wire import Endpoint
 from harness_llm.processes import Child, start
@@ -20,23 +20,21 @@ from harness_llm.processes import Child, start
 UNBOUND = Endpoint("", "")  # until a place is filled
 
 
-def split_cpus(cpus: Sequence[int], replicas: int, loadgen: int) -> tuple[list[list[int]], list[int]]:
-    """Cores of each replica, and those of LoadGen's process: apart where there are enough.
+def place_names(config: EngineConfig, engine: str) -> list[str]:
+    """What the processes of a fleet are called: one for each replica, but for those that replay."""
+    count = min(config.replay_config.processes, config.replicas) if engine == REPLAY else config.replicas
+    return [f"replica-{place}" for place in range(count)]
 
-    Where there are not, LoadGen's process shares those of the replicas; fewer cores than replicas are shared by all.
-    """
-    if len(cpus) < replicas:
-        return [list(cpus) for _ in range(replicas)], list(cpus)
-    own = len(cpus) - loadgen if len(cpus) - loadgen >= replicas else len(cpus)
-    bounds = [own * i // replicas for i in range(replicas + 1)]
-    return [list(cpus[a:b]) for a, b in itertools.pairwise(bounds)], list(cpus[own:] or cpus)
+
+def place_environment(cpus: Sequence[int], folder: Path) -> dict[str, str]:
+    """What an engine is told of where it runs."""
+    return {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus)), "TMPDIR": str(folder)}
 
 
 def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Path, cache: Path) -> dict[str, str]:
     """Environment variables of an engine on `cpus`; what it leaves in `folder` goes with the fleet."""
     return {
-        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus)),
-        "TMPDIR": str(folder),
+        **place_environment(cpus, folder),
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
         "VLLM_NO_USAGE_STATS": "1",
@@ -51,12 +49,14 @@ Launcher = Callable[[str, Sequence[ReplicaSpec], Mapping[str, str], Path], Child
 
 def launch(name: str, specs: Sequence[ReplicaSpec], environment: Mapping[str, str], log: Path) -> Child:
     """A process of this machine; its spec lies in the folder where it may leave what goes with the fleet."""
-    module, content = "harness_llm.fleet.replica", msgspec.json.encode(specs[0])
-    if specs[0].replay:
-        module, content = "harness_llm.fleet.replay_host", msgspec.json.encode(specs)
-    file = Path(environment["TMPDIR"]) / f"{name}.json"
-    file.write_bytes(content)
+    module, file = program(specs, Path(environment["TMPDIR"]) / f"{name}.json")
     return start(module, [str(file)], name=name, log=log, environment=environment)
+
+
+def program(specs: Sequence[ReplicaSpec], file: Path) -> tuple[str, Path]:
+    """The module that runs the replicas of a place, and its argument, which is written."""
+    file.write_bytes(msgspec.json.encode(specs if specs[0].replay else specs[0]))
+    return ("harness_llm.fleet.replay_host" if specs[0].replay else "harness_llm.fleet.replica"), file
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ def start_fleet(
     logs: Path,
     cache: Path,
     tell: Callable[[str], None],
-    devices: Sequence[Mapping[str, str]] = (),
+    placed: Placement | None = None,
     launcher: Launcher = launch,
 ) -> Fleet:
     """Start all replicas and wait until each has warmed up.
 
     Args:
-        devices: environment variables by which each replica sees its own accelerators (`placement.place`).
+        placed: what each replica gets of the machine; by default a part of its cores.
 
     Raises:
         RunFailed: a replica ended or was not ready in time; with its last log lines.
@@ -102,14 +102,13 @@ def start_fleet(
     """
     harness = config.harness_config
     logs.mkdir(parents=True, exist_ok=True)
-    # All other engines have a process for each replica.
-    processes = min(config.replay_config.processes, config.replicas) if engine == REPLAY else config.replicas
-    cpus, loadgen_cpus = split_cpus(sorted(os.sched_getaffinity(0)), processes, harness.loadgen_cpus)
-    folder = FleetFolder()
-    fleet = Fleet(folder, loadgen_cpus, harness.startup_timeout_s)
+    names = place_names(config, engine)
+    placed = placed or placement([{}] * len(names), harness.loadgen_cpus)
+    folder, keys = FleetFolder(), new_pair()
+    fleet = Fleet(folder, placed.loadgen_cpus, harness.startup_timeout_s)
+    write_pair(keys, fleet.keys)
     places: dict[str, Start] = {}
-    for place in range(processes):
-        name, replicas = f"replica-{place}", range(place, config.replicas, processes)
+    for place, (name, own) in enumerate(zip(names, placed.places, strict=True)):
         specs = [
             ReplicaSpec(
                 engine=engine,
@@ -118,15 +117,17 @@ def start_fleet(
                 server=_server(config, engine, replica, logs),
                 replay=_replay(config, replica) if engine == REPLAY else None,
                 endpoint=UNBOUND,
-                cpus=cpus[place],
+                client=keys.public,
+                cpus=list(own.binding.cpus),
+                memory=list(own.binding.memory),
                 warm_up_store=str(calibration),
                 warm_up_samples=harness.warm_up_samples,
                 warm_up_max_tokens=config.sampling.max_tokens,
             )
-            for replica in replicas
+            for replica in range(place, config.replicas, len(names))
         ]
-        environment = replica_environment(config, cpus[place], folder=folder.path, cache=cache)
-        environment |= devices[place] if devices else {}
+        environment = replica_environment(config, own.binding.cpus, folder=folder.path, cache=cache)
+        environment |= own.environment
         places[name] = _Site(launcher, name, specs, environment, logs / f"{name}.log").begin
     try:
         fleet.start(places, tell)

@@ -1,9 +1,41 @@
-"""Which accelerators each replica of this machine gets."""
+"""Which accelerators, cores and memory of this machine each replica gets, and which cores LoadGen's process keeps."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from harness_llm.errors import ConfigError
+from harness_llm.fleet.numa import Binding, bindings, read_topology
 from harness_llm.gpus import Gpu
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one replica gets; `environment` are the variables by which it sees its own accelerators alone."""
+
+    environment: Mapping[str, str]
+    binding: Binding
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A place for each replica, and the cores of LoadGen's process."""
+
+    places: Sequence[Place]
+    loadgen_cpus: list[int]
+
+
+def placement(devices: Sequence[Mapping[str, str]], loadgen_cpus: int) -> Placement:
+    """This machine shared out among replicas that see `devices`, from `place`."""
+    cpus, numbers = sorted(os.sched_getaffinity(0)), [_numbers(variables) for variables in devices]
+    found, kept = bindings(read_topology(), cpus, numbers, loadgen=loadgen_cpus)
+    return Placement([Place(*pair) for pair in zip(devices, found, strict=True)], kept)
+
+
+def _numbers(variables: Mapping[str, str]) -> list[int]:
+    """Accelerators by number; those that the environment names otherwise (by UUID, say) are near nothing known."""
+    names = [name for value in variables.values() for name in value.split(",")]
+    return [int(name) for name in names] if all(name.isdigit() for name in names) else []
 
 
 def place(

@@ -3,7 +3,6 @@
 Run as `python -m harness_llm.fleet.replay_host SPECS.json` by the fleet; the file holds a list of ReplicaSpec.
 """
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +14,8 @@ import zmq
 from harness_llm.engines.replay import ReplayEngine
 from harness_llm.errors import HarnessError
 from harness_llm.fleet.heart import Heart
-from harness_llm.fleet.replica import Replica, ReplicaSpec
+from harness_llm.fleet.numa import Binding, bind
+from harness_llm.fleet.replica import Replica, ReplicaSpec, gate_of
 from harness_llm.fleet.wire import Endpoint
 from harness_llm.processes import Parent
 
@@ -32,6 +32,7 @@ class Host:
             HarnessError: the run to repeat is not there.
         """
         self._heart = Heart()
+        self._gate = gate_of(specs[0])
         self._poller = zmq.Poller()
         self._hosted: list[tuple[ReplayEngine, Replica]] = []
         self._by_socket: dict[object, Replica] = {}
@@ -41,11 +42,12 @@ class Host:
         if spec.replay is None:
             raise ValueError("a replica here has to replay")
         engine = ReplayEngine(spec.llm_config, spec.replay)
-        replica = Replica(engine, spec.endpoint.address)
+        replica = Replica(engine, spec.endpoint.address, self._gate)
         self._hosted.append((engine, replica))
         self._by_socket[replica.socket] = replica
         self._poller.register(replica.socket, zmq.POLLIN)
-        return Endpoint(replica.address, self._heart.bind(spec.endpoint.beats, replica.beat))
+        beats = self._heart.bind(spec.endpoint.beats, replica.beat, self._gate)
+        return Endpoint(replica.address, beats, self._gate.key if self._gate else "")
 
     def serve(self) -> None:
         """Serve until the process is ended."""
@@ -80,7 +82,7 @@ def main() -> None:
     """Bind, say so, serve."""
     specs = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[ReplicaSpec])
     parent = Parent(clean_up=Path(sys.argv[1]).parent)
-    os.sched_setaffinity(0, specs[0].cpus)
+    bind(Binding(tuple(specs[0].cpus), tuple(specs[0].memory)))
     try:
         host = Host(specs)
     except HarnessError as error:

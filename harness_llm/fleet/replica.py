@@ -21,6 +21,8 @@ from harness_llm.engines.replay import ReplaySpec
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet import wire
 from harness_llm.fleet.heart import Heart
+from harness_llm.fleet.keys import Gate
+from harness_llm.fleet.numa import Binding, bind
 from harness_llm.fleet.wire import Endpoint
 from harness_llm.processes import Parent
 
@@ -32,7 +34,9 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
         server: for engines over HTTP.
         replay: for the engine that replays, which fleet/replay_host.py serves.
         endpoint: what to bind; the replica itself says where that is, as a TCP port may be left open.
-        cpus: the cores it may use.
+        client: the public key of who may talk to it over TCP.
+        cpus: the cores it may use; `memory` are the NUMA nodes that it is bound to, if there is a choice.
+        workers: the Ray placement group for the workers of its engine, where they are not in its own process.
     """
 
     engine: str
@@ -41,7 +45,10 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerSpec
     replay: ReplaySpec | None
     endpoint: Endpoint
+    client: str
     cpus: list[int]
+    memory: list[int]
+    workers: str = ""
     warm_up_store: str
     warm_up_samples: int
     warm_up_max_tokens: int
@@ -50,10 +57,12 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Replica:
     """The serving loop around an engine."""
 
-    def __init__(self, engine: Engine, address: str) -> None:
-        """Serve `engine` at `address`."""
+    def __init__(self, engine: Engine, address: str, gate: Gate | None = None) -> None:
+        """Serve `engine` at `address`, behind `gate` if there is one."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         self.socket.set_hwm(0)
+        if gate:
+            gate.guard(self.socket)
         self.socket.bind(address)
         self.address: str = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._engine = engine
@@ -186,7 +195,8 @@ def main() -> None:
     """Load, warm up, say so, serve; what the engine raises ends the process."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaSpec)
     parent = Parent(clean_up=Path(sys.argv[1]).parent)
-    os.sched_setaffinity(0, spec.cpus)
+    sys.stdout.write(f"bound to {bind(Binding(tuple(spec.cpus), tuple(spec.memory)))}\n")
+    sys.stdout.flush()
     try:
         _serve(spec, parent)
     except HarnessError as error:
@@ -197,14 +207,21 @@ def main() -> None:
 
 
 def _serve(spec: ReplicaSpec, parent: Parent) -> None:
-    engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server)
+    engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server, spec.workers)
     parent.say(event="loaded")
     warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_samples, spec.warm_up_max_tokens)
-    replica, heart = Replica(engine, spec.endpoint.address), Heart()
-    endpoint = Endpoint(replica.address, heart.bind(spec.endpoint.beats, replica.beat))
+    gate = gate_of(spec)
+    replica, heart = Replica(engine, spec.endpoint.address, gate), Heart()
+    beats = heart.bind(spec.endpoint.beats, replica.beat, gate)
+    endpoint = Endpoint(replica.address, beats, gate.key if gate else "")
     heart.start()
     parent.say(event="ready", endpoints=[msgspec.to_builtins(endpoint)])
     replica.serve()
+
+
+def gate_of(spec: ReplicaSpec) -> Gate | None:
+    """For a replica that is reached over TCP."""
+    return Gate(spec.client) if spec.endpoint.address.startswith("tcp:") else None
 
 
 def _break_down(parent: Parent, error: Exception) -> None:

@@ -15,10 +15,15 @@ from harness_llm.engines import Counters, Ids
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a replica that is ready listens, and where its heart can be heard; no two lives of it share them."""
+    """Where a replica that is ready listens, and where its heart can be heard; no two lives of it share them.
+
+    Attributes:
+        key: public, of the gate at both where they are reached over TCP.
+    """
 
     address: str
     beats: str
+    key: str = ""
 
 
 class Attach(msgspec.Struct, tag="attach", array_like=True, frozen=True):

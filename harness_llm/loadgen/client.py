@@ -20,6 +20,7 @@ from harness_llm.benchmarks import Sampling
 from harness_llm.datasets.store import open_store
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.fleet.keys import read_pair
 from harness_llm.fleet.liveness import Liveness
 from harness_llm.fleet.wire import Endpoint
 from harness_llm.loadgen.probe import judge_probe
@@ -90,6 +91,7 @@ def _dispatcher(spec: CellSpec, parent: Parent) -> Dispatcher:
         liveness=Liveness(spec.silence_s, spec.stall_s),
         news=parent.told,
         tell_lost=tell_lost,
+        keys=read_pair(Path(spec.keys)),
     )
 
 

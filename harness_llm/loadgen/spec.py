@@ -18,6 +18,7 @@ class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
         scenario: LoadGen's; `model` is LoadGen's name too.
         audit_config: the file of a compliance test, else empty.
         stream: whether first tokens are reported.
+        keys: the file of its own keys, for replicas on other machines.
         credit: queries that a replica holds in Offline.
         silence_s: without a heartbeat, until a replica is lost.
         stall_s: without a step of a busy engine, until its replica is lost.
@@ -35,6 +36,7 @@ class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
     user_conf: str
     audit_config: str
     endpoints: list[Endpoint]
+    keys: str
     stream: bool
     credit: Credit
     silence_s: float

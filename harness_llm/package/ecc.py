@@ -1,7 +1,7 @@
 """Error correction of memory and accelerators, which closed datacenter results must have (inference_rules.adoc:254)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -121,6 +121,13 @@ def complete(ecc: Ecc, file: Path) -> Ecc:
         for name, fact in ecc.facts.items()
     }
     return Ecc(**facts)
+
+
+def together(facts: Sequence[Fact]) -> Fact:
+    """The worst of several machines; one without the hardware in question says nothing of the others."""
+    there = [fact for fact in facts if fact.state is not State.ABSENT]
+    worst = _together([fact.state for fact in there], ", ".join(dict.fromkeys(fact.source for fact in there)))
+    return worst if there else Fact(State.ABSENT)
 
 
 def _edac_modes(root: Path) -> list[str]:

@@ -10,7 +10,7 @@ from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.package.archive import archive
 from harness_llm.package.calibration import read_quantization
 from harness_llm.package.datacenter import debts
-from harness_llm.package.ecc import State, read_ecc
+from harness_llm.package.ecc import Ecc, State, read_ecc
 from harness_llm.package.selection import Selection
 from harness_llm.package.submission import Submission
 from harness_llm.package.system import describe, load_overrides, system_file
@@ -27,11 +27,14 @@ class Package(NamedTuple):
     notices: list[str]
 
 
-def describe_system(submission: Submission, detected: Mapping[str, str], workspace: Workspace) -> Papers:
+def describe_system(
+    submission: Submission, detected: Mapping[str, str], workspace: Workspace, ecc: Ecc | None = None
+) -> Papers:
     """The system's description, and what a datacenter submission owes beside it.
 
     Args:
-        detected: what the machine that runs tells of itself (`detect`).
+        detected: what the machine that runs tells of itself (`detect`), or its nodes together.
+        ecc: of all nodes where there are several; read from this machine otherwise.
 
     Raises:
         ConfigError: names, division or system description are wrong, or closed needs to know more.
@@ -49,7 +52,7 @@ def describe_system(submission: Submission, detected: Mapping[str, str], workspa
         overrides=load_overrides(file, submission.rules),
         file=file,
     )
-    owed = debts(description, read_ecc(), file)
+    owed = debts(description, ecc or read_ecc(), file)
     if owed and submission.division == "closed":
         owed.require()
     return Papers(description, owed)
@@ -61,18 +64,20 @@ def package(
     detected: Mapping[str, str],
     workspace: Workspace,
     checkpoint: Path,
+    *,
+    ecc: Ecc | None = None,
 ) -> Package:
     """Describe the system, assemble the tree, pack it.
 
     Args:
-        detected: what the machine that ran told of itself (`detect`).
+        detected, ecc: as for `describe_system`.
         checkpoint: the one that was served; its record says how it was quantized.
 
     Raises:
         GateFailed: a cell has no run that counts, the accuracy is that of no variant, or closed takes no such system.
         ConfigError: names, division or system description are wrong.
     """
-    papers = describe_system(submission, detected, workspace)
+    papers = describe_system(submission, detected, workspace, ecc)
     _refuse_missing(selection)
     _refuse_strangers(submission, selection)
     if papers.owed and submission.division == "closed":
@@ -98,8 +103,14 @@ def _refuse_missing(selection: Selection) -> None:
 def _refuse_without_ecc(selection: Selection) -> None:
     """ECC is on in all runs (inference_rules.adoc:254), not only now."""
     for status in selection.cells:
-        host = status.run.record.host if status.run and status.run.record else {}
-        if off := [name for name, state in host.items() if name.endswith("_ecc") and state == State.OFF]:
+        hosts = status.run.record.hosts if status.run and status.run.record else {}
+        off = [
+            f"{name}{where and f' of {where}'}"
+            for where, host in hosts.items()
+            for name, state in host.items()
+            if name.endswith("_ecc") and state == State.OFF
+        ]
+        if off:
             raise GateFailed(
                 "a run was made with ECC off, which closed datacenter does not take",
                 where=str(status.run.path if status.run else ""),

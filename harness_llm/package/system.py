@@ -175,4 +175,10 @@ def _check_values(fields: Mapping[str, str], rules: Round, file: Path) -> None:
             )
     for name in rules.system.integers:
         if not fields[name].isdecimal():
-            raise ConfigError(f"{name} is no number", where=f"{file}, {name}", expected="digits", found=fields[name])
+            raise ConfigError(
+                f"{name} is no number",
+                where=f"{file}, {name}",
+                expected="digits",
+                found=fields[name],
+                hint=f"write {name} into {file}; of nodes that differ it cannot be detected",
+            )

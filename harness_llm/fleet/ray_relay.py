@@ -1,0 +1,91 @@
+"""A replica on a node of a Ray cluster, as a child process of the fleet.
+
+Run as `python -m harness_llm.fleet.ray_relay ORDER.json`. It has the replica placed, repeats its status lines and its
+log, and ends with it. Ray ends the replica when this process ends, whatever ended it.
+"""
+
+import os
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.fleet.ray_link import join, living
+from harness_llm.fleet.ray_node import Host, Order
+from harness_llm.processes import Parent
+
+_ROOM_S = 120  # until a replica that was lost has let go of its devices
+_NEWS_S = 1.0
+
+
+def main() -> None:
+    """Place, follow, leave."""
+    order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order)
+    parent = Parent(clean_up=Path(sys.argv[1]).parent)
+    try:
+        ray = join(order.cluster)
+        code = _follow(ray, _place(ray, order), order, parent)
+    except HarnessError as error:
+        parent.say(event="failed", **error.facts())
+        code = error.exit_code
+    sys.stdout.flush()
+    os._exit(code)  # Ray's own way out takes a second
+
+
+def _place(ray: Any, order: Order) -> Any:
+    """An actor in a placement group of its own; both end with this process.
+
+    Raises:
+        EnvironmentMissing: a node has left the cluster, or has no room.
+    """
+    group = f"{order.name}-{uuid.uuid4().hex}"
+    placement = ray.util.placement_group(order.slot.bundles, strategy="PACK", name=group)
+    deadline = time.monotonic() + _ROOM_S
+    while not placement.wait(_NEWS_S):
+        if gone := order.slot.nodes - living(ray).keys():
+            raise EnvironmentMissing(
+                f"a node of {order.name} has left the Ray cluster", where=order.cluster, found=", ".join(sorted(gone))
+            )
+        if time.monotonic() > deadline:
+            raise EnvironmentMissing(
+                f"there is no room for {order.name}",
+                where=order.slot.node,
+                expected=str(order.slot.bundles[0]),
+                hint="ray status shows who has it",
+            )
+    own = {} if order.slot.workers else order.slot.bundles[0]
+    strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(placement, 0)
+    options = {"num_cpus": own.get("CPU", 0), "num_gpus": own.get("GPU", 0), "scheduling_strategy": strategy}
+    return ray.remote(Host).options(**options).remote(order, group if order.slot.workers else "")
+
+
+def _follow(ray: Any, host: Any, order: Order, parent: Parent) -> int:
+    """Repeat what the replica says, until it has ended; its exit code.
+
+    Raises:
+        RunFailed: its node or its Ray worker is gone.
+    """
+    while True:
+        try:
+            news = ray.get(host.news.remote(_NEWS_S))
+        except ray.exceptions.RayError as error:
+            sys.stdout.write(f"{error}\n")
+            raise RunFailed(
+                f"{order.name} is lost with its node or its Ray worker",
+                where=order.slot.node,
+                found=" ".join(str(error).split())[:400],
+            ) from error
+        sys.stdout.buffer.write(news.log)
+        sys.stdout.flush()
+        for line in news.lines:
+            parent.say(**line)
+        if news.code is not None:
+            return int(news.code)
+
+
+if __name__ == "__main__":
+    main()
