@@ -29,7 +29,7 @@ class RawSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     checkpoint: str
     llm_config: dict[str, Any]
-    sampling: dict[str, float | list[int]]
+    sampling: dict[str, Any]
     endpoint: str
     cpus: list[int]
     store: str
