@@ -7,10 +7,12 @@ if [ -s "$ca" ]; then
     export SSL_CERT_FILE="$ca" PIP_CERT="$ca" REQUESTS_CA_BUNDLE="$ca" GIT_SSL_CAINFO="$ca" CURL_CA_BUNDLE="$ca"
 fi
 
-# Debian's and Ubuntu's own tools, those that the base image lacks.
+# Debian's and Ubuntu's own tools and libraries, those that the base image lacks.
 packages() {
     missing=''
-    for name; do command -v "$name" >/dev/null || missing="$missing $name"; done
+    for name; do
+        command -v "$name" >/dev/null || dpkg --status "$name" >/dev/null 2>&1 || missing="$missing $name"
+    done
     [ -n "$missing" ] || return 0
     if [ -s "$ca" ]; then echo "Acquire::https::CAInfo \"$ca\";" >/tmp/apt.conf; export APT_CONFIG=/tmp/apt.conf; fi
     apt-get update

@@ -125,9 +125,12 @@ def _interrupting() -> Iterator[None]:
 
 
 def _remove(daemon: Daemon, container: str) -> None:
-    """Those that were started remove themselves."""
-    with suppress(NotFound, APIError):
-        daemon.client.api.remove_container(container, force=True)
+    """Those that were started remove themselves, which is waited for."""
+    api = daemon.client.api
+    with suppress(NotFound):
+        with suppress(APIError):
+            api.remove_container(container, force=True)
+        api.wait(container, condition="removed", timeout=PATIENCE_S)
 
 
 def _strange(code: int, log: Path) -> RunFailed:

@@ -5,6 +5,7 @@ import pytest
 from account import Account, make_account
 from base_image import load
 from dockerd import Dockerd, NoDaemon, install, start
+from images import IMAGES, SECRET, Ended, timed
 
 from harness_llm.workspace import CHECKOUT
 
@@ -38,3 +39,10 @@ def account(dockerd: Dockerd, base_image: str) -> Iterator[Account]:
     proxies = {name: os.environ[name] for proxy in PROXIES for name in (proxy, proxy.lower()) if name in os.environ}
     with make_account(proxies | {"DOCKER_HOST": dockerd.host, "BASE_IMAGE": base_image}) as account:
         yield account
+
+
+@pytest.fixture(scope="session")
+def builds(account: Account, dockerd: Dockerd) -> dict[str, Ended]:
+    """Both images, built while a token is in the environment."""
+    assert not set(IMAGES.values()) & set(dockerd.docker("images", "--format", "{{.Repository}}:{{.Tag}}").split())
+    return {name: timed(account, "bash", f"setup/build_{name}_env.sh", HF_TOKEN=SECRET) for name in IMAGES}

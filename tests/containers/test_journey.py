@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from account import Account
 from dockerd import Dockerd
+from images import IMAGES, SECRET, Ended, timed
 
 from harness_llm.assets import Assets
 from harness_llm.runs import Run, State, find_runs
@@ -21,37 +22,12 @@ pytestmark = pytest.mark.containers
 
 SYSTEM = "test-box"
 SUBMISSION = ("make", "submission", "ENVIRONMENT=container", "COMPANY=Acme", f"SYSTEM_NAME={SYSTEM}")
-IMAGES = {"model_and_dataset": "harness-llm-model_and_dataset:cpu", "submission": "harness-llm-submission:cpu"}
 TREE = "submission/inference_results_6.1-smoke"
 REBUILD_S, START_S = 20, 3  # what the project promises
-SECRET = "hf_thatNobodyElseMayRead"  # noqa: S105
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A command's end, after `seconds`."""
-
-    done: "subprocess.CompletedProcess[str]"
-    seconds: float
-
-
-def timed(account: Account, *command: str, **environment: str) -> Ended:
-    """Run a command that must succeed."""
-    began = time.monotonic()
-    done = account.run(*command, **environment)
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    return Ended(done, time.monotonic() - began)
 
 
 def image_id(dockerd: Dockerd, tag: str) -> str:
     return dockerd.docker("image", "inspect", "--format", "{{.Id}}", tag).strip()
-
-
-@pytest.fixture(scope="module")
-def builds(account: Account, dockerd: Dockerd) -> dict[str, Ended]:
-    """Both images, built while a token is in the environment."""
-    assert not set(IMAGES.values()) & set(dockerd.docker("images", "--format", "{{.Repository}}:{{.Tag}}").split())
-    return {name: timed(account, "bash", f"setup/build_{name}_env.sh", HF_TOKEN=SECRET) for name in IMAGES}
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from account import Account
 from dockerd import PATH, Dockerd
+from images import IMAGES, SECRET, Ended
 from publisher import Publisher
-from test_journey import IMAGES, SECRET, Ended, builds  # noqa: F401 (a fixture)
 
 from harness_llm.benchmarks import load_benchmark
 from harness_llm.workspace import CHECKOUT, Workspace
@@ -34,7 +34,7 @@ def hub() -> Iterator[Publisher]:
 @pytest.mark.parametrize("source", ["variable", "file"])
 def test_a_download_inside_shows_the_token(
     source: str,
-    builds: dict[str, Ended],  # noqa: F811 (the fixture)
+    builds: dict[str, Ended],
     account: Account,
     hub: Publisher,
     tmp_path: Path,
@@ -67,7 +67,7 @@ def read(file: Path) -> str:
 
 
 def test_nothing_but_the_file_tells_of_it(
-    builds: dict[str, Ended],  # noqa: F811 (the fixture)
+    builds: dict[str, Ended],
     account: Account,
     dockerd: Dockerd,
 ) -> None:
@@ -92,7 +92,7 @@ def test_nothing_but_the_file_tells_of_it(
 
 
 def test_no_layer_holds_it(
-    builds: dict[str, Ended],  # noqa: F811 (the fixture)
+    builds: dict[str, Ended],
     dockerd: Dockerd,
 ) -> None:
     names = list(IMAGES.values())
