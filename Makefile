@@ -138,7 +138,7 @@ test: tools ## run the tests
 
 .PHONY: test-containers
 test-containers: tools ## run the tests of the containers, as root: they install Docker and start a daemon of their own
-	$(BIN)/python -m pytest -m containers tests/containers
+	$(BIN)/python -m pytest -m containers tests/containers -rP
 
 .PHONY: lint
 lint: tools ## ruff check, ruff format --check, mypy

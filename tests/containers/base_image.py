@@ -9,7 +9,6 @@ from harness_llm.workspace import CHECKOUT
 
 TAG = "harness-llm-test-base:bookworm"
 _SUITE = "bookworm"
-_MIRROR = "http://deb.debian.org/debian"
 # What the spec's own base image has, python:3.11-slim, and the tools that the images add to it.
 _PACKAGES = ("python3.11", "python3.11-venv", "python3-distutils", "ca-certificates", "git", "make")
 _ARCHIVE = CHECKOUT / "build" / "containers" / f"base-{_SUITE}.tar"
@@ -27,7 +26,7 @@ def _make(archive: Path) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         root, unfinished = Path(folder, "root"), Path(folder, "base.tar")
-        run("debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, root, _MIRROR)
+        run("debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, root)
         run("chroot", root, "apt-get", "clean")
         run("tar", "--directory", root, "--create", "--file", unfinished, ".")
         unfinished.rename(archive)
