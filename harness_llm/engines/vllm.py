@@ -32,6 +32,15 @@ def prepare_torch() -> None:
         torch.backends.mkldnn.enabled = False
 
 
+def ask_for_amx() -> None:
+    """Let this process use AMX where the CPU has it: vLLM's attention in bfloat16 does, without asking Linux for leave.
+
+    Its first product is an illegal instruction then (Documentation/arch/x86/xstate.rst, dynamically enabled features).
+    """
+    if current_platform.is_cpu():
+        torch.cpu._init_amx()  # noqa: SLF001 - torch has no other name for it
+
+
 def multiplies_integers(checkpoint: Path) -> bool:
     """Whether the weights of a checkpoint are integers, whose products vLLM's CPU build has in oneDNN alone."""
     groups = quantization_config(checkpoint).get("config_groups", {}).values()
@@ -69,6 +78,7 @@ class VllmEngine:
 
     def __init__(self, checkpoint: str, llm_config: dict[str, Any], workers: str = "") -> None:
         """Load `checkpoint`; `workers` names the Ray placement group that vLLM's ray executor puts its workers into."""
+        ask_for_amx()
         if not multiplies_integers(Path(checkpoint)):
             prepare_torch()
         arguments = EngineArgs(model=checkpoint, **llm_config)

@@ -9,9 +9,10 @@ import runpy
 import sys
 from pathlib import Path
 
-from harness_llm.engines.vllm import multiplies_integers, prepare_torch
+from harness_llm.engines.vllm import ask_for_amx, multiplies_integers, prepare_torch
 
 # In every process of the server: a spawned engine core imports this module with the same arguments.
+ask_for_amx()
 if not multiplies_integers(Path(sys.argv[sys.argv.index("--model") + 1])):
     prepare_torch()
 
