@@ -1,5 +1,6 @@
 """The nodes of a Ray cluster: what each is, and what must be the same on all of them."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed, rebuild
 from harness_llm.fleet.spread import Capacity
 from harness_llm.package.ecc import Ecc
-from harness_llm.processes import Exit, start, watch
+from harness_llm.processes import Child, Exit, start, watch
 from harness_llm.runs import NodeRecord
 from harness_llm.subject import node_facts
 
@@ -89,25 +90,31 @@ def survey(address: str, log: Path, paths: Sequence[Path] = ()) -> Cluster:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     child = start("harness_llm.fleet.ray_survey", [address, *map(str, paths)], name="survey", log=log, environment={})
-    nodes: list[Node] = []
-    failure: HarnessError | None = None
     try:
-        while True:
-            events = list(watch([child], _PATIENCE_S))
-            if not events:
-                raise RunFailed("the nodes of the Ray cluster do not answer", where=str(log))
-            for event in events:
-                if isinstance(event, Exit):
-                    if event.code or not nodes:
-                        raise failure or RunFailed("the survey failed", where=str(log), found=child.last_lines())
-                    require_alike(nodes, paths)
-                    return Cluster(address, tuple(nodes))
-                if event.body["event"] == "failed":
-                    failure = rebuild(event.body)
-                else:
-                    nodes.append(msgspec.convert(event.body["node"], Node))
+        nodes = _told(child, log)
     finally:
         child.stop(patience_s=1)
+    require_alike(nodes, paths)
+    return Cluster(address, tuple(nodes))
+
+
+def _told(child: Child, log: Path) -> list[Node]:
+    """What the survey says until its good end."""
+    nodes: list[Node] = []
+    failure: HarnessError | None = None
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        for event in watch([child], 1):
+            if isinstance(event, Exit):
+                if event.code or not nodes:
+                    raise failure or RunFailed("the survey failed", where=str(log), found=child.last_lines())
+                return nodes
+            if event.body["event"] == "failed":
+                failure = rebuild(event.body)
+            else:
+                nodes.append(msgspec.convert(event.body["node"], Node))
+                deadline = time.monotonic() + _PATIENCE_S
+    raise RunFailed("the nodes of the Ray cluster do not answer", where=str(log))
 
 
 def require_alike(nodes: Sequence[Node], paths: Sequence[Path] = ()) -> None:
@@ -131,4 +138,4 @@ def _differences(head: Look, node: Look, paths: Sequence[Path]) -> Iterator[tupl
         expected, found = (look.packages.get(name, "none") for look in (head, node))
         yield f"another {name} than the head", name, expected, found
     for path in map(str, paths):
-        yield "not what the replicas read", path, head.digests[path] or "it", node.digests[path]
+        yield "not what the replicas read", path, head.digests[path] or "the same on every node", node.digests[path]

@@ -22,18 +22,20 @@ def main() -> None:
         pass_fds=[int(os.environ[STATUS_VARIABLE])],
         start_new_session=True,
     )
-    threading.Thread(target=_hold_lifeline, args=(replica.pid,), daemon=True).start()
+    alone = threading.Event()
+    threading.Thread(target=_hold_lifeline, args=(replica.pid, alone), daemon=True).start()
     code = replica.wait()
     kill_session(replica.pid)
+    if alone.is_set():
+        shutil.rmtree(Path(sys.argv[2]).parent, ignore_errors=True)
     sys.exit(code if code >= 0 else 128 - code)
 
 
-def _hold_lifeline(replica: int) -> None:
+def _hold_lifeline(replica: int, alone: threading.Event) -> None:
     while os.read(0, 1 << 16):
         pass
+    alone.set()
     kill_session(replica)
-    shutil.rmtree(Path(sys.argv[2]).parent, ignore_errors=True)
-    os._exit(0)
 
 
 if __name__ == "__main__":

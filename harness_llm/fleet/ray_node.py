@@ -103,11 +103,11 @@ class Host:
         """What the replica says within `timeout_s`."""
         events = list(watch([self._child], timeout_s))
         code = next((event.code for event in events if isinstance(event, Exit)), None)
-        return News(
-            lines=[event.body for event in events if isinstance(event, Message)],
-            log=b"".join(self._grown(log, whole=code is not None) for log in sorted(self._folder.path.glob("*.log"))),
-            code=code,
-        )
+        logs = [self._grown(log, whole=code is not None) for log in sorted(self._folder.path.glob("*.log"))]
+        if code is not None:
+            self._folder.remove()
+        lines = [event.body for event in events if isinstance(event, Message)]
+        return News(lines=lines, log=b"".join(logs), code=code)
 
     def _grown(self, log: Path, *, whole: bool) -> bytes:
         """What is new in a log, the replica's or its server's."""

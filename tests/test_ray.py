@@ -1,0 +1,193 @@
+"""Replicas on a real Ray cluster: two raylets on this machine, each with an address of its own."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from terminal import Ended, Terminal, wait_until
+
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.fleet.cluster import survey
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, read_accuracy_log
+from harness_llm.runs import Run, State, find_runs
+from harness_llm.workspace import ROOT_VARIABLE, Workspace
+
+pytestmark = pytest.mark.engine
+
+RAY = Path(sys.executable).with_name("ray")
+HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+SYSTEM = "pytest-cluster"
+PATIENCE_S = 240
+QUIET = ("--disable-usage-stats", "--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=80000000")
+CPUS = 2  # of each node, one of the head's for LoadGen
+
+
+@dataclass
+class RayCluster:
+    """Two nodes; each process of a node has the node's address in its environment."""
+
+    port: int
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def address(self) -> str:
+        return f"{HEAD}:{self.port}"
+
+    def start(self, node: str, *words: str) -> None:
+        # Ports that are named need not be waited for: on a busy machine Ray gives up its agent after 15 s.
+        agent = [f"--dashboard-agent-{kind}-port={free_port()}" for kind in ("grpc", "listen")]
+        with (self.folder / f"{node}.log").open("ab") as log:
+            subprocess.run(
+                [
+                    RAY,
+                    "start",
+                    *words,
+                    f"--node-ip-address={node}",
+                    f"--num-cpus={CPUS}",
+                    "--num-gpus=0",
+                    *agent,
+                    *QUIET,
+                ],
+                env=self.environment | {"PYTEST_RAY_NODE": node},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=PATIENCE_S,
+                check=True,
+            )
+
+    def processes(self, node: str) -> list[psutil.Process]:
+        return [p for p in psutil.process_iter() if _environment(p).get("PYTEST_RAY_NODE") == node]
+
+    def lose(self, node: str) -> None:
+        """All at once, as when the power fails."""
+        for process in self.processes(node):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+
+    def replicas(self, node: str) -> list[psutil.Process]:
+        return [p for p in self.processes(node) if "harness_llm.fleet.replica" in _words(p)]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    with contextlib.suppress(psutil.Error):
+        return process.environ()
+    return {}
+
+
+def _words(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+@pytest.fixture(scope="module")
+def ray(workspace: Workspace) -> Iterator[RayCluster]:
+    if not RAY.exists():
+        pytest.skip("Ray is not installed: make tools")
+    folder = Path(tempfile.mkdtemp(prefix="hl-ray-"))
+    environment = os.environ | {ROOT_VARIABLE: str(workspace.root), "TMPDIR": str(folder)}
+    cluster = RayCluster(free_port(), folder, environment)
+    try:
+        cluster.start(HEAD, "--head", f"--port={cluster.port}", "--include-dashboard=false", f"--temp-dir={folder}")
+        cluster.start(OTHER, f"--address={cluster.address}")
+        yield cluster
+    finally:
+        for node in (OTHER, HEAD):
+            cluster.lose(node)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HEAD, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+WORDS = ("--company", "Acme", "--system-name", SYSTEM, "--set", "harness_config.replicas=2", "--scenarios", "Offline")
+
+
+@pytest.fixture(scope="module")
+def submitted(ray: RayCluster, terminal: Terminal) -> Ended:
+    return terminal.start("submit", *WORDS, "--ray", ray.address).wait(PATIENCE_S)
+
+
+def test_the_demo_is_submitted_from_two_nodes(submitted: Ended, workspace: Workspace) -> None:
+    assert submitted.code == 0, submitted.err
+    assert "0 errors" in submitted.err
+    for address in (HEAD, OTHER):
+        assert f"{address}: {CPUS} CPUs, 0 accelerators" in submitted.err
+    (description,) = workspace.submission.rglob(f"systems/{SYSTEM}.json")
+    assert json.loads(description.read_text())["number_of_nodes"] == "2"
+
+
+def test_run_json_knows_every_node(submitted: Ended, workspace: Workspace) -> None:
+    runs = find_runs(workspace.logs, SYSTEM)
+    assert {run.state for run in runs} == {State.VALID}
+    for run in runs:
+        assert run.record
+        assert list(run.record.nodes) == [HEAD, OTHER]
+        assert len(run.record.subject["nodes"]) == 2
+        assert run.record.nodes[OTHER].host["kernel"] == os.uname().release
+        spec = json.loads((run.path / "loadgen.json").read_text())
+        places = [endpoint["address"] for endpoint in spec["endpoints"]]
+        assert sorted(place.rpartition(":")[0] for place in places) == [f"tcp://{HEAD}", f"tcp://{OTHER}"]
+        assert all(len(endpoint["key"]) == 40 for endpoint in spec["endpoints"])
+        assert "secret" not in (run.path / "loadgen.json").read_text()
+
+
+def test_nothing_is_left_on_the_nodes(submitted: Ended, ray: RayCluster) -> None:
+    wait_until(lambda: not ray.replicas(HEAD) + ray.replicas(OTHER), 20, "the end of the replicas")
+    wait_until(lambda: not list(ray.folder.glob("harness-llm-*")), 20, "the end of their folders")
+
+
+def test_a_node_that_lacks_the_checkpoint_is_named(ray: RayCluster, workspace: Workspace) -> None:
+    missing = workspace.root / "nowhere"
+    with pytest.raises(EnvironmentMissing) as raised:
+        survey(ray.address, workspace.root / "survey.log", [missing])
+    assert str(missing) in raised.value.where
+
+
+def test_a_lost_node_is_answered_for(submitted: Ended, ray: RayCluster, terminal: Terminal) -> None:
+    """The last test of this cluster."""
+    before = len(find_runs(terminal.workspace.logs, SYSTEM))
+    command = terminal.start(
+        "run", *WORDS, "--ray", ray.address, "--tests", "accuracy", "--set", "harness_config.heartbeat_timeout_s=10"
+    )
+    wait_until(lambda: is_answered(terminal, before) or command.process.poll() is not None, PATIENCE_S, "answers")
+    assert ray.replicas(OTHER)
+    ray.lose(OTHER)
+    end = command.wait(PATIENCE_S)
+    assert end.code == 0, end.err
+    run = newest(terminal)
+    assert run.state is State.VALID
+    assert run.record
+    assert any("replica-0 was lost" in reason or "replica-1 was lost" in reason for reason in run.reasons)
+    answers = read_accuracy_log(run.path / ACCURACY)
+    assert sorted(answer.qsl_idx for answer in answers) == list(range(2048))
+    wait_until(lambda: not ray.replicas(HEAD), 20, "the end of the replica that was left")
+
+
+def newest(terminal: Terminal) -> Run:
+    return find_runs(terminal.workspace.logs, SYSTEM)[-1]
+
+
+def is_answered(terminal: Terminal, before: int) -> bool:
+    """Whether LoadGen asks its queries in another run than those `before`; it takes 10 s and more."""
+    if len(find_runs(terminal.workspace.logs, SYSTEM)) == before:
+        return False
+    log = newest(terminal).path / DETAIL
+    return log.is_file() and log.stat().st_size > 0
