@@ -21,9 +21,10 @@ def test_a_server_without_a_version_is_not_for_closed() -> None:
     with TokenServer() as server:
         found = [ask_server(server.url, kind) for kind in (VLLM, server_kinds()["triton"])]
     assert [facts["version"] for facts in found] == [None, None]
-    assert identity_departures(found) == [
-        f"the server at {server.url} does not tell its version, so that what was measured is unknown"
-    ] * 2
+    assert (
+        identity_departures(found)
+        == [f"the server at {server.url} does not tell its version, so that what was measured is unknown"] * 2
+    )
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://", "http://127.0.0.1:port"])
