@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
@@ -21,12 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.mailbox import Mailbox
+from harness_llm.sessions import members
 from harness_llm.shared_memory import release
 
 STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
 _PR_SET_PDEATHSIG = 1
+_ENDING_S = 1.0  # what the rest of a session may take to end by itself, or once it was killed
 
 _last: list[Callable[[], object]] = []
+_leaving = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,13 @@ class Child:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience_s)
+            _await_end(self.process.pid)  # multiprocessing's tracker takes away what a killed child has left
         kill_session(self.process.pid)
         self.status.close()
         self.end.close()
-        return self.process.wait()
+        code = self.process.wait()
+        _await_end(self.process.pid)
+        return code
 
 
 def kill_session(leader: int) -> None:
@@ -97,6 +104,13 @@ def kill_session(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def _await_end(session: int) -> None:
+    """Wait a moment until no process of `session` is left."""
+    deadline = time.monotonic() + _ENDING_S
+    while any(members(session)) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def start(
@@ -173,6 +187,9 @@ def at_leave(function: Callable[[], object]) -> None:
 
 def _leave(clean_up: Path | None) -> None:
     """End now, and the engine's own processes too: threads inside C++ code cannot be asked to."""
+    # A signal and the end of the lifeline come together: the first one's work is not cut short by the other.
+    if not _leaving.acquire(blocking=False):
+        return
     for function in _last:
         with contextlib.suppress(Exception):  # whatever happens, this process ends
             function()

@@ -1,27 +1,20 @@
 """Shared memory that processes hold by name; it outlives those that are killed, unless somebody takes the name away."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness_llm.sessions import members
+
 SHARED = "/dev/shm/"  # noqa: S108 - where Linux has it
 # multiprocessing's, torch's, NCCL's and RCCL's: of other names a file may be everybody's, as ROCm's locks are.
-PREFIXES = ("psm_", "torch_", "nccl-")
+PREFIXES = ("psm_", "sem.mp-", "torch_", "nccl-")
 
 
 def release(session: int) -> None:
     """Take away the names of all shared memory that a process of `session` has mapped; those that have it keep it."""
-    for file in {file for pid in _members(session) for file in _mapped(pid)}:
+    for file in {file for pid in members(session) for file in _mapped(pid)}:
         file.unlink(missing_ok=True)
-
-
-def _members(session: int) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                if os.getsid(int(entry.name)) == session:
-                    yield int(entry.name)
 
 
 def _mapped(pid: int) -> Iterator[Path]:

@@ -218,7 +218,7 @@ def test_a_server_that_is_killed_in_the_middle(checkpoint: Path, log: Path) -> N
     command = f"{COMMAND} --behave killed --after {PROBES}"
     with (
         an_engine(checkpoint, command=command, log=str(log)) as engine,
-        pytest.raises(ValueError, match="the server ended with exit code") as raised,
+        pytest.raises(RuntimeError, match="the server ended with exit code") as raised,
     ):
         serve(engine, {1: [7, 8]})
     assert "listening" in str(raised.value)

@@ -36,6 +36,7 @@ RARE = {
     "user_conf": Path("my user.conf"),
     "gpu_count": 3,
     "high_accuracy": True,
+    "ray": "auto",
 }
 """Words, none of which is what one gets without saying it."""
 

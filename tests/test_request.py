@@ -138,7 +138,7 @@ def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) ->
         ({"category": "edge"}, "demo has no category edge", "datacenter"),
         ({"division": "Closed"}, "demo has no division Closed", "open"),
         ({"division": "closed"}, "demo has no division closed", "open"),
-        ({"engine": "vlm"}, "demo has no engine vlm", "vllm, transformers, openai, llmboost"),
+        ({"engine": "vlm"}, "demo has no engine vlm", "vllm, transformers, openai, llmboost, replay"),
         ({"round_name": "v9.0"}, "there is no round v9.0", ", ".join(round_names())),
         ({"profile": "slow"}, "there is no profile slow", "test, smoke, fast, valid"),
     ],

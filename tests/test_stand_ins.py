@@ -87,5 +87,5 @@ def test_verify_repeats_the_verdicts(terminal: Terminal, test: str) -> None:
     words = ["--model", "gpt-oss-120b", "--round", "v6.0", "--stand-in", "--test", test]
     done = terminal.run("verify", str(run.path), "--scenario", "Offline", *words)
     verdict = load_round("v6.0").compliance[test].verdict
-    assert done.out == (run.path / verdict).read_text()
+    assert done.out == (run.path / verdict).read_text(), done.err
     assert done.code == (0 if "TEST PASS" in done.out else 1)

@@ -88,7 +88,7 @@ def test_loadgen_hears_of_an_end_and_of_a_new_beginning(fleet: Fleet, supervise)
     assert (
         lost == {"event": "lost", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"} or lost["cause"] == "?"
     )
-    assert joined["endpoints"] == [{"address": "ipc://replica-a.1", "beats": "ipc://replica-a.1.heart"}]
+    assert joined["endpoints"] == [{"address": "ipc://replica-a.1", "beats": "ipc://replica-a.1.heart", "key": ""}]
     assert supervision.losses[0].endswith("its queries, 37, were issued again")
     assert supervision.losses[1] == "a was started again and took part"
 

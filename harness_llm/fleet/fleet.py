@@ -11,7 +11,7 @@ from harness_llm.errors import HarnessError, RunFailed, rebuild
 from harness_llm.fleet.folder import FleetFolder
 from harness_llm.fleet.restart import worth_another
 from harness_llm.fleet.wire import Endpoint
-from harness_llm.processes import Child, Exit, Message, kill_session, watch
+from harness_llm.processes import Child, Exit, Message, watch
 
 Start = Callable[[int], Child]
 """Starts the process of a place; the argument says how many there have been before."""
@@ -87,7 +87,7 @@ class _Place:
     def condemn(self, cause: str) -> None:
         self.cause = self.cause or cause
         if self.child:
-            kill_session(self.child.process.pid)
+            self.child.process.kill()  # `end` looks after the rest of its session
 
     def end(self, event: Exit) -> Lost:
         lost = Lost(
