@@ -242,6 +242,7 @@ def score(
     round_name: RoundName = "",
     profile: ProfileName = "",
     stand_in: StandIn = False,
+    total_sample_count: SampleCount = None,
     output: Annotated[Path | None, typer.Option(help="write accuracy.txt here")] = None,
 ) -> None:
     """Score the answers of an accuracy run and hold them to the gates."""
@@ -260,6 +261,7 @@ def verify(
     round_name: RoundName = "",
     profile: ProfileName = "",
     stand_in: StandIn = False,
+    total_sample_count: SampleCount = None,
     output: Annotated[Path | None, typer.Option(help="write the verdict here")] = None,
 ) -> None:
     """Verify the run of a compliance test."""

@@ -84,7 +84,7 @@ def test_a_stand_in_becomes_a_tree_of_the_round(
 def test_verify_repeats_the_verdicts(terminal: Terminal, test: str) -> None:
     """Of the run that the last test made."""
     (run,) = [run for run in find_runs(terminal.workspace.logs, "pytest-box") if run.cell.test == test]
-    words = ["--model", "gpt-oss-120b", "--round", "v6.0", "--stand-in", "--test", test]
+    words = ["--model", "gpt-oss-120b", "--round", "v6.0", "--stand-in", "--test", test, "--total-sample-count", "512"]
     done = terminal.run("verify", str(run.path), "--scenario", "Offline", *words)
     verdict = load_round("v6.0").compliance[test].verdict
     assert done.out == (run.path / verdict).read_text(), done.err
