@@ -11,8 +11,8 @@ from harness_llm.engines import ENGINES, REPLAY, ServerSpec
 from harness_llm.engines.replay import ReplaySpec
 from harness_llm.fleet.fleet import Fleet, Start
 from harness_llm.fleet.folder import FleetFolder
-from harness_llm.fleet.keys import new_pair, write_pair
-from harness_llm.fleet.placement import Placement, placement
+from harness_llm.fleet.keys import Pair, new_pair, write_pair
+from harness_llm.fleet.placement import Place, Placement, placement
 from harness_llm.fleet.replica import ReplicaSpec
 from harness_llm.fleet.wire import Endpoint
 from harness_llm.processes import Child, start
@@ -110,20 +110,7 @@ def start_fleet(
     places: dict[str, Start] = {}
     for place, (name, own) in enumerate(zip(names, placed.places, strict=True)):
         specs = [
-            ReplicaSpec(
-                engine=engine,
-                checkpoint=str(checkpoint),
-                llm_config=config.llm_config,
-                server=_server(config, engine, replica, logs),
-                replay=_replay(config, replica) if engine == REPLAY else None,
-                endpoint=UNBOUND,
-                client=keys.public,
-                cpus=list(own.binding.cpus),
-                memory=list(own.binding.memory),
-                warm_up_store=str(calibration),
-                warm_up_samples=harness.warm_up_samples,
-                warm_up_max_tokens=config.sampling.max_tokens,
-            )
+            _spec(config, engine, own, replica, checkpoint=checkpoint, calibration=calibration, logs=logs, keys=keys)
             for replica in range(place, config.replicas, len(names))
         ]
         environment = replica_environment(config, own.binding.cpus, folder=folder.path, cache=cache)
@@ -135,6 +122,33 @@ def start_fleet(
         fleet.stop()
         raise
     return fleet
+
+
+def _spec(
+    config: EngineConfig,
+    engine: str,
+    own: Place,
+    replica: int,
+    *,
+    checkpoint: Path,
+    calibration: Path,
+    logs: Path,
+    keys: Pair,
+) -> ReplicaSpec:
+    return ReplicaSpec(
+        engine=engine,
+        checkpoint=str(checkpoint),
+        llm_config=config.llm_config,
+        server=_server(config, engine, replica, logs),
+        replay=_replay(config, replica) if engine == REPLAY else None,
+        endpoint=UNBOUND,
+        client=keys.public,
+        cpus=list(own.binding.cpus),
+        memory=list(own.binding.memory),
+        warm_up_store=str(calibration),
+        warm_up_samples=config.harness_config.warm_up_samples,
+        warm_up_max_tokens=config.sampling.max_tokens,
+    )
 
 
 def _server(config: EngineConfig, engine: str, index: int, logs: Path) -> ServerSpec:
