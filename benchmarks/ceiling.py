@@ -17,6 +17,7 @@ from benchmarks.replayed import AT_ONCE, Figures, measure, measure_null, replay_
 REPLICAS = (8, 72)
 RATES = (100.0, 1000.0, 5000.0)
 TOKENS_PER_S = 1_000_000
+# Of the target; at lower rates there are so few arrivals that their number alone is farther off.
 RATE_WITHIN = 0.005
 SLOWER_BY = 3.0  # p99 TTFT over that of the null SUT
 JUDGED_RATE = 1000.0
@@ -106,13 +107,14 @@ def misses(found: Mapping[str, Any]) -> list[str]:
 
 def _misses(cell: Mapping[str, Any]) -> list[str]:
     own, null, rate = cell["harness"], cell["null"], cell["rate"]
+    reached = own["queries_per_s"]["median"]
     lines = []
     if not own["valid"]:
         lines.append(f"{rate:g} queries/s: not VALID")
     if rate == max(RATES) and own["tokens_per_s"]["median"] < TOKENS_PER_S:
         lines.append(f"{own['tokens_per_s']['median']:,.0f} tokens/s, wanted {TOKENS_PER_S:,}")
-    if abs(own["queries_per_s"]["median"] / null["queries_per_s"]["median"] - 1) > RATE_WITHIN:
-        lines.append(f"{rate:g} queries/s: {own['queries_per_s']['median']:.1f} were reached")
+    if rate == max(RATES) and abs(reached / rate - 1) > RATE_WITHIN:
+        lines.append(f"{rate:g} queries/s: {reached:.1f} were reached")
     slower = own["ttft_ms"]["p99"]["median"] / null["ttft_ms"]["p99"]["median"]
     if rate == JUDGED_RATE and slower > SLOWER_BY:
         lines.append(

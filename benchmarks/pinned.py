@@ -41,8 +41,3 @@ def table(found: Mapping[str, Any]) -> Table:
     interval_text = f"{ratio['low']:.2f} to {ratio['high']:.2f}"
     shown.add_row("2", f"{interval(rates[2])['median']:,.0f}", f"{ratio['median']:.2f}", interval_text)
     return shown
-
-
-def misses(_: Mapping[str, Any]) -> list[str]:
-    """Nothing is asked of it: LoadGen's process needs a part of the second core."""
-    return []

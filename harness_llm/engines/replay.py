@@ -140,7 +140,8 @@ class ReplayEngine:
         due = self.due
         if due is None:
             return Step()
-        time.sleep(max(due - time.perf_counter(), 0))
+        if (early := due - time.perf_counter()) > 0:  # to sleep for 0 s takes 80 µs
+            time.sleep(early)
         started, finished = self._batch.end()
         self._due = due + self._batch.begin() if self._batch.held else None
         return self._told(started, finished)

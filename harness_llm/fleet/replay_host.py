@@ -3,6 +3,7 @@
 Run as `python -m harness_llm.fleet.replay_host SPECS.json` by the fleet; the file holds a list of ReplicaSpec.
 """
 
+import gc
 import sys
 import time
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ class Host:
     def serve(self) -> None:
         """Serve until the process is ended."""
         self._heart.start()
+        gc.freeze()
         due: float | None = None
         while True:
             self._receive(due)

@@ -3,6 +3,7 @@
 Run as `python -m harness_llm.fleet.replica SPEC.json` by the fleet.
 """
 
+import gc
 import os
 import select
 import sys
@@ -215,6 +216,7 @@ def _serve(spec: ReplicaSpec, parent: Parent) -> None:
     beats = heart.bind(spec.endpoint.beats, replica.beat, gate)
     endpoint = Endpoint(replica.address, beats, gate.key if gate else "")
     heart.start()
+    gc.freeze()  # what is loaded stays: no collection need look at it again
     parent.say(event="ready", endpoints=[msgspec.to_builtins(endpoint)])
     replica.serve()
 

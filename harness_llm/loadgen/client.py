@@ -4,6 +4,7 @@ LoadGen reads its configuration once per process, and cannot be aborted: so each
 failure says why and leaves. Run as `python -m harness_llm.loadgen.client SPEC.json` by the pipeline.
 """
 
+import gc
 import os
 import resource
 import sys
@@ -68,6 +69,8 @@ def _run(spec: CellSpec, parent: Parent) -> None:
         held = [[load.running, load.unstarted_tokens] for load in dispatcher.ledger.loads.values()]
         parent.say(event="progress", in_flight=dispatcher.in_flight, held=held, **meter.snapshot())
 
+    # A collection stops LoadGen's thread too, for tens of ms; nothing here makes cycles (docs/benchmarks.md, growth).
+    gc.disable()
     sut = Sut(dispatcher, stream=spec.stream, report=report, fail=lambda error: _fail(parent, error))
     sut.start()
     parent.say(event="started", rss_bytes=psutil.Process().memory_info().rss)

@@ -82,10 +82,10 @@ class Sut:
         while not self._over:
             harvest = self._dispatcher.harvest(IDLE_MS)
             now = time.perf_counter()
+            if harvest.first:  # before all else, for LoadGen takes their time as it is told
+                self._first_tokens(harvest.first, now)
             self._take_issued(now)
             self._dispatcher.feed()
-            if harvest.first:
-                self._first_tokens(harvest.first, now)
             if harvest.finished:
                 self._completions(harvest.finished, now)
             if now - reported >= REPORT_EVERY_S:

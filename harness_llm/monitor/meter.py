@@ -4,8 +4,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from harness_llm.fleet.wire import Answer
 
 WINDOW = 2048
@@ -46,9 +44,10 @@ class Meter:
                 self._tpot.append((now - first) / (len(answer.ids) - 1))
 
     def snapshot(self) -> dict[str, Any]:
-        """Totals, and p50 and p99 in milliseconds where there are first tokens."""
+        """Totals, and p50 and p99 in milliseconds, ranked as LoadGen does, where there are first tokens."""
         figures: dict[str, Any] = {"issued": self.issued, "done": self.done, "tokens": self.tokens}
         for name, window in (("ttft_ms", self._ttft), ("tpot_ms", self._tpot)):
             if window:
-                figures[name] = (np.percentile(list(window), [50, 99]) * 1000).round(2).tolist()
+                ranked = sorted(window)
+                figures[name] = [round(ranked[len(ranked) * percent // 100] * 1000, 2) for percent in (50, 99)]
         return figures
