@@ -62,15 +62,19 @@ def _response(query: int, ids: "array.array[int]") -> lg.QuerySampleResponse:
     return lg.QuerySampleResponse(query, ids.buffer_info()[0], len(ids) * ids.itemsize, len(ids))
 
 
+def _prepare() -> None:
+    """As a replica is before it loads its engine."""
+    from harness_llm.engines.vllm import prepare_torch  # noqa: PLC0415 - loads torch
+
+    prepare_torch()
+
+
 def _load(spec: RawServerSpec) -> Any:
     """AsyncLLM: its engine's process inherits the cores that this one has while it is made."""
     os.sched_setaffinity(0, spec.engine_cpus)
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - OpenMP counts its cores as it is loaded
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
 
-    from harness_llm.engines.vllm import prepare_torch  # noqa: PLC0415
-
-    prepare_torch()
     engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=spec.checkpoint, **spec.llm_config))
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), spec.loadgen_cpus)
@@ -104,5 +108,7 @@ def main() -> None:
     os._exit(0)
 
 
+if __name__ == "__mp_main__":  # in the engine's process, which is spawned
+    _prepare()
 if __name__ == "__main__":
     main()
