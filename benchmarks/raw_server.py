@@ -18,6 +18,7 @@ import msgspec
 from benchmarks.server import RawServerSpec
 from harness_llm.benchmarks import Sampling
 from harness_llm.datasets.store import TokenStore, open_store
+from harness_llm.processes import Parent
 
 
 class Direct:
@@ -83,6 +84,7 @@ def _load(spec: RawServerSpec) -> Any:
 
 def main() -> None:
     """Load, warm up as a replica does, run Server once."""
+    Parent()
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RawServerSpec)
     engine, sampling = _load(spec), Sampling.model_validate(spec.sampling)
     loop = asyncio.new_event_loop()

@@ -4,9 +4,6 @@ The target is 80 % of the rate that Offline reaches through the harness. Both ar
 its engine in a process of its own, as it always has, and is started anew for every run.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -21,10 +18,12 @@ from benchmarks.replayed import Figures, measure, read_figures, with_load
 from benchmarks.session import COMMAND, demo_bench, demo_request
 from harness_llm.cell import Bench
 from harness_llm.devices import hold
+from harness_llm.errors import RunFailed
 from harness_llm.fleet.local import replica_environment
 from harness_llm.fleet.placement import placement
 from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.monitor.panel import Panel
+from harness_llm.processes import start
 from harness_llm.workspace import CHECKOUT
 
 WANTED = 1.2
@@ -99,9 +98,13 @@ def _raw(bench: Bench, rate: float, seconds: float, output: Path) -> Figures:
     file.write_bytes(msgspec.json.encode(spec))
     environment = replica_environment(plan.config, cpus, folder=output, cache=bench.request.workspace.cache)
     path = {"PYTHONPATH": f"{loadgen_folder(bench.request.round)}:{CHECKOUT}"}
-    with (output / "log").open("wb") as log:
-        command = [sys.executable, "-m", "benchmarks.raw_server", str(file)]
-        subprocess.run(command, env=os.environ | environment | path, check=True, stdout=log, stderr=subprocess.STDOUT)
+    log = bench.request.log_folder / "raw.log"
+    child = start("benchmarks.raw_server", [str(file)], name="AsyncLLM", log=log, environment=environment | path)
+    try:
+        if child.process.wait():
+            raise RunFailed("AsyncLLM ended", where=str(log), found=child.last_lines())
+    finally:
+        child.stop()
     return read_figures(output, rate)
 
 
