@@ -22,6 +22,7 @@ from benchmarks import ceiling, drain, growth, offline, pinned, server
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.package.machine import detect
 
+LOG_WIDTH = 140  # in a file a table need not fit a terminal
 Found = Mapping[str, Any]
 
 
@@ -127,7 +128,7 @@ def main() -> None:
     """Run the bench; errors are told as the command line tells them."""
     arguments = _arguments()
     try:
-        if wrong := run(arguments, Console(stderr=True)):
+        if wrong := run(arguments, Console(stderr=True, width=None if sys.stderr.isatty() else LOG_WIDTH)):
             raise GateFailed("not every figure is as wanted", found="\n".join(wrong))
     except HarnessError as error:
         sys.stderr.write(f"error: {error}\n")
