@@ -68,7 +68,7 @@ PARTS = {
     ),
     "drain": Part(
         "idle share at the end of Offline, beside a static split, in simulated time",
-        5,
+        15,
         drain.LEAST_S,
         lambda repeats, _, __, console: drain.measure(repeats, console.print),
         drain.table,

@@ -23,7 +23,7 @@ from harness_llm.plan import Load, issued
 
 WANTED = 0.003
 STATIC_LEAST = 0.04  # or the load asks too little
-FRESH = 100  # the first seed; dispatch.DRAIN was chosen on smaller ones
+FRESH = 1000  # the first seed; dispatch.DRAIN was chosen on smaller ones
 SAMPLES = 24_576  # of llama2-70b
 LONGEST = 1024  # prompts and answers, tokens
 MEAN_PROMPT = 294

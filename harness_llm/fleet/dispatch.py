@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 # Without new queries a replica ends what it holds in less time than a query takes otherwise: what it holds is partly
 # done, and no more prompts come between. The part is that of the smallest idle share in benchmarks/drain.py.
-DRAIN = 0.6
+DRAIN = 0.62
 
 
 @dataclass(slots=True)
