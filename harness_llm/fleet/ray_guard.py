@@ -22,21 +22,19 @@ def main() -> None:
         pass_fds=[int(os.environ[STATUS_VARIABLE])],
         start_new_session=True,
     )
-    folder, alone = Path(sys.argv[2]).parent, threading.Event()
-    threading.Thread(target=_hold_lifeline, args=(replica.pid, folder, alone), daemon=True).start()
+    alone = threading.Event()
+    threading.Thread(target=_hold_lifeline, args=(replica.pid, alone), daemon=True).start()
     code = replica.wait()
     kill_session(replica.pid)
     if alone.is_set():
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(Path(sys.argv[2]).parent, ignore_errors=True)
     sys.exit(code if code >= 0 else 128 - code)
 
 
-def _hold_lifeline(replica: int, folder: Path, alone: threading.Event) -> None:
+def _hold_lifeline(replica: int, alone: threading.Event) -> None:
     while os.read(0, 1 << 16):
         pass
     alone.set()
-    # Before the replica is killed: Ray kills the children of a worker that ends, us too, and then the replica does it.
-    shutil.rmtree(folder, ignore_errors=True)
     kill_session(replica)
 
 

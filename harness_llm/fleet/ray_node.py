@@ -109,6 +109,11 @@ class Host:
         lines = [event.body for event in events if isinstance(event, Message)]
         return News(lines=lines, log=b"".join(logs), code=code)
 
+    def stop(self) -> None:
+        """End the replica, and take its folder away."""
+        self._child.stop()
+        self._folder.remove()
+
     def _grown(self, log: Path, *, whole: bool) -> bytes:
         """What is new in a log, the replica's or its server's."""
         with log.open("rb") as file:

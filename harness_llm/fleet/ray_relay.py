@@ -1,7 +1,8 @@
 """A replica on a node of a Ray cluster, as a child process of the fleet.
 
 Run as `python -m harness_llm.fleet.ray_relay ORDER.json`. It has the replica placed, repeats its status lines and its
-log, and ends with it. Ray ends the replica when this process ends, whatever ended it.
+log, and ends with it. When this process leaves, it has the replica ended in good order; when it is killed, Ray kills the
+replica, and what lies in its folder is left to the next one on that node.
 """
 
 import os
@@ -16,10 +17,11 @@ import msgspec
 from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.fleet.ray_link import join, living
 from harness_llm.fleet.ray_node import Host, Order
-from harness_llm.processes import Parent
+from harness_llm.processes import Parent, at_leave
 
 _ROOM_S = 120  # until a replica that was lost has let go of its devices
 _NEWS_S = 1.0
+_STOP_S = 3.0  # less than a child is waited for
 
 
 def main() -> None:
@@ -28,7 +30,9 @@ def main() -> None:
     parent = Parent(clean_up=Path(sys.argv[1]).parent)
     try:
         ray = join(order.cluster)
-        code = _follow(ray, _place(ray, order), order, parent)
+        host = _place(ray, order)
+        at_leave(lambda: ray.get(host.stop.remote(), timeout=_STOP_S))
+        code = _follow(ray, host, order, parent)
     except HarnessError as error:
         parent.say(event="failed", **error.facts())
         code = error.exit_code
