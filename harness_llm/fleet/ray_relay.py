@@ -1,8 +1,8 @@
 """A replica on a node of a Ray cluster, as a child process of the fleet.
 
 Run as `python -m harness_llm.fleet.ray_relay ORDER.json`. It has the replica placed, repeats its status lines and its
-log, and ends with it. When this process leaves, it has the replica ended in good order; when it is killed, Ray kills the
-replica, and what lies in its folder is left to the next one on that node.
+log, and ends with it. When it leaves, it has the replica ended in good order; when it is killed, Ray kills the replica
+with all that watches it, and the folder is left to the next fleet on that node.
 """
 
 import os
