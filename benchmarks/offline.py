@@ -1,10 +1,17 @@
 """Offline tokens/s through LoadGen and the fleet, divided by those of vllm.LLM.generate on the same cores.
 
-Both arms get the same engine arguments and prompts, keep their engine warm, and take turns.
+Both arms get the same engine arguments and prompts, keep their engine warm, and take turns. Of the demo with
+`python -m benchmarks offline`; of another model, on an accelerator for instance, with
+
+    python -m benchmarks.offline --model llama3.1-8b --stand-in --random-weights
 """
 
+import argparse
+import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -13,8 +20,19 @@ from rich.table import Table
 from benchmarks.measurement import WANTED, Pair, summary
 from benchmarks.session import COMMAND, demo_request, measure_pairs, warm_arms
 from harness_llm.devices import hold
+from harness_llm.errors import HarnessError
 from harness_llm.monitor.panel import Panel
+from harness_llm.request import Request
 
+LLAMA_8B = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 128256,
+}
 LEGEND = """two figures: the harness, raw vLLM
 per CPU s: the ratio of tokens per CPU second of the engine's process
 idle: CPU seconds of the engine whose turn it was not
@@ -39,9 +57,9 @@ def _table(pairs: Sequence[Pair]) -> Table:
     return table
 
 
-def run(pairs: int, seconds: float, console: Console) -> dict[str, Any]:
-    """Measure `pairs` pairs, each arm for `seconds` or a little more."""
-    request = demo_request()
+def run(pairs: int, seconds: float, console: Console, request: Request | None = None) -> dict[str, Any]:
+    """Measure `pairs` pairs, each arm for `seconds` or a little more; of the demo unless another is asked for."""
+    request = request or demo_request()
     done: list[Pair] = []
     load_before = os.getloadavg()
     with hold(request.choices.gpu, COMMAND), warm_arms(request, Panel(console)) as (bench, raw):
@@ -65,3 +83,46 @@ def misses(found: Mapping[str, Any]) -> list[str]:
     """What is not as wanted."""
     median = found["ratio"]["median"]
     return [] if median >= WANTED else [f"Offline: {median:.3f} of raw vLLM, wanted {WANTED}"]
+
+
+def _random(request: Request) -> Request:
+    """The same with random weights of LLAMA_8B's shape: a speed needs no right answers."""
+    [plan] = request.scenarios
+    llm_config = {**plan.config.llm_config, "load_format": "dummy", "hf_overrides": LLAMA_8B}
+    return replace(
+        request, scenarios=(replace(plan, config=plan.config.model_copy(update={"llm_config": llm_config})),)
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    about, *_ = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline", description=about)
+    parser.add_argument("--model", help="a benchmark (default demo)")
+    parser.add_argument("--gpu", help="whose configuration it has (default cpu)")
+    parser.add_argument("--stand-in", action="store_true", help="with a small model made on this machine")
+    parser.add_argument("--random-weights", action="store_true", help="of the shape of Llama 3.1 8B")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the configuration")
+    parser.add_argument("--repeats", type=int, default=10, help="pairs (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60, help="of each arm (default %(default)s)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure a model that is named; ends as the other benchmarks do."""
+    given = _arguments()
+    named = {"model": given.model, "gpu": given.gpu, "stand_in": given.stand_in}
+    console = Console(stderr=True)
+    try:
+        request = demo_request(words={key: value for key, value in named.items() if value}, sets=given.set)
+        request = _random(request) if given.random_weights else request
+        found = run(given.repeats, given.seconds, console, request)
+    except HarnessError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    console.print(table(found))
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.exit(bool(misses(found)))
+
+
+if __name__ == "__main__":
+    main()

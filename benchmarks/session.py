@@ -1,8 +1,9 @@
 """One bench: both arms started and warm, then pair after pair."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from benchmarks.arms import Raw, measure_harness
 from benchmarks.measurement import Measurement, Pair
@@ -22,9 +23,12 @@ COMMAND = "make bench"
 WORDS = {"system_name": "make-bench", "model": "demo", "profile": "smoke"}
 
 
-def demo_request(scenario: str = "Offline", replicas: int = 1) -> Request:
-    """One scenario of the demo, at the smoke profile's sample count, without a probe."""
-    words = WORDS | {"scenarios": scenario, "set_": [f"harness_config.replicas={replicas}"]}
+def demo_request(
+    scenario: str = "Offline", replicas: int = 1, *, words: Mapping[str, Any] | None = None, sets: Sequence[str] = ()
+) -> Request:
+    """One scenario at the smoke profile's sample count, without a probe; of the demo unless `words` name another."""
+    given = {"scenarios": scenario, "set_": [f"harness_config.replicas={replicas}", *sets]}
+    words = {**WORDS, **given, **(words or {})}
     request = resolve(choose(words), Workspace())
     return replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
 
