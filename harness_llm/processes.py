@@ -162,7 +162,7 @@ class Parent:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         parent = os.getppid()
         # A signal may come from anybody; what is shared is cleaned up only where the parent is gone.
-        signal.signal(signal.SIGTERM, lambda *_: _leave(clean_up if os.getppid() != parent else None))
+        signal.signal(signal.SIGTERM, lambda *_: _leave(clean_up if _is_gone(parent) else None))
         self._status = os.fdopen(int(os.environ[STATUS_VARIABLE]), "wb", buffering=0)
         self.told: Mailbox[dict[str, Any]] = Mailbox()
         threading.Thread(target=self._hold_lifeline, args=(clean_up,), daemon=True).start()
@@ -183,6 +183,14 @@ class Parent:
 def at_leave(function: Callable[[], object]) -> None:
     """Call `function` before this child ends because its parent says so or is gone; it must be quick."""
     _last.append(function)
+
+
+def _is_gone(parent: int) -> bool:
+    """Whether the parent has ended, within a moment: its threads end one by one, and already the first tells us."""
+    deadline = time.monotonic() + _ENDING_S
+    while os.getppid() == parent and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return os.getppid() != parent
 
 
 def _leave(clean_up: Path | None) -> None:
