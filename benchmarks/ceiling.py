@@ -1,7 +1,7 @@
 """What the harness itself can carry, and what it adds to TTFT and TPOT: the replay engine answering at once.
 
-Server at several rates on 8 and on 72 replicas, beside LoadGen with a SUT in its own process that answers at once, in
-turns; Offline as fast as it goes.
+Server at several rates on 8 and on 72 replicas, beside LoadGen with a SUT in its own process that answers at once, and
+beside a bare socket to another process, in turns; Offline as fast as it goes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +11,10 @@ from typing import Any
 
 from rich.table import Table
 
+from benchmarks.hop import measure_hop
 from benchmarks.measurement import interval
 from benchmarks.replayed import AT_ONCE, Figures, measure, measure_null, replay_bench
+from harness_llm.fleet.placement import placement
 
 REPLICAS = (8, 72)
 RATES = (100.0, 1000.0, 5000.0)
@@ -23,6 +25,9 @@ SLOWER_BY = 3.0  # p99 TTFT over that of the null SUT
 JUDGED_RATE = 1000.0
 OFFLINE_QUERIES = 100_000
 
+Pair = tuple[float, float]
+"""The median and the 99th percentile."""
+
 
 def run(folder: Path, repeats: int, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
     """All rates on all fleets, `repeats` times each, for `seconds` a run."""
@@ -30,11 +35,13 @@ def run(folder: Path, repeats: int, seconds: float, say: Callable[[str], None]) 
     for replicas in REPLICAS:
         with replay_bench(folder, "Server", replicas, *AT_ONCE) as bench:
             for rate in RATES:
-                harness, null = [], []
+                harness, null, hops = [], [], []
+                here, there = bench.fleet.loadgen_cpus[0], placement([{}], 1).places[0].binding.cpus[0]
                 for _ in range(repeats):
                     harness.append(measure(bench, rate, seconds=seconds))
                     null.append(measure_null(bench, rate, seconds=seconds, folder=folder))
-                found["server"].append(_cell(replicas, rate, harness, null))
+                    hops.append(measure_hop(rate, seconds=seconds, here=here, there=there))
+                found["server"].append(_cell(replicas, rate, harness, null, hops))
                 say(f"ceiling, Server, {replicas} replicas at {rate:g} queries/s: {_words(harness[-1])}")
         with replay_bench(folder, "Offline", replicas, *AT_ONCE) as bench:
             offline = [measure(bench, 1, queries=OFFLINE_QUERIES) for _ in range(repeats)]
@@ -48,8 +55,11 @@ def _words(figures: Figures) -> str:
     return f"{figures.queries_per_s:,.0f} queries/s, {figures.tokens_per_s:,.0f} tokens/s{ttft}"
 
 
-def _cell(replicas: int, rate: float, harness: Sequence[Figures], null: Sequence[Figures]) -> dict[str, Any]:
-    return {"replicas": replicas, "rate": rate, "harness": _summary(harness), "null": _summary(null)}
+def _cell(
+    replicas: int, rate: float, harness: Sequence[Figures], null: Sequence[Figures], hops: Sequence[Pair]
+) -> dict[str, Any]:
+    arms = {"harness": _summary(harness), "null": _summary(null), "hop": {"ttft_ms": _intervals(hops)}}
+    return {"replicas": replicas, "rate": rate, **arms}
 
 
 def _summary(runs: Sequence[Figures]) -> dict[str, Any]:
@@ -62,8 +72,13 @@ def _summary(runs: Sequence[Figures]) -> dict[str, Any]:
     for name in ("ttft_ms", "tpot_ms"):
         pairs = [pair for run in runs if (pair := getattr(run, name))]
         if pairs:
-            figures[name] = {"p50": interval([pair[0] for pair in pairs]), "p99": interval([pair[1] for pair in pairs])}
+            figures[name] = _intervals(pairs)
     return figures
+
+
+def _intervals(pairs: Sequence[Pair]) -> dict[str, Any]:
+    p50s, p99s = zip(*pairs, strict=True)
+    return {"p50": interval(p50s), "p99": interval(p99s)}
 
 
 def table(found: Mapping[str, Any]) -> Table:
@@ -75,19 +90,21 @@ def table(found: Mapping[str, Any]) -> Table:
         "tokens/s",
         "TTFT ms p50, p99",
         "null SUT",
+        "bare socket",
         "TPOT ms p50, p99",
         "null SUT",
         "valid",
         box=None,
     )
     for cell in found["server"]:
-        own, null = cell["harness"], cell["null"]
+        own, null, hop = cell["harness"], cell["null"], cell["hop"]
         shown.add_row(
             str(cell["replicas"]),
             f"{cell['rate']:,.0f}",
             f"{own['queries_per_s']['median']:,.0f}",
             f"{own['tokens_per_s']['median']:,.0f}",
-            *(_pair(arm[name]) for name in ("ttft_ms", "tpot_ms") for arm in (own, null)),
+            *(_pair(arm["ttft_ms"]) for arm in (own, null, hop)),
+            *(_pair(arm["tpot_ms"]) for arm in (own, null)),
             str(own["valid"]),
         )
     for cell in found["offline"]:

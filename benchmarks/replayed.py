@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -143,6 +144,7 @@ def with_load(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 
         "performance_sample_count_override": samples,
     }
     confs = {test: conf.for_run(plan.loadgen_model, plan.load.scenario, load) for test, conf in plan.confs.items()}
+    time.sleep(1)  # the folder of a run is named by the second, and a run may be over within one
     request = replace(bench.request, started=dt.datetime.now(dt.UTC))
     return replace(bench, request=request, plan=replace(plan, confs=confs))
 

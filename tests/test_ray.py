@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,12 +45,13 @@ class RayCluster:
     def address(self) -> str:
         return f"{HEAD}:{self.port}"
 
-    def start(self, node: str, *words: str) -> None:
+    def start(self, node: str, cores: Sequence[int], *words: str) -> None:
         # Ports that are named need not be waited for: on a busy machine Ray gives up its agent after 15 s.
         agent = [f"--dashboard-agent-{kind}-port={free_port()}" for kind in ("grpc", "listen")]
         with (self.folder / f"{node}.log").open("ab") as log:
             subprocess.run(
                 [
+                    *("taskset", "-c", ",".join(map(str, cores))),
                     RAY,
                     "start",
                     *words,
@@ -101,8 +102,11 @@ def ray(workspace: Workspace) -> Iterator[RayCluster]:
     environment = os.environ | {ROOT_VARIABLE: str(workspace.root), "TMPDIR": str(folder)}
     cluster = RayCluster(free_port(), folder, environment)
     try:
-        cluster.start(HEAD, "--head", f"--port={cluster.port}", "--include-dashboard=false", f"--temp-dir={folder}")
-        cluster.start(OTHER, f"--address={cluster.address}")
+        head = ("--head", f"--port={cluster.port}", "--include-dashboard=false", f"--temp-dir={folder}")
+        cores = sorted(os.sched_getaffinity(0))
+        cluster.start(HEAD, cores, *head)
+        # Apart from LoadGen's core: no other machine's replica would wait for it.
+        cluster.start(OTHER, cores[:1], f"--address={cluster.address}")
         yield cluster
     finally:
         for node in (OTHER, HEAD):
@@ -117,7 +121,7 @@ def free_port() -> int:
         return port
 
 
-WORDS = ("--company", "Acme", "--system-name", SYSTEM, "--set", "harness_config.replicas=2", "--scenarios", "Offline")
+WORDS = ("--company", "Acme", "--system-name", SYSTEM, "--set", "harness_config.replicas=2")
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +141,7 @@ def test_the_demo_is_submitted_from_two_nodes(submitted: Ended, workspace: Works
 def test_run_json_knows_every_node(submitted: Ended, workspace: Workspace) -> None:
     runs = find_runs(workspace.logs, SYSTEM)
     assert {run.state for run in runs} == {State.VALID}
+    assert {run.cell.scenario for run in runs} == {"Offline", "Server"}
     for run in runs:
         assert run.record
         assert list(run.record.nodes) == [HEAD, OTHER]
@@ -165,7 +170,10 @@ def test_a_lost_node_is_answered_for(submitted: Ended, ray: RayCluster, terminal
     """The last test of this cluster."""
     before = len(find_runs(terminal.workspace.logs, SYSTEM))
     command = terminal.start(
-        "run", *WORDS, "--ray", ray.address, "--tests", "accuracy", "--set", "harness_config.heartbeat_timeout_s=10"
+        "run",
+        *WORDS,
+        *("--ray", ray.address, "--scenarios", "Offline", "--tests", "accuracy"),
+        *("--set", "harness_config.heartbeat_timeout_s=10"),
     )
     wait_until(lambda: is_answered(terminal, before) or command.process.poll() is not None, PATIENCE_S, "answers")
     assert ray.replicas(OTHER)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import zmq
 
 from harness_llm.benchmarks import Sampling
@@ -21,6 +20,7 @@ from harness_llm.engines import Engine, ServerSpec, Step, build_engine
 from harness_llm.engines.replay import ReplaySpec
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet import wire
+from harness_llm.fleet.arrived import arrived
 from harness_llm.fleet.heart import Heart
 from harness_llm.fleet.keys import Gate
 from harness_llm.fleet.numa import Binding, bind
@@ -97,11 +97,7 @@ class Replica:
 
     def receive(self) -> None:
         """Take in what has arrived at `socket`."""
-        while True:
-            try:
-                peer, body = self.socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        for peer, body in arrived(self.socket):
             request = wire.decode_request(body)
             if isinstance(request, wire.Attach):
                 self._attach(peer, request)
@@ -127,16 +123,14 @@ class Replica:
             self._send(wire.Idle(self._generation, counters))
 
     def _submit(self, request: wire.Submit) -> None:
-        ids = np.frombuffer(request.tokens, dtype="<i4")
+        prompts = wire.unpack_tokens(request.tokens, request.lengths)
         kinds = request.kinds or [""] * len(request.queries)
         reported = request.reported or [0] * len(request.queries)
-        start = 0
-        for query, length, kind, known in zip(request.queries, request.lengths, kinds, reported, strict=True):
+        for query, prompt, kind, known in zip(request.queries, prompts, kinds, reported, strict=True):
             try:
-                self._engine.add(query, ids[start : start + length].tolist(), kind, known)
+                self._engine.add(query, prompt.tolist(), kind, known)
             except ValueError as error:
                 self._send(wire.Fault(self._generation, str(error)))
-            start += length
 
     def step(self) -> None:
         """Let the engine make a step, and send what that brought."""

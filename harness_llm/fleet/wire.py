@@ -4,8 +4,8 @@ Token ids travel as little-endian int32 bytes, many queries to a message. Every 
 attachment it belongs to, so that nothing of a cell that is over reaches the next one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -106,8 +106,10 @@ decode_reply = msgspec.msgpack.Decoder(Reply).decode
 decode_beat = msgspec.msgpack.Decoder(Beat).decode
 
 
-@dataclass(frozen=True)
-class Answer:
+_TOKEN = np.dtype("<i4")
+
+
+class Answer(NamedTuple):
     """One query's answer; `ids` exactly as generated, the end-of-sequence token included."""
 
     query: int
@@ -116,4 +118,12 @@ class Answer:
 
 def pack_tokens(sequences: Sequence[Ids]) -> bytes:
     """All ids end to end, little-endian int32."""
-    return b"".join(np.asarray(ids, dtype="<i4").tobytes() for ids in sequences)
+    return b"".join([np.asarray(ids, dtype=_TOKEN).tobytes() for ids in sequences])
+
+
+def unpack_tokens(tokens: bytes, lengths: Sequence[int]) -> Iterator[npt.NDArray[np.int32]]:
+    """The sequences that `pack_tokens` put end to end."""
+    ids, start = np.frombuffer(tokens, dtype=_TOKEN), 0
+    for length in lengths:
+        yield ids[start : start + length]
+        start += length

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import mlperf_loadgen as lg
 import numpy as np
-import zmq
 
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
@@ -51,7 +50,7 @@ class Sut:
         self._fail = fail
         self._issued: Mailbox[tuple[list[int], list[int]]] = Mailbox()
         self._over = False
-        dispatcher.poller.register(self._issued.arrivals, zmq.POLLIN)
+        dispatcher.listen(self._issued.arrivals, self._take_issued)
         self._thread = threading.Thread(target=self._work, name="sut", daemon=True)
 
     def issue(self, queries: list[int], indices: list[int]) -> None:
@@ -84,7 +83,6 @@ class Sut:
             now = time.perf_counter()
             if harvest.first:  # before all else, for LoadGen takes their time as it is told
                 self._first_tokens(harvest.first, now)
-            self._take_issued(now)
             self._dispatcher.feed()
             if harvest.finished:
                 self._completions(harvest.finished, now)
@@ -93,7 +91,8 @@ class Sut:
                 reported = now
         self._report(self.meter)
 
-    def _take_issued(self, now: float) -> None:
+    def _take_issued(self) -> None:
+        now = time.perf_counter()
         for queries, indices in self._issued.take():
             self.meter.issue(queries, now, stream=self._stream)
             self._dispatcher.offer(queries, indices)
