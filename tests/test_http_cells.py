@@ -311,11 +311,11 @@ def again(index: int) -> list[int]:
 TWO = (
     f"server_config.command='{{python}} {PROGRAM} --port {{port}} --behave pauses --after {BEFORE}'",
     "harness_config.replicas=2",
-    "harness_config.heartbeat_timeout_s=8",
+    "harness_config.heartbeat_timeout_s=5",
 )
 CAUSES = {
     kill: "exit code -9",
-    halt: "not heard for 8 s",
+    halt: "not heard for 5 s",
     starve: "it raised MemoryError",
     break_engine: "the server ended with exit code",
 }

@@ -105,8 +105,8 @@ def ray(workspace: Workspace) -> Iterator[RayCluster]:
         head = ("--head", f"--port={cluster.port}", "--include-dashboard=false", f"--temp-dir={folder}")
         cores = sorted(os.sched_getaffinity(0))
         cluster.start(HEAD, cores, *head)
-        # Apart from LoadGen's core: no other machine's replica would wait for it.
-        cluster.start(OTHER, cores[:1], f"--address={cluster.address}")
+        # A replica whose threads are more than its cores waits for them; the head's own is on the first core.
+        cluster.start(OTHER, cores[-1:], f"--address={cluster.address}")
         yield cluster
     finally:
         for node in (OTHER, HEAD):
