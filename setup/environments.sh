@@ -5,9 +5,10 @@ cd "$(dirname "$0")/.."
 unset PYTHONHOME PYTHONPATH
 
 module=setup.environments
-if [ "${1:-}" = where ]; then
-    module=setup.where
-fi
+case "${1:-}" in
+where) module=setup.where ;;
+here) module=setup.builds && shift ;;
+esac
 
 supported='import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13); print(sys.executable)'
 if [ -n "${PYTHON:-}" ]; then

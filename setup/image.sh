@@ -1,5 +1,5 @@
 #!/bin/sh
-# The steps of setup/Dockerfile: packages NAME ..., environments LAYER ..., inference URL COMMIT.
+# The steps of setup/Dockerfile: packages NAME ..., aiter, environments LAYER ..., inference URL COMMIT SUBMODULE ...
 set -eu
 
 ca=/run/secrets/ca.pem
@@ -21,6 +21,18 @@ packages() {
     rm -rf /var/lib/apt/lists/* /tmp/apt.conf
 }
 
+# AITER (AMD's kernels, in vLLM's image for ROCm) loads its prebuilt kernels from aiter/jit and compiles further ones
+# there if the folder is writable. Else each process copies the whole folder to ~/.aiter/jit when it imports AITER:
+# minutes per container, and a race among the replicas (ROCm/aiter, aiter/jit/core.py, get_user_jit_dir). AITER_JIT_DIR
+# is no way out: with it, the prebuilt kernels are not found. Folders only, as a changed file is copied into the layer.
+aiter() {
+    package=$(python3 -c 'from importlib.util import find_spec
+spec = find_spec("aiter")
+print(spec.submodule_search_locations[0] if spec else "")')
+    [ -n "$package" ] || return 0
+    find "$package/jit" -type d -exec chmod a+rwx {} +
+}
+
 environments() {
     [ $# -gt 0 ] || return 0
     if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi
@@ -28,16 +40,20 @@ environments() {
     UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy sh setup/environments.sh "$@"
 }
 
-# mlcommons/inference at one commit, for the official checker; without it ours is alone.
+# mlcommons/inference at one commit, for the official checker and the evaluators, which import the submodules. Without
+# it there is no official check; without them answers of some benchmarks cannot be scored, which is checked before runs.
 inference() {
     [ -n "$1" ] || return 0
     folder=/opt/harness/inference
     git init --quiet "$folder"
-    if git -C "$folder" fetch --quiet --depth=1 "$1" "$2" && git -C "$folder" checkout --quiet FETCH_HEAD; then
+    if ! { git -C "$folder" fetch --quiet --depth=1 "$1" "$2" && git -C "$folder" checkout --quiet FETCH_HEAD; }; then
+        rm -rf "$folder"
+        echo "note: $1 cannot be cloned, so the official checker is not in this image"
         return 0
     fi
-    rm -rf "$folder"
-    echo "note: $1 cannot be cloned, so the official checker is not in this image"
+    shift 2
+    git -C "$folder" submodule --quiet update --init --depth=1 "$@" ||
+        echo "note: submodules of mlcommons/inference cannot be cloned, so its evaluators cannot work in this image"
 }
 
 step=$1

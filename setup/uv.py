@@ -8,7 +8,7 @@ import importlib.util
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
@@ -118,13 +118,16 @@ class Uv:
         self._environ = {**uv_variables(options), **self._environ}
         self.no_index = no_index(options)
 
-    def __call__(self, *arguments: str) -> None:
-        """Run uv and show what it says.
+    def __call__(self, *arguments: str, find_links: bool = True) -> None:
+        """Run uv and show its output.
+
+        Args:
+            find_links: whether uv sees the folders of wheel files in pip's configuration.
 
         Raises:
             EnvironmentMissing: uv failed; holds its last lines.
         """
-        self._stream(self._command(arguments))
+        self._stream(self._command(arguments), hidden=() if find_links else ("UV_FIND_LINKS",))
 
     def offers(self, python: str, package: str) -> bool:
         """Whether the places in pip's configuration have a package; they do unless uv says they do not."""
@@ -164,12 +167,16 @@ class Uv:
         except OSError as error:
             return subprocess.CompletedProcess(command, 127, "", str(error))
 
-    def _stream(self, command: Sequence[str]) -> None:
-        """Run a command; its progress is shown but for the list of packages, its error is raised."""
+    def _stream(self, command: Sequence[str], hidden: Collection[str] = ()) -> None:
+        """Run a command without the variables `hidden`. Show its progress except the list of packages.
+
+        Raises:
+            EnvironmentMissing: the command failed.
+        """
         error: deque[str] = deque(maxlen=_TAIL)
         with subprocess.Popen(
             command,
-            env=self._environ,
+            env={name: value for name, value in self._environ.items() if name not in hidden},
             pass_fds=[self._lock],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,15 +5,18 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-from harness_llm.bus import accelerators
+from harness_llm.bus import NO_ACCELERATOR, accelerators
 from harness_llm.errors import ConfigError
+from setup.builds import gpu_name
 
 LOCAL, CONTAINER = "local", "container"
 _VARIABLE = "ENVIRONMENT"
 
 
 def where(environ: Mapping[str, str], *, accelerated: bool, docker: bool) -> str:
-    """`local` or `container`: what ENVIRONMENT says, else containers where accelerators are to be used, given Docker.
+    """`local` or `container`: ENVIRONMENT, else containers where accelerators are to be used and Docker is installed.
+
+    Replicas on a Ray cluster are local to the environment that `ray start` was called in.
 
     Args:
         accelerated: whether this machine has some.
@@ -27,8 +30,8 @@ def where(environ: Mapping[str, str], *, accelerated: bool, docker: bool) -> str
         raise ConfigError(f"there is no {_VARIABLE} {asked}", where=_VARIABLE, expected=f"{LOCAL} or {CONTAINER}")
     if environ.get("HARNESS_LLM_IMAGE"):  # this is a container
         return LOCAL
-    gpu = environ.get("GPU_NAME") or ("cpu" if environ.get("STAND_IN") else "")
-    return asked or (CONTAINER if accelerated and docker and gpu != "cpu" else LOCAL)
+    wanted = accelerated and docker and gpu_name(environ) != NO_ACCELERATOR and not environ.get("RAY_ADDRESS")
+    return asked or (CONTAINER if wanted else LOCAL)
 
 
 def main() -> int:

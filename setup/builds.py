@@ -1,0 +1,114 @@
+"""Which build of vLLM this machine needs, and the environments that have it.
+
+Standard library only: this runs before any package is installed.
+
+Usage: python -m setup.builds LAYER ...   the layers `engine`, `loadgen`, `quantize` or `ray` of this machine's build;
+prints the folder of the programs on standard output.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness_llm.bus import NO_ACCELERATOR, PLATFORMS, accelerators
+from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
+from setup.environments import ensure
+from setup.layers import LAYERS
+
+CUDA, ROCM = "cuda", "rocm"
+_ENGINE = "engine"
+_GPUS = Path("models/gpus.yaml")
+_KIND = re.compile(r'^(\w[\w.-]*):(?: *#.*)?\n(?:[ #].*\n)*?  pci: \["([0-9a-f]{4}):', re.MULTILINE)
+_SEVERAL_NODES = re.compile(r"x\d+$")  # h100x16: settings of a replica on 16 GPUs of several nodes
+
+
+def gpu_name(environ: Mapping[str, str]) -> str:
+    """The GPU_NAME that is asked for; empty where the machine decides. Stand-ins run without an accelerator."""
+    return environ.get("GPU_NAME") or (NO_ACCELERATOR if environ.get("STAND_IN") == "1" else "")
+
+
+def vendors(table: str) -> dict[str, str]:
+    """PCI vendor by GPU_NAME, of the text of models/gpus.yaml."""
+    return dict(_KIND.findall(table))
+
+
+def platform(gpu: str, on_bus: Sequence[str], table: str) -> str:
+    """`cpu`, `cuda` or `rocm`.
+
+    Args:
+        gpu: from `gpu_name`.
+        on_bus: the accelerators of this machine, `vendor:device`; they decide where `gpu` is empty or not in `table`.
+        table: the text of models/gpus.yaml.
+
+    Raises:
+        ConfigError: the machine has accelerators of two vendors, and `gpu` does not select one.
+    """
+    if gpu == NO_ACCELERATOR:
+        return NO_ACCELERATOR
+    known = vendors(table)
+    vendor = known.get(gpu) or known.get(_SEVERAL_NODES.sub("", gpu))
+    found = {vendor} if vendor else {pci.partition(":")[0] for pci in on_bus}
+    if len(found) > 1:
+        raise ConfigError(
+            "this machine has accelerators of several vendors",
+            where="GPU_NAME",
+            expected=f"one of {', '.join(known)}, or {NO_ACCELERATOR}",
+            found=gpu or "not set",
+            hint="GPU_NAME=NAME before or after make",
+        )
+    return PLATFORMS[found.pop()] if found else NO_ACCELERATOR
+
+
+def layers(names: Sequence[str], build: str) -> list[str]:
+    """The keys in setup/layers.py of `engine`, `loadgen`, `quantize` and `ray` for a build.
+
+    Raises:
+        EnvironmentMissing: the build is ROCm's, for which the package index has no vLLM.
+    """
+    if build == ROCM:
+        raise EnvironmentMissing(
+            "AMD GPUs need a container: the package index has no vLLM for ROCm",
+            where="setup/requirements",
+            expected="a container, whose base image has vLLM for ROCm (docs/containers.md)",
+            found="a set-up without containers",
+            hint="install Docker, then `make submission ENVIRONMENT=container ...`,"
+            "\n      or bash setup/build_submission_env.sh and bash setup/start_submission_env.sh;"
+            "\n      GPU_NAME=cpu sets up the CPU build and does not use the GPUs",
+        )
+    own = {name: f"{name}-{build}" for name in names if f"{name}-{build}" in LAYERS}
+    return [build if name == _ENGINE else own.get(name, name) for name in names]
+
+
+def set_up(names: Sequence[str], environ: Mapping[str, str]) -> Path:
+    """Bring the layers of this machine's build up to date; returns the folder of the engine's programs.
+
+    An image has layers of its own, in the folder of the CPU build.
+
+    Raises:
+        HarnessError: as `platform`, `layers` and `environments.ensure`.
+    """
+    if image := environ.get("HARNESS_LLM_LAYERS"):
+        build, keys = NO_ACCELERATOR, image.split()
+    else:
+        build = platform(gpu_name(environ), list(accelerators()), _GPUS.read_text())
+        keys = layers(names, build)
+    ensure(keys)
+    return LAYERS[build].folder / "bin"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        sys.stdout.write(f"{set_up(arguments, os.environ)}\n")
+    except HarnessError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,253 @@
+"""The layers of the virtual environments: which packages each one has, and how they are installed.
+
+Standard library only: this runs before any package is installed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness_llm.errors import EnvironmentMissing
+from setup.uv import Uv
+
+REQUIREMENTS = Path("setup/requirements")
+_RULES = Path("harness_llm/rules")
+_LOADGEN = re.compile(r"^loadgen:\n  package: (\S+)\n  version: (\S+)$", re.MULTILINE)
+_ENVIRONMENTS = Path(os.environ.get("HARNESS_LLM_ENVIRONMENTS", ""))
+_TORCH = re.compile(r"(torch|torchaudio|torchvision|triton|pytorch-triton.*|nvidia-.*)")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The packages of one requirements file in one environment.
+
+    Attributes:
+        name: of the requirements file.
+        folder: the environment.
+        gib: disk space that it takes.
+        on: the layer that must be there first; without one, the layer makes the environment.
+    """
+
+    name: str
+    folder: Path
+    gib: float
+    on: "Layer | None" = None
+
+    @property
+    def requirements(self) -> Path:
+        """The pinned packages."""
+        return REQUIREMENTS / f"{self.name}.txt"
+
+    @property
+    def python(self) -> Path:
+        """The environment's own interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def stamp(self) -> Path:
+        """Holds the digest that the layer was made from; absent unless it is complete."""
+        return self.folder / f"harness-llm-{self.name}.stamp"
+
+    @property
+    def parts(self) -> list[Path]:
+        """What must be there for the layer to be whole."""
+        return [self.python]
+
+    @property
+    def packages(self) -> str:
+        """The pinned packages, one a line."""
+        return self.requirements.read_text()
+
+    def install(self, uv: Uv) -> None:
+        """Make the environment where the layer stands on none, and add the packages."""
+        if not self.on:
+            uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
+        install = ("pip", "install", "--python", str(self.python), "--no-deps")
+        requirements = str(self.requirements)
+        if torch := pinned(self.packages, "torch"):
+            uv(*install, torch, *torch_source(uv, str(self.python), torch))
+        package = () if self.on else ("--editable", ".")
+        uv(*install, "--build-constraints", requirements, "--requirement", requirements, *package)
+
+
+@dataclass(frozen=True)
+class CudaLayer(Layer):
+    """A layer with the CUDA build of PyTorch from the package index.
+
+    The build has the version without a suffix. `torch==2.13.0` also matches `2.13.0+cpu`, which pip's configuration
+    may offer on CPU machines, and `uv pip compile` writes `==` in place of `===`. So the installation adds `===`.
+    """
+
+    def install(self, uv: Uv) -> None:
+        """Make the environment, add the packages and check the build of PyTorch.
+
+        Raises:
+            EnvironmentMissing: the installed PyTorch is not a CUDA build.
+        """
+        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
+        requirements = str(self.requirements)
+        uv(
+            *("pip", "install", "--python", str(self.python), "--no-deps", "--build-constraints", requirements),
+            *(
+                "--requirement",
+                requirements,
+                str(pinned(self.packages, "torch")).replace("==", "==="),
+                "--editable",
+                ".",
+            ),
+        )
+        check_cuda_build(self.python)
+
+
+@dataclass(frozen=True)
+class Separate(Layer):
+    """An environment of programs that import nothing of this project, with pins of its own."""
+
+    def install(self, uv: Uv) -> None:
+        """Make the environment and add the packages."""
+        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
+        requirements = str(self.requirements)
+        uv("pip", "install", "--python", str(self.python), "--no-deps", "--requirement", requirements)
+
+
+@dataclass(frozen=True)
+class LoadGens(Layer):
+    """The LoadGen of each round, as its rules name it, in a folder of its own: all are one and the same module."""
+
+    @property
+    def packages(self) -> str:
+        """The pin of each round's, or of one alone, oldest first; no YAML reader is installed yet."""
+        files = sorted(_RULES.glob(f"{os.environ.get('HARNESS_LLM_ROUND') or 'v*'}.yaml"))
+        pins = (pin for rules in files for pin in _LOADGEN.findall(rules.read_text()))
+        return "\n".join(map("==".join, pins))
+
+    @property
+    def parts(self) -> list[Path]:
+        """The folders, in the order of the pins."""
+        return [self.folder / self.name / pin.partition("==")[2] for pin in self.packages.splitlines()]
+
+    def install(self, uv: Uv) -> None:
+        """Put each into its folder."""
+        shutil.rmtree(self.folder / self.name, ignore_errors=True)
+        for pin, folder in zip(self.packages.splitlines(), self.parts, strict=True):
+            uv("pip", "install", "--quiet", "--python", str(self.python), "--no-deps", "--target", str(folder), pin)
+
+
+@dataclass(frozen=True)
+class Ray(Layer):
+    """Ray at its pinned version, with those of its requirements that the layer below does not have.
+
+    The CPU build, the CUDA build and the base images have different versions of these requirements.
+    """
+
+    def install(self, uv: Uv) -> None:
+        """Add the packages."""
+        below = {pin.partition("==")[0] for pin in lacking(self.on.packages, ())} if self.on else set()
+        if isinstance(self.on, OnBase):
+            below |= set(installed(Path(sys.executable)))
+        missing = lacking(self.packages, below - {self.name})
+        uv("pip", "install", "--python", str(self.python), "--no-deps", *missing)
+
+
+@dataclass(frozen=True)
+class OnBase(Layer):
+    """An environment that sees the packages of the Python that it is made by: a base image's PyTorch and vLLM.
+
+    Attributes:
+        brings: what that Python must have.
+        kept: matches the packages of that Python that stay in use; the pinned file gives all others.
+    """
+
+    brings: tuple[str, ...] = ("torch",)
+    kept: re.Pattern[str] = _TORCH
+
+    def install(self, uv: Uv) -> None:
+        """Make the environment, and add what it does not take from the base."""
+        uv("venv", "--quiet", "--clear", "--system-site-packages", "--python", sys.executable, str(self.folder))
+        seen = {name for name in installed(self.python) if self.kept.fullmatch(name)}
+        if missing := set(self.brings) - seen:
+            raise EnvironmentMissing(
+                f"the Python of the base image does not bring {', '.join(sorted(missing))}",
+                where=sys.executable,
+                hint="build with a BASE_IMAGE whose own Python has vLLM for this accelerator",
+            )
+        install = ("pip", "install", "--python", str(self.python), "--no-deps")
+        constraints = ("--build-constraints", str(self.requirements))
+        uv(*install, *constraints, *lacking(self.packages, seen), "--editable", ".")
+
+
+_MAIN, _QUANTIZE_FOLDER, _QUARK_FOLDER = (_ENVIRONMENTS / n for n in (".venv", ".venv-quantize", ".venv-quark"))
+_CUDA_MAIN = _ENVIRONMENTS / ".venv-cuda"
+_CPU = Layer("cpu", _MAIN, 4.0)
+_CUDA = CudaLayer("cuda", _CUDA_MAIN, 8.0)
+_HOST = Layer("host", Path(".venv-host"), 0.4)
+_QUANTIZE = Layer("quantize", _QUANTIZE_FOLDER, 0.5)
+_QUANTIZE_CUDA = CudaLayer("quantize-cuda", _ENVIRONMENTS / ".venv-quantize-cuda", 0.3)
+_QUARK = Layer("quark", _QUARK_FOLDER, 0.8)
+_DEV = Layer("dev", _MAIN, 0.2, on=_CPU)
+_RAY = Ray("ray", _MAIN, 0.3, on=_CPU)
+_GRADERS = Separate("graders", _ENVIRONMENTS / ".venv-graders", 0.5)
+LOCKED = (_CPU, _CUDA, _HOST, _QUANTIZE, _QUANTIZE_CUDA, _QUARK, _DEV, _RAY, _GRADERS)
+# Of images whose base brings PyTorch and vLLM for its accelerators; with the requirements of the layer that is named.
+_BASE = OnBase("host", _MAIN, 0.4, brings=("torch", "vllm"), kept=re.compile(".*"))
+LAYERS = {
+    **{layer.name: layer for layer in LOCKED},
+    "loadgen": LoadGens("loadgen", _MAIN, 0.1, on=_CPU),
+    "loadgen-cuda": LoadGens("loadgen", _CUDA_MAIN, 0.1, on=_CUDA),
+    "ray-cuda": Ray("ray", _CUDA_MAIN, 0.3, on=_CUDA),
+    "base-host": _BASE,
+    "base-quantize": OnBase("quantize", _QUANTIZE_FOLDER, 0.5),
+    "base-quark": OnBase("quark", _QUARK_FOLDER, 0.8),
+    "base-loadgen": LoadGens("loadgen", _MAIN, 0.1, on=_BASE),
+    "base-ray": Ray("ray", _MAIN, 0.3, on=_BASE),
+}
+
+
+def installed(python: Path) -> list[str]:
+    """The normalized names of the packages that an interpreter finds."""
+    program = "import importlib.metadata as m; print(*(d.metadata['Name'] for d in m.distributions()), sep='\\n')"
+    names = subprocess.run([str(python), "-c", program], capture_output=True, text=True, check=True).stdout
+    return [re.sub(r"[-_.]+", "-", name).lower() for name in names.split()]
+
+
+def lacking(requirements: str, names: Iterable[str]) -> list[str]:
+    """The pins of a requirements file of all packages but `names`."""
+    there = frozenset(names)
+    pins = (line.strip() for line in requirements.splitlines() if "==" in line and not line.startswith((" ", "#")))
+    return [pin for pin in pins if pin.partition("==")[0] not in there]
+
+
+def pinned(requirements: str, package: str) -> str | None:
+    """The line of a requirements file that pins `package`."""
+    return next((line for line in requirements.splitlines() if line.startswith(f"{package}==")), None)
+
+
+def check_cuda_build(python: Path) -> None:
+    """Refuse a PyTorch in the environment of `python` that is not a CUDA build.
+
+    Raises:
+        EnvironmentMissing: torch.version.cuda is None.
+    """
+    program = "import torch; print(torch.__version__, torch.version.cuda)"
+    done = subprocess.run([str(python), "-c", program], capture_output=True, text=True, check=False)
+    version, _, cuda = done.stdout.strip().partition(" ")
+    if done.returncode or cuda in ("", "None"):
+        raise EnvironmentMissing(
+            "the installed PyTorch is not a CUDA build",
+            where=str(python),
+            expected="torch.version.cuda is set",
+            found=version or done.stderr.strip()[-500:],
+            hint="remove the wheels of PyTorch for CPU from the places that `pip config list` shows",
+        )
+
+
+def torch_source(uv: Uv, python: str, torch: str) -> tuple[str, ...]:
+    """Nothing where pip's configuration leads to this build of torch, else PyTorch's own index."""
+    if uv.no_index or uv.offers(python, torch):
+        return ()
+    return ("--torch-backend", "cpu")
