@@ -5,12 +5,14 @@ from pathlib import Path
 
 from harness_llm.accuracy.splitter import fetch_splitter, has_splitter
 from harness_llm.assets import Assets, Report, Stage
-from harness_llm.benchmarks import Benchmark
+from harness_llm.benchmarks import Benchmark, Download
+from harness_llm.checkpoint import WEIGHTS, weight_files
 from harness_llm.datasets.convert import convert, is_converted, store_path
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.workspace import DATA_VARIABLE, MODELS_VARIABLE, Workspace
 
 CALIBRATION = "calibration"
+LIVECODEBENCH = "livecodebench"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class PublishedPreparation:
             sources=self.files,
             stores={name: store_path(file) for name, file in self.files.items() if name != CALIBRATION},
             calibration=store_path(self.files[CALIBRATION]),
+            livecodebench=next((self.workspace.data / download.folder for download in self._livecodebench), None),
         )
 
     @property
@@ -46,6 +49,10 @@ class PublishedPreparation:
             Stage("checkpoint", None, self.has_checkpoint, self._refuse_checkpoint),
             *(self._conversion(name, file) for name, file in self.files.items()),
             *self.splitter(),
+            *(
+                Stage("LiveCodeBench", None, self.has_livecodebench, self._refuse_livecodebench)
+                for _ in self._livecodebench
+            ),
         ]
 
     def splitter(self) -> list[Stage]:
@@ -54,10 +61,27 @@ class PublishedPreparation:
         stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
         return [stage] if self.benchmark.accuracy.sentence_split else []
 
+    @property
+    def _livecodebench(self) -> list[Download]:
+        return [download for download in self.benchmark.downloads if download.part == LIVECODEBENCH]
+
+    def has_livecodebench(self) -> bool:
+        """Whether the files that the evaluator of the reference loads are there; also where it loads none."""
+        files = [Path(download.folder, name) for download in self._livecodebench for name in download.files]
+        return all((self.workspace.data / file).is_file() for file in files)
+
+    def _refuse_livecodebench(self, _: Report) -> None:
+        raise EnvironmentMissing(
+            f"missing data set of LiveCodeBench, which scores answers of {self.benchmark.name}",
+            where=str(self.assets.livecodebench),
+            expected=", ".join(name for download in self._livecodebench for name in download.files),
+            hint=f"harness-llm download --model {self.benchmark.name} --part {LIVECODEBENCH}",
+        )
+
     def has_checkpoint(self) -> bool:
         """Whether the checkpoint to be served is there."""
         folder = self.assets.checkpoint
-        return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+        return (folder / "config.json").is_file() and bool(weight_files(folder))
 
     def _refuse_checkpoint(self, _: Report) -> None:
         benchmark = self.benchmark
@@ -66,7 +90,7 @@ class PublishedPreparation:
         raise EnvironmentMissing(
             f"the checkpoint of {benchmark.name} is not there",
             where=str(self.assets.checkpoint),
-            expected="config.json and *.safetensors, at checkpoint.quantized of "
+            expected=f"config.json and {' or '.join(WEIGHTS)}, at checkpoint.quantized of "
             f"models/{benchmark.name}/benchmark.yaml below {self.workspace.models} ({MODELS_VARIABLE})",
             hint=f"harness-llm download --model {benchmark.name} --part model"
             + ("" if own else f", then bash setup/quantize_{script}.sh"),

@@ -77,6 +77,16 @@ def test_a_data_set_that_is_not_there(
     assert error.hint == f"harness-llm download --model llama2-70b --part {part}"
 
 
+def test_missing_data_of_livecodebench(workspace: Workspace) -> None:
+    preparation = PublishedPreparation(load_benchmark("deepseek-r1", Workspace(CHECKOUT)), workspace)
+    stage = next(stage for stage in preparation.stages() if stage.name == "LiveCodeBench")
+    assert not stage.done()
+    with pytest.raises(EnvironmentMissing, match="missing data set of LiveCodeBench") as caught:
+        stage.make(lambda *_: None)
+    assert caught.value.where == str(workspace.data / "livecodebench")
+    assert caught.value.hint == "harness-llm download --model deepseek-r1 --part livecodebench"
+
+
 def test_what_is_there_is_converted_once(benchmark: Benchmark, workspace: Workspace) -> None:
     put_checkpoint(benchmark, workspace)
     put_data(benchmark, workspace)
@@ -100,6 +110,16 @@ def test_a_stand_in_keeps_what_the_rules_know_and_is_never_a_result(name: str) -
     assert small.divisions == ("open",)
     assert small.obstacle
     assert real.dataset.source in WRITERS
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_rehearsed_stand_in_keeps_the_engine_settings_and_the_sampling(name: str) -> None:
+    real = load_benchmark(name, CHECKED_OUT)
+    small = stand_in(real, load_benchmark(DEMO, CHECKED_OUT), rehearsed=True)
+    assert (small.settings, small.engine_scenarios) == (real.settings, real.engine_scenarios)
+    assert (small.sampling, small.sampling_of) == (real.sampling, real.sampling_of)
+    assert small.divisions == ("open",)
+    assert "replay engine" in small.obstacle
 
 
 @pytest.fixture(scope="module")
