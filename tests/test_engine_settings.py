@@ -1,0 +1,176 @@
+"""Every shipped setting against the rules of backends, the KV cache's capacity and vLLM's own configuration."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_settings import GPUS, HERE, Case, all_cases
+
+from harness_llm.choices import choose
+from harness_llm.doctor.result import CheckResult, Level
+from harness_llm.engine_settings.candidate import Resolution
+from harness_llm.engine_settings.capacity import cache_bytes, sequence_bytes
+from harness_llm.engine_settings.checks import check_by_vllm, check_rules, scenario_results
+from harness_llm.engine_settings.facts import resolve_facts, weight_bits
+from harness_llm.engine_settings.model import model_dtype, read_shape
+from harness_llm.engine_settings.resolution import resolve_candidates
+from harness_llm.engine_settings.rules import broken_rules, load_rules
+from harness_llm.request import resolve
+
+CASES = all_cases()
+IDS = [str(case) for case in CASES]
+# Parameters as published: model cards and papers, in billions.
+PARAMETERS = {
+    "llama2-70b": 68.98,
+    "llama3.1-405b": 405.85,
+    "llama3.1-8b": 8.03,
+    "mixtral-8x7b": 46.70,
+    "deepseek-r1": 671,
+    "gpt-oss-120b": 116.8,
+    "gptj": 6.05,
+}
+
+
+def published(name: str) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((HERE.benchmarks / name / "config.json").read_text())
+    return config
+
+
+def results(case: Case, **changes: Any) -> list[CheckResult]:
+    engine = case.engine
+    engine = engine.model_copy(update={"llm_config": engine.llm_config | changes})
+    return list(scenario_results(engine, case.config, case.gpu, case.benchmark))
+
+
+def find(benchmark: str, gpu: str, scenario: str = "Offline") -> Case:
+    return next(case for case in CASES if str(case) == f"{benchmark} {gpu} {scenario}")
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_shapes_of_a_published_config_add_up_to_the_published_parameters(name: str) -> None:
+    shape = read_shape(published(name))
+    assert (shape.quantized_weights + shape.other_weights) / 1e9 == pytest.approx(PARAMETERS[name], rel=0.002)
+
+
+def test_published_dtypes_are_those_that_decide_about_attention_kernels() -> None:
+    assert model_dtype(published("llama2-70b")) == "float16"
+    assert {model_dtype(published(name)) for name in PARAMETERS if name != "llama2-70b"} == {"bfloat16"}
+
+
+def test_every_benchmark_of_a_round_has_cases() -> None:
+    assert {case.benchmark.name for case in CASES} >= set(PARAMETERS)
+    assert {case.gpu.name for case in CASES} == {gpu.name for gpu in GPUS.values()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_shipped_settings_break_no_known_rule_and_leave_memory_for_the_cache(case: Case) -> None:
+    assert [result for result in results(case) if result.level is Level.ERROR] == []
+
+
+@pytest.fixture(scope="module")
+def resolutions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resolution]:
+    """All cases, resolved by one process of the installed vLLM."""
+    found = resolve_candidates([case.candidate for case in CASES], tmp_path_factory.mktemp("cache"))
+    return dict(zip(IDS, found, strict=True))
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_the_installed_vllm_accepts_the_shipped_settings(case: Case, resolutions: dict[str, Resolution]) -> None:
+    resolution, llm_config = resolutions[str(case)], case.engine.llm_config
+    assert resolution.violations == []
+    facts = resolve_facts(case.config, llm_config, case.gpu)
+    assert (resolution.dtype, resolution.kv_cache_dtype) == (facts.dtype, facts.kv_cache_dtype)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+def test_fp8_cache_with_float16_is_an_error_on_hopper(gpu: str) -> None:
+    (error,) = [r for r in results(find("llama2-70b", gpu), dtype="auto") if r.level is Level.ERROR]
+    assert error.exit_code == 2
+    assert error.hint == "--set llm_config.dtype=bfloat16"
+    assert not [r for r in results(find("llama2-70b", gpu), dtype="bfloat16") if r.level is Level.ERROR]
+    assert not [r for r in results(find("llama2-70b", gpu), kv_cache_dtype="bfloat16") if r.level is Level.ERROR]
+
+
+def test_every_rule_can_match() -> None:
+    case = find("llama2-70b", "h100")
+    facts = resolve_facts(case.config, case.engine.llm_config, case.gpu)
+    for rule in load_rules():
+        changed = {name: values[0] for name, values in rule.when.items()}
+        assert rule in broken_rules(facts.__class__(**{**facts.__dict__, **changed})), rule.name
+        assert rule.source.startswith("vllm/"), rule.name
+
+
+def test_cache_dtype_of_a_checkpoint_with_scales_is_fp8_where_no_argument_names_one() -> None:
+    case = find("llama2-70b", "h100")
+    assert resolve_facts(case.config, {"kv_cache_dtype": "auto"}, case.gpu).kv_cache_dtype == "fp8"
+    assert resolve_facts(published("llama2-70b"), {}, case.gpu).kv_cache_dtype == "auto"
+
+
+def test_a_token_of_llama2_70b_takes_160_kib_in_fp8() -> None:
+    """2 x 80 layers x 8 heads x 128."""
+    config = published("llama2-70b")
+    assert sequence_bytes(config, {}, 1, 1) == 163840
+    assert sequence_bytes(config, {"tensor_parallel_size": 4}, 1, 1) == 163840 / 4
+    assert sequence_bytes(config, {"tensor_parallel_size": 16}, 1, 1) == 163840 / 8  # eight heads, repeated
+
+
+def test_latent_attention_is_cached_whole_on_every_gpu() -> None:
+    config = published("deepseek-r1")
+    assert sequence_bytes(config, {"tensor_parallel_size": 8}, 1, 2) == 61 * 576 * 2
+
+
+def test_half_of_the_layers_of_gpt_oss_keep_their_window_alone() -> None:
+    config, token = published("gpt-oss-120b"), 2 * 64 * 8 * 2
+    assert sequence_bytes(config, {}, 1000, 2) == (18 * 1000 + 18 * 128) * token
+
+
+def test_weights_take_what_their_format_takes() -> None:
+    assert weight_bits(find("llama2-70b", "h100").config) == 8
+    assert weight_bits(published("gpt-oss-120b")) == 4.25
+    assert weight_bits(find("llama2-70b", "b200").config) == 4.5  # NVFP4: a scale for 16 weights
+    assert weight_bits(published("llama2-70b")) == 16
+    memory = [cache_bytes(published("llama2-70b"), {"max_num_seqs": 1, "tensor_parallel_size": n}, 80) for n in (1, 8)]
+    assert memory[0] < 0 < memory[1]
+
+
+def test_more_sequences_than_the_cache_holds_are_a_warning_with_both_numbers() -> None:
+    (warning,) = results(find("llama2-70b", "h200"), max_num_seqs=5000, dtype="bfloat16")
+    assert warning.level is Level.WARNING
+    assert "max_num_seqs is 5000" in warning.found
+    held = int(warning.hint.partition("max_num_seqs=")[2])
+    assert 500 < held < 1000
+    assert f"an estimated {held} sequences" in warning.found
+    assert not results(find("llama2-70b", "h200"), max_num_seqs=held // 2, dtype="bfloat16")
+
+
+def test_weights_that_do_not_fit_are_an_error() -> None:
+    found = results(find("llama3.1-405b", "h200"), tensor_parallel_size=1)
+    assert [r.where for r in found if r.level is Level.ERROR] == ["llm_config.tensor_parallel_size"]
+
+
+def test_the_pass_names_scenario_and_argument_that_vllm_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More sequences than tokens in a step: no limit of one argument, so that vLLM alone sees it."""
+    sets = ["llm_config.max_num_seqs=4096", "llm_config.max_num_batched_tokens=2048"]
+    words = {"model": "llama2-70b", "gpu": "h100", "division": "open", "scenarios": "Offline", "set_": sets}
+    request = resolve(choose(words), HERE)
+    monkeypatch.setattr("harness_llm.workspace.Workspace.cache", property(lambda _: tmp_path))
+    (error,) = check_by_vllm(request)
+    assert (error.level, error.exit_code) == (Level.ERROR, 2)
+    assert "max_num_batched_tokens (2048) must be greater than or equal to max_num_seqs (4096)" in error.expected
+    assert error.where.startswith("Offline: llm_config")
+    assert check_by_vllm(request) == [error]
+    assert len(list(tmp_path.rglob("*.json"))) == 1
+
+
+def test_rules_of_all_scenarios_are_joined() -> None:
+    words = {"model": "llama2-70b", "gpu": "h100", "set_": ["llm_config.dtype=float16"], "scenarios": "Offline,Server"}
+    found = [result for result in check_rules(resolve(choose(words), HERE)) if result.level is Level.ERROR]
+    assert [result.where for result in found] == ["Offline, Server: FP8 KV cache with float16"]
+
+
+def test_nothing_is_checked_where_vllm_serves_nothing() -> None:
+    request = resolve(choose({"model": "gptj", "gpu": "h100", "scenarios": "Offline"}), HERE)
+    assert check_rules(request) == check_by_vllm(request) == []
