@@ -6,15 +6,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness_llm.bus import accelerators
+from harness_llm import bus
+from harness_llm.bus import PLATFORMS, accelerators
 from harness_llm.documents import read_yaml
 from harness_llm.errors import ConfigError
 from harness_llm.workspace import Workspace
 
 TABLE = "gpus.yaml"
-NO_ACCELERATOR = "cpu"  # the GPU_NAME of a machine without one
+NO_ACCELERATOR = bus.NO_ACCELERATOR
 _VISIBLE = {"1002": "HIP_VISIBLE_DEVICES", "10de": "CUDA_VISIBLE_DEVICES"}
-_PLATFORMS = {"1002": "rocm", "10de": "cuda"}
 
 
 class Gpu(BaseModel):
@@ -34,21 +34,22 @@ class Gpu(BaseModel):
     name: str
     memory_gb: int
     architecture: str
-    formats: tuple[Literal["fp8", "mxfp4"], ...]
+    formats: tuple[Literal["fp8", "mxfp4", "nvfp4"], ...]
     count: int
 
     @property
     def visible(self) -> str:
         """The environment variable that names the devices which a process may use."""
-        return _VISIBLE[self._vendor]
+        return _VISIBLE[self.vendor]
 
     @property
     def platform(self) -> str:
         """What programs for it are built with, rocm or cuda."""
-        return _PLATFORMS[self._vendor]
+        return PLATFORMS[self.vendor]
 
     @property
-    def _vendor(self) -> str:
+    def vendor(self) -> str:
+        """Its vendor's id on the PCI bus."""
         return self.pci[0].partition(":")[0]
 
 
@@ -94,8 +95,12 @@ def detect_gpu(root: Path = Path("/"), workspace: Workspace | None = None) -> st
 
 
 def gpu_count(name: str, root: Path = Path("/"), workspace: Workspace | None = None) -> int:
-    """How many accelerators called `name` in the table this machine has."""
-    return sum(accelerators(root)[pci] for pci in load_gpus(workspace or Workspace())[name].pci)
+    """How many accelerators called `name` in the table this machine has; if none, how many of its vendor.
+
+    GPU_NAME may name the settings of a similar accelerator, for one that the table does not have.
+    """
+    gpu, found = load_gpus(workspace or Workspace())[name], accelerators(root)
+    return sum(found[pci] for pci in gpu.pci) or sum(n for pci, n in found.items() if pci.startswith(f"{gpu.vendor}:"))
 
 
 def _listed(found: Counter[str], known: dict[str, Gpu]) -> str:

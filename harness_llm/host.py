@@ -126,14 +126,28 @@ def _distinct(values: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
-def advice(host: Host) -> list[str]:
-    """What `host`, from `read_host`, is known to lose by, one sentence each with the command for root that mends it."""
-    return [f"{tip.why}: {tip.command}".format(**host) for tip in _TIPS if tip.applies(host)]
+class Advice(NamedTuple):
+    """A setting that costs time or makes it vary, and the command for root that changes it."""
+
+    name: str
+    why: str
+    command: str
+
+
+def advice(host: Host) -> list[Advice]:
+    """The settings in `host`, from `read_host`, that should be changed before a measurement."""
+    return [Advice(tip.name, tip.why.format(**host), tip.command.format(**host)) for tip in _TIPS if tip.applies(host)]
+
+
+def unread(host: Host) -> list[str]:
+    """The names of the settings that could not be read, of those that `advice` judges."""
+    return [name for name, key in _JUDGED.items() if key not in host]
 
 
 class _Tip(NamedTuple):
-    """A setting that costs time or makes it vary; both texts name settings in braces."""
+    """As `Advice`; both texts name settings in braces."""
 
+    name: str
     applies: Callable[[Host], bool]
     why: str
     command: str
@@ -175,63 +189,86 @@ _CAP = "accelerators are capped at {accelerator_power_cap_w} W of {accelerator_p
 # MLPerf submitters set these before they measure.
 _TIPS = (
     _Tip(
+        "CPU governor",
         _is_not("cpu_governor", "performance"),
         "the CPU governor is {cpu_governor}, which slows the host down between bursts",
         "cpupower frequency-set --governor performance",
     ),
     _Tip(
+        "CPU frequency",
         lambda host: _below(host, "cpu_max_khz", "cpu_hardware_max_khz"),
         "the CPUs are held to {cpu_max_khz} kHz of {cpu_hardware_max_khz}",
         "cpupower frequency-set --max {cpu_hardware_max_khz}",
     ),
     _Tip(
+        "CPU boost",
         lambda host: _no_turbo(host) and _is_intel(host),
         "the CPUs may not boost",
         "echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo",
     ),
     _Tip(
+        "CPU boost",
         lambda host: _no_turbo(host) and not _is_intel(host),
         "the CPUs may not boost",
         "echo 1 > /sys/devices/system/cpu/cpufreq/boost",
     ),
     _Tip(
+        "CPU idle states",
         _sleeps_deep,
         "idle CPUs may take long to wake ({cpu_idle_states})",
         f"cpupower idle-set --disable-by-latency {_LATENCY_US}",
     ),
     _Tip(
+        "NUMA balancing",
         _is_not("numa_balancing", "0"),
         "the kernel moves memory between NUMA nodes while the engines run",
         "sysctl kernel.numa_balancing=0",
     ),
     _Tip(
+        "Huge pages",
         _is_not("transparent_huge_pages", "always"),
         "transparent huge pages are on {transparent_huge_pages}, so most memory has small pages",
         "echo always > /sys/kernel/mm/transparent_hugepage/enabled",
     ),
     _Tip(
+        "NMI watchdog",
         _is_not("nmi_watchdog", "0"),
         "the NMI watchdog interrupts every CPU",
         "sysctl kernel.nmi_watchdog=0",
     ),
     _Tip(
+        "Address layouts",
         _is_not("aslr", "0"),
         "random address layouts make runs differ, though they protect the machine at other times",
         "sysctl kernel.randomize_va_space=0",
     ),
     _Tip(
+        "GPU power cap",
         lambda host: _capped(host) and _is_nvidia(host),
         _CAP,
         "nvidia-smi --power-limit={accelerator_power_cap_default_w}",
     ),
     _Tip(
+        "GPU power cap",
         lambda host: _capped(host) and not _is_nvidia(host),
         _CAP,
         "amd-smi set --power-cap {accelerator_power_cap_default_w}",
     ),
     _Tip(
+        "GPU persistence",
         _is_not("accelerator_persistence", "Enabled"),
         "the NVIDIA driver may unload between runs and forget its settings",
         "nvidia-smi --persistence-mode=1",
     ),
 )
+_JUDGED = {
+    "CPU governor": "cpu_governor",
+    "CPU frequency": "cpu_hardware_max_khz",
+    "CPU boost": "cpu_turbo",
+    "CPU idle states": "cpu_idle_states",
+    "NUMA balancing": "numa_balancing",
+    "Huge pages": "transparent_huge_pages",
+    "NMI watchdog": "nmi_watchdog",
+    "Address layouts": "aslr",
+    "GPU power cap": "accelerator_power_cap_default_w",
+}

@@ -31,6 +31,14 @@ def bus(root: Path, *functions: tuple[str, str]) -> Path:
         ([(COMPUTE, MI300X), (COMPUTE, "1002:74b5")], "mi300x", 2),
         ([(COMPUTE, "1002:74a5")], "mi325x", 1),
         ([(COMPUTE, "1002:75a3")], "mi355x", 1),
+        ([(COMPUTE, "1002:75a0")] * 8, "mi350x", 8),
+        ([(COMPUTE, "1002:75a8")] * 8, "mi350p", 8),
+        ([(THREE_D, "10de:2901")] * 8, "b200", 8),
+        ([(THREE_D, "10de:2941")] * 4, "gb200", 4),
+        ([(THREE_D, "10de:3182")] * 8, "b300", 8),
+        ([(THREE_D, "10de:31c2")] * 4, "gb300", 4),
+        ([(THREE_D, "10de:31c3")] * 4, "gb300", 4),
+        ([(THREE_D, "10de:26b9")], "l40s", 1),
         ([(THREE_D, "10de:2330")], "h100", 1),
         ([(THREE_D, "10de:20f3")] * 2, "a800", 2),
     ],
@@ -41,6 +49,12 @@ def test_a_known_kind_is_told_and_counted(
     root = bus(tmp_path, *functions)
     assert detect_gpu(root, WORKSPACE) == name
     assert gpu_count(name, root, WORKSPACE) == count
+
+
+def test_an_accelerator_without_settings_of_its_own_counts_for_those_of_its_vendor(tmp_path: Path) -> None:
+    root = bus(tmp_path, (THREE_D, "10de:2331"), (THREE_D, "10de:2331"))
+    assert gpu_count("h100", root, WORKSPACE) == 2
+    assert gpu_count("mi300x", root, WORKSPACE) == 0
 
 
 @pytest.mark.parametrize("functions", [[], [(VGA, AST)], [(VGA, "10de:2684")], [(NPU, "8086:7d1d")]])

@@ -1,12 +1,11 @@
 """Settings of the host: read from files and tools, and what is said about them."""
 
-import re
 from pathlib import Path
 
 import pytest
 from machines import PCI, hide_tools, write_root
 
-from harness_llm.host import advice, read_host
+from harness_llm.host import advice, read_host, unread
 from harness_llm.package.accelerators import parse_table
 from harness_llm.package.machine import ROOT
 
@@ -109,7 +108,9 @@ def test_amdgpu_is_read(tmp_path: Path, no_tools: None) -> None:
         "accelerator_power_cap_default_w": "750",
         "accelerators_ecc": "on",
     }
-    assert advice(found) == ["accelerators are capped at 750, 550 W of 750: amd-smi set --power-cap 750"]
+    assert advice(found) == [
+        ("GPU power cap", "accelerators are capped at 750, 550 W of 750", "amd-smi set --power-cap 750")
+    ]
 
 
 FAKE_SMI = """#!/bin/sh
@@ -138,7 +139,7 @@ def test_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "memory_ecc": "unknown",
         "accelerators_ecc": "on",
     }
-    assert [sentence.split(": ")[1] for sentence in advice(found)] == [
+    assert [found.command for found in advice(found)] == [
         "nvidia-smi --power-limit=700",
         "nvidia-smi --persistence-mode=1",
     ]
@@ -173,5 +174,13 @@ def test_who_has_set_everything_hears_nothing() -> None:
     ],
 )
 def test_each_loss_has_its_command(changes: dict[str, str], command: str) -> None:
-    (sentence,) = advice(GOOD | changes)
-    assert re.search(rf": {re.escape(command)}$", sentence)
+    (found,) = advice(GOOD | changes)
+    assert found.command == command
+
+
+def test_settings_that_cannot_be_read_are_named() -> None:
+    assert unread(GOOD) == []
+    assert unread({name: value for name, value in GOOD.items() if name not in ("cpu_governor", "cpu_turbo")}) == [
+        "CPU governor",
+        "CPU boost",
+    ]

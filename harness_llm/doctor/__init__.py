@@ -1,0 +1,1 @@
+"""Checks of everything that can refuse a submission, before anything is downloaded, built or started."""

@@ -1,0 +1,206 @@
+"""The checks before a submission: all are made, all errors are reported together, and nothing starts before them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CommandLine
+from machines import hide_tools
+from workspaces import NAMES, edit, make_workspace
+
+from harness_llm import devices
+from harness_llm.doctor.report import from_json, refuse, render, to_json
+from harness_llm.doctor.result import CheckResult, Level, failed, from_error, not_checked, passed, warned
+from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
+from harness_llm.pipeline import Pipeline
+
+ON_CPU = ["--gpu", "cpu"]
+DEMO = ["--model", "demo", *ON_CPU]
+
+
+@pytest.fixture(autouse=True)
+def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_tools(monkeypatch)
+    monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
+
+
+@pytest.fixture
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    make_workspace(tmp_path)
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test when a submission goes on to prepare, download or run."""
+
+    def started(*_: object, **__: object) -> None:
+        pytest.fail("the submission started")
+
+    for name in ("submit", "complete", "run", "prepare"):
+        monkeypatch.setattr(Pipeline, name, started)
+
+
+def results(harness: CommandLine, *words: str) -> dict[str, list[dict[str, Any]]]:
+    """The results of `doctor --json`, by name of the check."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for result in json.loads(harness("doctor", "--json", *words).out):
+        found.setdefault(result["name"], []).append(result)
+    return found
+
+
+def test_a_demo_without_faults_has_only_ok_lines_and_exit_code_0(harness: CommandLine) -> None:
+    done = harness("doctor", *DEMO, *NAMES)
+    assert done.code == 0
+    assert {line.split()[0] for line in done.out.splitlines()} == {"ok"}
+    assert done.err == ""
+
+
+def test_missing_names_are_errors_with_what_to_type(harness: CommandLine) -> None:
+    done = harness("doctor", *DEMO, "--company", "Acme")
+    assert done.code == 3
+    assert "error    Names                  the system has no name\n" in done.out
+    assert "         → --system-name my-box" in done.out
+
+
+def test_wrong_options_are_one_error_of_doctor(harness: CommandLine) -> None:
+    done = harness("doctor", "--json", "--model", "none", *ON_CPU)
+    assert done.code == 3
+    (result,) = json.loads(done.out)
+    assert (result["name"], result["level"]) == ("Options", "error")
+    assert "there is no benchmark none" in result["found"]
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_all_errors_are_reported_at_once_and_nothing_starts(harness: CommandLine, tmp_path: Path, command: str) -> None:
+    for scenario in ("offline", "server"):
+        file = tmp_path / "models" / "toy" / f"{scenario}_cpu.yaml"
+        edit(file, lambda content: content.setdefault("harness_config", {}).update(warmup_samples=5))
+    done = harness(command, "--model", "toy", *ON_CPU, "--division", "closed", "--profile", "valid")
+    assert done.code == 2
+    assert "error: 3 checks refuse this submission" in done.err
+    for scenario in ("offline", "server"):
+        assert f"{scenario}_cpu.yaml: harness_config.warmup_samples" in done.err
+    assert ("nobody is named" if command == "submit" else "the system has no name") in done.err
+    assert not (tmp_path / "build/logs").exists()
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_gaps_and_requirements_of_closed_are_reported_together(harness: CommandLine, tmp_path: Path) -> None:
+    done = harness("submit", "--model", "toy", *ON_CPU, "--division", "closed", "--profile", "valid", *NAMES)
+    assert done.code == 2
+    assert "the description of box has gaps" in done.err
+    assert "closed datacenter needs to know more of box" in done.err
+    assert str(tmp_path / "submission/systems/box.yaml") in done.err
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_prepare_needs_no_names(harness: CommandLine) -> None:
+    done = harness("prepare", "--model", "none", *ON_CPU)
+    assert done.code == 2
+    assert "there is no benchmark none" in done.err
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_replay_cannot_be_packaged(harness: CommandLine) -> None:
+    done = harness("submit", *DEMO, *NAMES, "--engine", "replay", "--profile", "smoke")
+    assert done.code == 2
+    assert "the replay engine computes nothing" in done.err
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_missing_loadgen_refuses(harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("harness_llm.loadgen.versions.sys.prefix", str(tmp_path))
+    done = harness("submit", *DEMO, *NAMES)
+    assert done.code == 3
+    assert "the LoadGen of round v6.1 is not installed" in done.err
+    assert results(harness, *DEMO, *NAMES, "--part", "software")["LoadGen"][0]["level"] == "error"
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_missing_evaluator_refuses(harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MLPERF_INFERENCE_DIR", raising=False)
+    (tmp_path / "models/gpt-oss-120b/cpu.yaml").write_text((tmp_path / "models/demo/cpu.yaml").read_text())
+    words = ("--model", "gpt-oss-120b", *ON_CPU, "--division", "open", *NAMES)
+    assert results(harness, "--part", "software", *words)["Scoring"][0]["level"] == "error"
+    done = harness("submit", *words)
+    assert done.code == 3
+    assert "evaluator" in done.err
+
+
+def test_performance_alone_needs_no_evaluator(harness: CommandLine) -> None:
+    assert "Scoring" not in results(harness, *DEMO, *NAMES, "--tests", "performance")
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_devices_of_another_submission_refuse(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def held(*_: object) -> None:
+        raise EnvironmentMissing("another submission is running on cpu", found="process 7", hint="wait for it")
+
+    monkeypatch.setattr("harness_llm.doctor.checks.hold", held)
+    done = harness("submit", *DEMO, *NAMES)
+    assert done.code == 3
+    assert done.err == "error: another submission is running on cpu\n  found: process 7\n\nhint: wait for it\n"
+
+
+def test_the_second_benchmark_is_checked_before_the_first_runs(
+    harness: CommandLine, nothing_starts: None, tmp_path: Path
+) -> None:
+    edit(tmp_path / "models/toy/cpu.yaml", lambda content: content.update(harness_config={"replicas": 0}))
+    done = harness("submit", "--model", "demo,toy", *ON_CPU, *NAMES, "--division", "open")
+    assert done.code == 2
+    assert "harness_config.replicas" in done.err
+
+
+WRONG = from_error("Settings", ConfigError("a setting is wrong", "a.yaml", "a number", "x", "write 5"))
+MISSING = failed("Disk", "1 GB free", expected="2 GB", where="/data", hint="free some")
+
+
+def test_text_has_a_line_for_each_result_and_what_to_type_below() -> None:
+    assert render([passed("GPUs", "8 x NVIDIA H200"), WRONG]).splitlines() == [
+        "ok       GPUs                   8 x NVIDIA H200",
+        "error    Settings               a setting is wrong",
+        "         where: a.yaml",
+        "         expected: a number",
+        "         found: x",
+        "         → write 5",
+    ]
+
+
+def test_a_fact_of_several_lines_stays_below_its_result() -> None:
+    gaps = from_error("System", ConfigError("gaps", found="a\n         b", hint="write\nc: 1"))
+    assert render([gaps]).splitlines()[1:] == [f"         {line}" for line in ("found: a", "b", "→ write", "c: 1")]
+
+
+def test_json_is_read_back() -> None:
+    found = [passed("GPUs", "8"), WRONG, MISSING, warned("x", "y", hint="z"), not_checked("a", "b")]
+    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+
+
+def test_a_failed_gate_counts_as_missing() -> None:
+    assert from_error("ECC", GateFailed("ECC is off")).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "what"),
+    [
+        ([WRONG], ConfigError, "a setting is wrong"),
+        ([MISSING], EnvironmentMissing, "1 GB free"),
+        ([WRONG, WRONG], ConfigError, "2 checks"),
+        ([WRONG, MISSING], EnvironmentMissing, "2 checks"),
+    ],
+)
+def test_exit_code_is_2_only_if_every_error_is_wrong_configuration(
+    found: list[CheckResult], error: type[Exception], what: str
+) -> None:
+    with pytest.raises(error, match=what) as caught:
+        refuse([passed("a", "b"), *found, warned("c", "d")])
+    assert "c" not in str(caught.value).split()
+
+
+def test_warnings_do_not_refuse() -> None:
+    refuse([warned("a", "b"), passed("c", "d")])
+    assert list(Level) == ["ok", "warning", "error"]

@@ -1,0 +1,124 @@
+"""Checks of model and data: what is missing, tokens and disk space, before a download."""
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from machines import hide_tools
+from rich.console import Console
+from workspaces import make_workspace
+
+from harness_llm import devices, provision
+from harness_llm.benchmarks import benchmark_names, load_benchmark
+from harness_llm.choices import choose
+from harness_llm.commands import prepare
+from harness_llm.doctor.assets import check_space
+from harness_llm.doctor.checks import examine
+from harness_llm.doctor.purpose import Part, Purpose
+from harness_llm.doctor.result import CheckResult, Level
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.monitor.panel import Panel
+from harness_llm.workspace import CHECKOUT, Workspace
+
+GB = 10**9
+
+
+class Usage(NamedTuple):
+    """As shutil.disk_usage returns it."""
+
+    total: int
+    used: int
+    free: int
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A checkout without models and data, 500 GB of free space, and no token."""
+    for name in ("LAB_MODEL", "LAB_DATASET", "MLPERF_SCRATCH_PATH", "HF_TOKEN", "HUGGINGFACE_ACCESS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 500 * GB))
+    hide_tools(monkeypatch)
+    return make_workspace(tmp_path)
+
+
+def examined(
+    purpose: Purpose = Purpose.PREPARE, model: str = "llama2-70b", part: Part = Part.ALL
+) -> dict[str, CheckResult]:
+    choices = choose({"model": model, "gpu": "h200", "division": "open", "system_name": "box"})
+    return {result.name: result for result in examine(choices, purpose, part=part).results}
+
+
+def test_a_gated_model_without_a_token_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = examined()["Hugging Face token"]
+    assert (result.level, result.exit_code) == (Level.ERROR, 3)
+    assert "export HUGGINGFACE_ACCESS_TOKEN=hf_..." in result.hint
+    monkeypatch.setenv("HUGGINGFACE_ACCESS_TOKEN", "hf_x")
+    assert examined()["Hugging Face token"].level is Level.OK
+    monkeypatch.setenv("HUGGINGFACE_ACCESS_TOKEN", "hf_ü")
+    assert examined()["Hugging Face token"].exit_code == 2
+
+
+def test_a_public_model_needs_no_token() -> None:
+    assert "Hugging Face token" not in examined(model="mixtral-8x7b")
+
+
+def test_the_disk_must_hold_what_is_missing(monkeypatch: pytest.MonkeyPatch, workspace: Workspace) -> None:
+    assert examined()["Disk"].level is Level.OK
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 210 * GB))
+    result = examined()["Disk"]
+    assert (result.level, result.expected) == (Level.ERROR, "217.9 GB")  # 138, its FP8 checkpoint, two data sets
+    quantized = workspace.models / "Llama-2-70b-chat-hf-fp8"
+    quantized.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (quantized / name).write_text("{}")
+    assert examined()["Disk"].level is Level.OK
+
+
+def test_what_a_cut_download_has_left_counts(workspace: Workspace) -> None:
+    folder = workspace.models / "Llama-2-70b-chat-hf"
+    folder.mkdir(parents=True)
+    with (folder / "model-1.safetensors").open("wb") as file:
+        file.truncate(100 * GB)
+    assert "117.9 GB needed" in examined()["Disk"].found
+
+
+def test_each_disk_is_checked_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 5 * GB))
+    (here,) = check_space({tmp_path / "a": 3 * GB, tmp_path / "b/c": 3 * GB})
+    assert (here.level, here.expected) == (Level.ERROR, "6.0 GB")
+    found = list(check_space({tmp_path / "a": 3 * GB, Path("/proc/x"): 3 * GB}))
+    assert [result.level for result in found] == [Level.OK, Level.OK]
+
+
+def test_a_run_without_model_is_refused_and_the_host_of_containers_downloads(workspace: Workspace) -> None:
+    result = examined(Purpose.MEASURE)["Model and data"]
+    assert result.level is Level.ERROR
+    assert result.hint.startswith("harness-llm prepare --model llama2-70b")
+    found = examined(Purpose.MEASURE, part=Part.HOST)
+    assert found["Model and data"].level is Level.OK
+    assert found["Hugging Face token"].level is Level.ERROR
+
+
+def test_the_demo_makes_its_own() -> None:
+    assert not {"Model and data", "Disk"} & set(examined(model="demo"))
+
+
+def test_prepare_refuses_before_the_first_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provision, "download", lambda *_: pytest.fail("a download began"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, GB))
+    choices = choose({"model": "llama2-70b", "gpu": "h200"})
+    with pytest.raises(EnvironmentMissing, match="2 checks refuse") as caught:
+        prepare([choices], Panel(Console(stderr=True)))
+    assert "Hugging Face token" in caught.value.found
+    assert "Disk" in caught.value.found
+
+
+@pytest.mark.parametrize("name", benchmark_names(Workspace(CHECKOUT)))
+def test_every_model_that_is_downloaded_has_a_size(name: str) -> None:
+    models = [download for download in load_benchmark(name, Workspace(CHECKOUT)).downloads if download.part == "model"]
+    assert all(download.gb > 10 for download in models)
+    assert all(download.gated == download.repo.startswith("meta-llama/") for download in models)

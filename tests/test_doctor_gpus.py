@@ -1,0 +1,299 @@
+"""Checks of a node's GPUs, host and limits, on nodes made of files and a program called nvidia-smi."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_node import MI300X, amd_process, nvidia_gpu, nvidia_smi, use_path, write_node
+from machines import PCI, hide_tools, write_root
+from workspaces import make_workspace
+
+from harness_llm import devices
+from harness_llm.choices import Choices, choose
+from harness_llm.doctor.checks import examine
+from harness_llm.doctor.devices import Devices
+from harness_llm.doctor.driver import check_nvidia_driver, installed_cuda
+from harness_llm.doctor.limits import Limits, check_limits
+from harness_llm.doctor.purpose import Part, Purpose
+from harness_llm.doctor.result import CheckResult, Level
+
+GIB = 2**30
+ELSEWHERE = ("Model and data", "LoadGen", "Shared memory", "vLLM build")  # of the machine that runs this test
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path / "checkout"))
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HARNESS_LLM_IMAGE"):
+        monkeypatch.delenv(name, raising=False)
+    make_workspace(tmp_path / "checkout")
+    monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
+
+
+def choices(gpu: str, **words: object) -> Choices:
+    return choose({"model": "llama2-70b", "gpu": gpu, "division": "open", "system_name": "box"} | words)
+
+
+def examined(root: Path, gpu: str, part: Part = Part.ALL, **words: object) -> list[CheckResult]:
+    return list(examine(choices(gpu, **words), Purpose.MEASURE, part=part, root=root).results)
+
+
+def of(results: list[CheckResult], name: str) -> CheckResult:
+    (found,) = [result for result in results if result.name == name]
+    return found
+
+
+@pytest.fixture
+def nvidia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[CheckResult]]:
+    """Results of a node with eight H200, of which the last has `changes`."""
+    root = write_node(tmp_path / "node", nvswitches=4)
+    use_path(monkeypatch, tmp_path / "bin")
+
+    def check(processes: tuple[dict[str, object], ...] = (), **changes: object) -> list[CheckResult]:
+        gpus = [nvidia_gpu(number) for number in range(7)] + [nvidia_gpu(7, **changes)]
+        nvidia_smi(tmp_path / "bin", gpus, processes)
+        return examined(root, "h200")
+
+    return check
+
+
+@pytest.fixture
+def amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    hide_tools(monkeypatch)
+    return write_node(tmp_path / "node", MI300X)
+
+
+def test_a_node_in_order_has_no_error_and_no_warning(nvidia: Callable[..., list[CheckResult]]) -> None:
+    found = [result for result in nvidia() if result.name not in ELSEWHERE]
+    assert [result for result in found if result.level is not Level.OK] == []
+    assert of(found, "GPUs").found == "8 x NVIDIA H200"
+    assert of(found, "NVLink fabric").found == "Completed Success"
+
+
+def test_an_amd_node_in_order_has_no_error_and_no_warning(amd: Path) -> None:
+    found = [result for result in examined(amd, "mi300x") if result.name not in ELSEWHERE]
+    assert [result for result in found if result.level is not Level.OK] == []
+    assert of(found, "GPU partitions").found == "SPX, NPS1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "level", "words"),
+    [
+        ({"memory__free": 60000}, "GPU memory", Level.ERROR, "GPU 7: 58.6 GiB free"),
+        ({"mig__mode__current": "Enabled"}, "MIG", Level.ERROR, "on, GPU 7"),
+        ({"fabric__state": "In Progress", "fabric__status": "[N/A]"}, "NVLink fabric", Level.ERROR, "In Progress"),
+        ({"fabric__status": "Failure"}, "NVLink fabric", Level.ERROR, "Completed Failure"),
+        ({"power__limit": "600.00"}, "GPU power cap", Level.WARNING, "700, 600 W of 700"),
+        ({"persistence_mode": "Disabled"}, "GPU persistence", Level.WARNING, "unload"),
+        ({"ecc__mode__current": "Disabled"}, "ECC of accelerators", Level.WARNING, "off"),
+        ({"driver_version": "580.95.05"}, "GPU driver", Level.OK, "580.95.05, CUDA 13.0"),
+        ({"memory__free": "[N/A]"}, "GPU memory", Level.WARNING, "not checked"),
+    ],
+)
+def test_each_fault_of_one_gpu_is_found(
+    nvidia: Callable[..., list[CheckResult]], changes: dict[str, object], name: str, level: Level, words: str
+) -> None:
+    result = of(nvidia(**changes), name)
+    assert result.level is level
+    assert words in result.found
+    assert result.hint or level is Level.OK or "not checked" in result.found
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "level"),
+    [
+        ("575.57.08", (12, 9), Level.OK),
+        ("575.57.08", (13, 0), Level.ERROR),
+        ("580.65.06", (13, 0), Level.OK),
+        ("470.256.02", (12, 9), Level.ERROR),
+        ("", (13, 0), Level.WARNING),
+    ],
+)
+def test_the_driver_is_new_enough_for_cuda(driver: str, cuda: tuple[int, int], level: Level) -> None:
+    assert check_nvidia_driver(Devices(driver=driver), cuda).level is level
+
+
+def test_cuda_is_that_of_the_installed_pytorch() -> None:
+    assert installed_cuda({"torch": "2.13.0+cu129"}) == (12, 9)
+    assert installed_cuda({"torch": "2.13.0"}) == installed_cuda({}) == (13, 0)
+
+
+def test_other_processes_are_named_with_what_ends_them(nvidia: Callable[..., list[CheckResult]]) -> None:
+    process = {"pid": 4711, "process_name": "/usr/bin/python3", "used_memory": 512}
+    result = of(nvidia((process, process)), "GPU processes")
+    assert (result.level, result.hint) == (Level.WARNING, "sudo kill 4711")
+    assert "4711 /usr/bin/python3 (0.5 GiB)" in result.found
+
+
+def test_too_few_gpus_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_node(tmp_path / "node", count=4)
+    use_path(monkeypatch, tmp_path / "bin")
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number) for number in range(4)])
+    result = of(examined(root, "h200"), "GPUs")
+    assert (result.level, result.found, result.expected) == (Level.ERROR, "4 x NVIDIA H200", "8 x NVIDIA H200")
+    assert "GPU_COUNT=4" in result.hint
+
+
+def test_a_gpu_that_fell_off_the_bus_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_node(tmp_path / "node")
+    use_path(monkeypatch, tmp_path / "bin")
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number) for number in range(7)])
+    result = of(examined(root, "h200"), "GPUs")
+    assert result.level is Level.ERROR
+    assert result.found == "8 on the PCI bus, of which the driver reports 7"
+
+
+def test_no_gpu_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_tools(monkeypatch)
+    assert of(examined(tmp_path, "h200"), "GPUs").level is Level.ERROR
+
+
+def test_a_relative_of_the_gpu_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_node(tmp_path / "node", "10de:2331")
+    use_path(monkeypatch, tmp_path / "bin")
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, name="NVIDIA H100 PCIe") for number in range(8)])
+    found = examined(root, "h100")
+    assert of(found, "GPUs").level is Level.OK
+    assert (of(found, "GPU kind").level, of(found, "GPU kind").found) == (Level.WARNING, "8 x PCI 10de:2331")
+
+
+def test_only_the_devices_that_are_used_are_judged(
+    nvidia: Callable[..., list[CheckResult]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia(memory__free=60000)
+    (tmp_path / "checkout/code/user_h200_2gpu.conf").write_text((tmp_path / "checkout/code/user_h200.conf").read_text())
+    root = tmp_path / "node"
+    assert of(examined(root, "h200", gpu_count=2), "GPU memory").level is Level.OK
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,7")
+    assert of(examined(root, "h200", gpu_count=2), "GPU memory").level is Level.ERROR
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{nvidia_gpu(0)['uuid']},{nvidia_gpu(1)['uuid']}")
+    assert of(examined(root, "h200", gpu_count=2), "GPU memory").level is Level.OK
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert of(examined(root, "h200", gpu_count=2), "GPUs").found.startswith("1 x")
+
+
+def test_without_nvidia_smi_nothing_is_silently_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_tools(monkeypatch)
+    found = examined(write_node(tmp_path / "node", nvswitches=4), "h200")
+    assert of(found, "GPU memory, partitions").found == "not checked: nvidia-smi is not on PATH"
+    assert "GPU power cap" in of(found, "Host settings").found
+    assert of(found, "ECC of accelerators").found.startswith("not checked")
+
+
+def test_a_driver_that_is_not_loaded_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_tools(monkeypatch)
+    root = write_node(tmp_path / "node")
+    (root / "sys/module/nvidia/version").unlink()
+    (root / "sys/module/nvidia").rmdir()
+    result = of(examined(root, "h200"), "GPU driver")
+    assert (result.level, result.found) == (Level.ERROR, "the driver is not loaded")
+
+
+def test_a_fabric_that_nvidia_smi_does_not_report_is_seen_by_its_manager(
+    nvidia: Callable[..., list[CheckResult]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [{k: v for k, v in nvidia_gpu(n).items() if not k.startswith("fabric")} for n in range(8)]
+    nvidia_smi(tmp_path / "bin", gpus)
+    root = tmp_path / "node"
+    result = of(examined(root, "h200"), "NVLink fabric")
+    assert (result.level, result.hint) == (Level.ERROR, "sudo systemctl enable --now nvidia-fabricmanager")
+    monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
+    assert of(examined(root, "h200"), "NVLink fabric").found.startswith("not checked")
+    write_root(root, {"proc/77/comm": "nv-fabricmanage"})
+    assert of(examined(root, "h200"), "NVLink fabric").level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "name", "level"),
+    [
+        ("current_compute_partition", "CPX", "Compute partition", Level.ERROR),
+        ("current_memory_partition", "NPS4", "Memory partition", Level.WARNING),
+        ("mem_info_vram_used", str(100 * GIB), "GPU memory", Level.ERROR),
+        ("hwmon/hwmon3/power1_cap", "550000000", "GPU power cap", Level.WARNING),
+        ("ras/features", "feature mask: 0x0", "ECC of accelerators", Level.WARNING),
+    ],
+)
+def test_each_fault_of_an_amd_gpu_is_found(amd: Path, file: str, value: str, name: str, level: Level) -> None:
+    write_root(amd / PCI / "0000:1f:00.0", {file: value})
+    result = of(examined(amd, "mi300x"), name)
+    assert result.level is level
+    assert result.hint
+
+
+def test_processes_on_amd_gpus_are_named(amd: Path) -> None:
+    amd_process(amd, 815, 2048, "rocm-bench")
+    result = of(examined(amd, "mi300x"), "GPU processes")
+    assert (result.found, result.hint) == ("815 rocm-bench (2.0 GiB)", "sudo kill 815")
+
+
+def test_a_missing_kfd_refuses(amd: Path) -> None:
+    (amd / "dev/kfd").unlink()
+    assert of(examined(amd, "mi300x"), "GPU access").level is Level.ERROR
+
+
+def test_who_starts_a_container_needs_no_access_to_the_gpus(amd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # this user is root
+    assert of(examined(amd, "mi300x"), "GPU access").level is Level.ERROR
+    assert "GPU access" not in {result.name for result in examined(amd, "mi300x", Part.HOST)}
+    (amd / "dev/kfd").unlink()
+    assert of(examined(amd, "mi300x", Part.HOST), "GPU access").level is Level.ERROR
+
+
+def test_the_demo_on_a_gpu_node_makes_no_gpu_checks(amd: Path) -> None:
+    results = examined(amd, "cpu", model="demo", profile="smoke")
+    assert {result.name for result in results} == {
+        "Settings",
+        "Names",
+        "Other submissions",
+        "LoadGen",
+        "vLLM build",
+        "Scoring",
+    }
+
+
+def limits(shared: int | None = 32 * GIB, group: int = 8, **soft: str) -> dict[str, CheckResult]:
+    usual = {"Max_locked_memory": "unlimited", "Max_open_files": "65535", "Max_processes": "16384"}
+    found = Limits(shared, {name.replace("_", " "): value for name, value in (usual | soft).items()})
+    return {result.name: result for result in check_limits(found, group)}
+
+
+@pytest.mark.parametrize(
+    ("shared", "level"),
+    [(32 * GIB, Level.OK), (2 * GIB, Level.WARNING), (64 * 2**20, Level.ERROR), (None, Level.WARNING)],
+)
+def test_shared_memory(shared: int | None, level: Level) -> None:
+    assert limits(shared)["Shared memory"].level is level
+
+
+def test_replicas_of_one_device_share_no_memory() -> None:
+    assert "Shared memory" not in limits(64 * 2**20, group=1)
+
+
+@pytest.mark.parametrize(
+    ("soft", "name"),
+    [
+        ({"Max_locked_memory": "8388608"}, "Locked memory"),
+        ({"Max_open_files": "1024"}, "Open files"),
+        ({"Max_processes": "4096"}, "Processes"),
+    ],
+)
+def test_low_limits_are_warnings_with_the_command(soft: dict[str, str], name: str) -> None:
+    found = limits(**soft)
+    assert [result.name for result in found.values() if result.level is Level.WARNING] == [name]
+    assert "ulimit -" in found[name].hint
+
+
+def test_limits_that_cannot_be_read_are_not_ok() -> None:
+    assert {result.level for result in check_limits(Limits(), 8)} == {Level.WARNING}
+    assert replace(Limits(), shared_bytes=1).soft == {}
+
+
+def test_the_host_side_of_containers_does_not_judge_limits_that_containers_set(
+    nvidia: Callable[..., list[CheckResult]], tmp_path: Path
+) -> None:
+    nvidia()
+    names = {result.name for result in examined(tmp_path / "node", "h200", part=Part.HOST)}
+    assert "GPUs" in names
+    assert not names & {"Shared memory", "Locked memory", "LoadGen", "Scoring"}
