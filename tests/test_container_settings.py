@@ -8,7 +8,7 @@ from pathlib import Path
 import certifi
 import pytest
 
-from harness_llm.check.official import COMMIT, URL
+from harness_llm.check.official import COMMIT, SUBMODULES, URL
 from harness_llm.containers import build as builds
 from harness_llm.containers import mounts, packages, setting
 from harness_llm.containers.certificates import INSIDE, extra_certificate, write_bundle
@@ -108,7 +108,7 @@ def test_a_mount_that_the_user_may_not_write_is_named(tmp_path: Path, monkeypatc
 
 def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(mounts, "_require", lambda *_: None)
+    monkeypatch.setattr(mounts, "_faults", lambda *_: ())
     accelerator = load_accelerator("mi300x")[1].model_copy(update={"devices": ("/dev/none-such",)})
     with pytest.raises(EnvironmentMissing, match=r"devices of this accelerator are not there\n.*/dev/none-such"):
         mounts.prepare(container("mi300x"), accelerator, USER)
@@ -182,11 +182,12 @@ def test_a_build_says_what_it_is_made_of() -> None:
     assert build.arguments == {
         "BASE_IMAGE": "vllm/vllm-openai:v0.30.0-cu129",
         "PACKAGES": "make git",
-        "SHARED_LAYERS": "base-host",
-        "LAYERS": "base-loadgen",
+        "SHARED_LAYERS": "base-host base-ray",
+        "LAYERS": "base-loadgen graders",
         "ROUND": "",
         "INFERENCE_URL": URL,
         "INFERENCE_COMMIT": COMMIT,
+        "INFERENCE_SUBMODULES": " ".join(SUBMODULES),
         "IMAGE": "submission",
     }
     assert build.labels["harness-llm.rounds"] == "v5.0 v5.1 v6.0 v6.1"

@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness_llm.accuracy import mbxp
+from harness_llm.accuracy import mbxp, service
 from harness_llm.accuracy.mbxp import container, runner
 from harness_llm.accuracy.mbxp.programs import LANGUAGES, Program, assemble, canaries
+from harness_llm.accuracy.sandbox import run_sandboxed
 from harness_llm.errors import EnvironmentMissing, RunFailed
 
 RIGHT = "def twice(x):\n    return 2 * x\n```\nprint('the end')"
@@ -57,9 +58,9 @@ def test_nothing_is_within_reach_of_a_program() -> None:
 def ask_runner(*programs: Program) -> list[bool]:
     """What the runner says, as it is started in the container; of our own programs alone."""
     lines = "".join(json.dumps(program._asdict()) + "\n" for program in programs)
-    source = Path(runner.__file__).read_text()
-    done = subprocess.run([sys.executable, "-c", source], input=lines, capture_output=True, text=True, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    done = run_sandboxed([sys.executable, "-c", Path(runner.__file__).read_text()], f"{lines}\n", 300)
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -72,6 +73,20 @@ def test_each_language_runs_as_it_should(language: str) -> None:
     if language == "javascript" and subprocess.run(lodash, capture_output=True, check=False).returncode:
         pytest.skip("no lodash on this machine")
     assert ask_runner(*canaries(language)) == [True, False]
+
+
+def test_runner_ends_when_its_standard_input_closes() -> None:
+    """The host's end is closed when its process is killed."""
+    program = Program("python", "import time; time.sleep(600)")
+    command = [sys.executable, "-c", Path(runner.__file__).read_text()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        process.stdin.write(json.dumps(Program("python", "")._asdict()) + "\n" + json.dumps(program._asdict()) + "\n\n")
+        process.stdin.flush()
+        assert process.stdout
+        assert process.stdout.readline() == "true\n"
+        process.stdin.close()
+        assert process.wait(60) == 1
 
 
 @pytest.mark.parametrize(
@@ -136,7 +151,7 @@ def install(file: Path, info: str = "exit 0", image: str = "exit 0", run: str = 
 
 
 def test_programs_are_scored_in_their_order(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container, "_BATCH", 2)
+    monkeypatch.setattr(service, "BATCH", 2)
     targets = [CHECK, target("java"), CHECK, CHECK]
     assert mbxp.score(targets, [RIGHT, "class Main {}", WRONG, RIGHT], workers=2) == [100.0, 0.0, 100.0]
     commands = Path(f"{engine}.log").read_text().split()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.accuracy.evaluator import EVALUATORS
+from harness_llm.accuracy.grading import EVALUATORS
 from harness_llm.assets import Assets
 from harness_llm.benchmarks import benchmark_names, load_benchmark
 from harness_llm.errors import EnvironmentMissing

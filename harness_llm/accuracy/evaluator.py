@@ -1,144 +1,118 @@
-"""The reference's own evaluators, for answers that take its graders; run from a checkout of mlcommons/inference."""
+"""Scores by the evaluators of the reference, run in a sandbox from a checkout of mlcommons/inference."""
 
-import os
-import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from harness_llm.accuracy import service
+from harness_llm.accuracy.grading import (
+    ENVIRONMENT,
+    LIMIT_S,
+    VARIABLES,
+    Inputs,
+    evaluator_of,
+    make_folder,
+    python_arguments,
+)
+from harness_llm.accuracy.jail import run_jailed
 from harness_llm.accuracy.report import parse
+from harness_llm.accuracy.sandbox import Finished
 from harness_llm.accuracy.score import answers_by_index, token_counts
-from harness_llm.check.official import CHECKOUT_VARIABLE
+from harness_llm.check.official import CHECKOUT_VARIABLE, checkout
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.loadgen.logs import read_accuracy_log
+from harness_llm.workspace import ENVIRONMENTS, Workspace
 
-_LIVE_CODE_BENCH = "import eval_accuracy as e; assert e.load_lcb_benchmark(); import lcb_runner.evaluation"
-
-
-@dataclass(frozen=True)
-class Evaluator:
-    """One script of the checkout, and the names of its options.
-
-    Attributes:
-        log: of mlperf_log_accuracy.json.
-        source: of the data set as it was published.
-        output: of a file that nobody needs.
-        tokenizer: the hub's name for it, which the script gives to transformers.
-        requirements: its packages, a file beside it.
-        rehearsal: what its graders must manage beforehand, since the script takes what they fail at for wrong answers.
-    """
-
-    script: str
-    log: str
-    source: str
-    output: str
-    tokenizer: str
-    requirements: str
-    rehearsal: str
+PYTHON = ENVIRONMENTS / ENVIRONMENT / "bin" / "python"
 
 
-EVALUATORS = {
-    "deepseek-r1": Evaluator(
-        script="language/deepseek-r1/eval_accuracy.py",
-        log="--input-file",
-        source="--dataset-file",
-        output="--output-file",
-        tokenizer="deepseek-ai/DeepSeek-R1",
-        requirements="docker/evaluation_requirements.txt",
-        rehearsal=f"{_LIVE_CODE_BENCH}; assert e.evaluate_math500('1', '1')",
-    ),
-    "gpt-oss-120b": Evaluator(
-        script="language/gpt-oss-120b/eval_mlperf_accuracy.py",
-        log="--mlperf-log",
-        source="--reference-data",
-        output="--output-file",
-        tokenizer="openai/gpt-oss-120b",
-        requirements="requirements.txt",
-        rehearsal=_LIVE_CODE_BENCH,
-    ),
-}
-"""By scoring method."""
-
-
-def evaluate(method: str, log: Path, source: Path, checkpoint: Path, samples: int) -> dict[str, float]:
+def evaluate(method: str, inputs: Inputs, samples: int) -> dict[str, float]:
     """Score the answers of a log.
 
     Args:
-        method: one of `EVALUATORS`.
-        log: mlperf_log_accuracy.json.
-        source: the data set as it was published.
-        checkpoint: a folder with the tokenizer.
+        method: one of `grading.EVALUATORS`.
         samples: how many must have an answer.
 
     Returns:
         EXACT_MATCH (percent), TOKENS_PER_SAMPLE and GEN_NUM; the tokens are counted here where the script does not.
 
     Raises:
-        EnvironmentMissing: there is no checkout, or it lacks what its evaluator needs.
+        EnvironmentMissing: the checkout, its packages or a sandbox are missing.
         ConfigError: the log is damaged or incomplete.
         RunFailed: the evaluator failed, or printed no score.
     """
-    evaluator = EVALUATORS[method]
-    script = _script(evaluator)
-    counts = token_counts(answers_by_index(read_accuracy_log(log), samples))
-    _rehearse(evaluator, script)
-    printed = parse(_run(evaluator, script, log.resolve(), source.resolve(), checkpoint.resolve()))
+    counts = token_counts(answers_by_index(read_accuracy_log(inputs.log), samples))
+    done = _run(method, inputs)
+    if done.code:
+        raise RunFailed("the reference's evaluator failed", where=evaluator_of(method).script, found=_last_line(done))
+    printed = parse(done.out)
     if "EXACT_MATCH" not in printed:
-        raise RunFailed("the reference's evaluator printed no score", where=str(script), expected="'exact_match': …")
+        raise RunFailed(
+            "the reference's evaluator printed no score",
+            where=evaluator_of(method).script,
+            expected="'exact_match': …",
+            found=_last_line(done),
+        )
     return counts | printed
 
 
 def require_evaluator(method: str) -> None:
-    """Raise EnvironmentMissing where `evaluate` would; takes seconds."""
-    _rehearse(EVALUATORS[method], _script(EVALUATORS[method]))
-
-
-def _script(evaluator: Evaluator) -> Path:
-    checkout = os.environ.get(CHECKOUT_VARIABLE, "")
-    script = Path(checkout, evaluator.script).resolve()
-    if not checkout or not script.is_file():
-        raise EnvironmentMissing(
-            "these answers are scored by the reference's evaluator, which is not there",
-            where=str(script) if checkout else CHECKOUT_VARIABLE,
-            expected=f"{evaluator.script} in a checkout of mlcommons/inference",
-            found="no such file" if checkout else "it is not set",
-            hint="git clone --recurse-submodules https://github.com/mlcommons/inference, "
-            f"and set {CHECKOUT_VARIABLE} to it",
-        )
-    return script
-
-
-def _rehearse(evaluator: Evaluator, script: Path) -> None:
-    done = _python(["-c", evaluator.rehearsal], script.parent)
-    if done.returncode:
+    """Raise EnvironmentMissing where `evaluate` would, except for missing data; takes seconds."""
+    done = _run(method, None)
+    if done.code:
         raise EnvironmentMissing(
             "the reference's evaluator cannot work here",
-            where=str(script),
-            expected="its packages, its submodules, and LiveCodeBench's data",
+            where=str(_checkout(method) / evaluator_of(method).script),
+            expected="its packages, and its submodules LiveCodeBench and prm800k",
             found=_last_line(done),
-            hint=f"cd {script.parent} && git submodule update --init ../deepseek-r1/submodules && "
-            f"{sys.executable} -m pip install -r {evaluator.requirements}",
+            hint="make graders; in a checkout of mlcommons/inference: git submodule update --init --depth 1 "
+            "language/deepseek-r1/submodules; for an image: bash setup/build_submission_env.sh",
         )
 
 
-def _run(evaluator: Evaluator, script: Path, log: Path, source: Path, checkpoint: Path) -> str:
-    with tempfile.TemporaryDirectory() as scratch:
-        # transformers prefers a folder of that name to the hub; not every script can be told another one.
-        tokenizer = Path(scratch, evaluator.tokenizer)
-        tokenizer.parent.mkdir(parents=True)
-        tokenizer.symlink_to(checkpoint, target_is_directory=True)
-        options = {evaluator.log: log, evaluator.source: source, evaluator.output: Path(scratch, "output")}
-        done = _python([str(script), *(str(word) for option in options.items() for word in option)], Path(scratch))
-    if done.returncode:
-        raise RunFailed("the reference's evaluator failed", where=str(script), found=_last_line(done))
-    return done.stdout
+def _checkout(method: str) -> Path:
+    folder = checkout(Workspace())
+    script = evaluator_of(method).script
+    if folder is None or not (folder / script).is_file():
+        raise EnvironmentMissing(
+            "these answers are scored by the reference's evaluator, which is missing",
+            where=str(folder / script) if folder else CHECKOUT_VARIABLE,
+            expected=f"{script} in a checkout of mlcommons/inference",
+            found="no such file" if folder else "no checkout",
+            hint=f"make build; or set {CHECKOUT_VARIABLE} to a checkout with submodules",
+        )
+    return folder.resolve()
 
 
-def _python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    # -B leaves the checkout as it is.
-    return subprocess.run([sys.executable, "-B", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+def _run(method: str, inputs: Inputs | None) -> Finished:
+    """Run the evaluator, or its trial without inputs, in the sandbox that is at hand."""
+    evaluator, source = evaluator_of(method), _checkout(method)
+    log, data = (str(inputs.log.resolve()), str(inputs.source.resolve())) if inputs else ("", "")
+    with _scratch() as scratch:
+        folder = scratch / "evaluator"
+        make_folder(folder, evaluator, source, inputs)
+        if service.is_offered():
+            return Finished(*service.ask(service.Grade(method=method, folder=str(folder), log=log, source=data)))
+        if not PYTHON.is_file():
+            raise EnvironmentMissing("the packages of the graders are missing", where=str(PYTHON), hint="make graders")
+        paths = [source, folder, PYTHON.parent.parent, Path(sys.base_prefix)]
+        if inputs:
+            files = (inputs.log, inputs.source, inputs.checkpoint, inputs.livecodebench)
+            paths += [file for file in files if file]
+        command = [str(PYTHON), *python_arguments(evaluator, str(folder), log, data)]
+        return run_jailed(command, [path.resolve() for path in paths], VARIABLES, LIMIT_S, scratch)
 
 
-def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    return (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder on the disk of the runs; a container of the scoring service shows it at the same place."""
+    above = Workspace().build / "scoring"
+    above.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=above) as folder:
+        yield Path(folder).resolve()
+
+
+def _last_line(done: Finished) -> str:
+    return (done.err.strip() or f"exit code {done.code}").splitlines()[-1]

@@ -26,6 +26,7 @@ def _parser() -> argparse.ArgumentParser:
             words.add_argument("command", nargs="*", metavar="COMMAND", help="what runs inside; default: a shell")
     verbs.add_parser("clean", help="remove the images that are built here")
     verbs.add_parser("submit", help="what `make submission` does in containers; options of harness-llm submit")
+    verbs.add_parser("doctor", help="the checks of `submit` alone; its options, and --json")
     return parser
 
 
@@ -48,10 +49,11 @@ def main() -> int:
 
 def _do(arguments: Sequence[str]) -> int:
     """Each verb is imported where it is used, so that a start waits for nothing of the others."""
-    if arguments[:1] == ["submit"]:
-        from harness_llm.containers.submission import submit
+    if arguments[:1] in (["submit"], ["doctor"]):
+        from harness_llm.containers import submission
 
-        return submit(arguments[1:], os.environ)
+        does = submission.submit if arguments[0] == "submit" else submission.doctor
+        return does(arguments[1:], os.environ)
     own, command = _split(arguments)
     words = _parser().parse_args(own if own[:1] == ["start"] else arguments)
     if words.verb == "start":

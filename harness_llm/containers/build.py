@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness_llm.check.official import COMMIT, URL
+from harness_llm.accuracy.mbxp.container import IMAGE, IMAGE_SOURCE
+from harness_llm.check.official import COMMIT, SUBMODULES, URL
 from harness_llm.containers import packages
 from harness_llm.containers.certificates import bundle_file, extra_certificate, write_bundle
 from harness_llm.containers.command import Build, build_arguments
@@ -64,6 +65,20 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
     sys.stdout.write(f"{planned.tag}\n")
 
 
+def build_mbxp(program: str) -> None:
+    """Build the image that runs MBXP's programs, with the container engine `program`.
+
+    Raises:
+        EnvironmentMissing: its base images or space are missing.
+        RunFailed: the build failed otherwise.
+    """
+    log = Workspace(CHECKOUT).build / "containers" / f"build_{IMAGE}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    proxies = [word for name in _proxies(os.environ) for word in ("--build-arg", name)]
+    names = ("--tag", IMAGE, "--label", f"{LABEL}.image=mbxp")
+    _run([program, "build", "--network", "host", *proxies, *names, str(CHECKOUT / IMAGE_SOURCE)], log)
+
+
 def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Build:
     """What is built, without writing anything; raises as `build`."""
     files = Workspace(CHECKOUT).build / "containers"
@@ -85,13 +100,18 @@ def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping
             "ROUND": environ.get("ROUND", ""),
             "INFERENCE_URL": URL if checker else "",
             "INFERENCE_COMMIT": COMMIT if checker else "",
+            "INFERENCE_SUBMODULES": " ".join(SUBMODULES) if checker else "",
             "IMAGE": image,
         },
-        inherited=tuple(n for proxy in _PROXIES for n in (proxy, proxy.lower()) if environ.get(n)),
+        inherited=tuple(_proxies(environ)),
         labels={f"{LABEL}.{key}": value for key, value in _labels(image, name, base, layers, rounds)}
         | {"org.opencontainers.image.revision": _commit()},
         secrets={"pip.conf": files / "pip.conf", **certificate},
     )
+
+
+def _proxies(environ: Mapping[str, str]) -> Iterator[str]:
+    return (name for proxy in _PROXIES for name in (proxy, proxy.lower()) if environ.get(name))
 
 
 def _rounds(asked: str) -> tuple[str, ...]:

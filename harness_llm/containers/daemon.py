@@ -24,7 +24,7 @@ _JOIN = (
     '\n      sudo usermod --append --groups docker "$USER"'
     "\n      newgrp docker"
 )
-_GPU_RUNTIME = (
+GPU_RUNTIME = (
     "install NVIDIA's Container Toolkit, and let Docker know of it:"
     "\n      sudo apt install nvidia-container-toolkit   (docs.nvidia.com/datacenter/cloud-native)"
     "\n      sudo nvidia-ctk runtime configure --runtime=docker"
@@ -91,7 +91,7 @@ class Daemon:
                 where=_address(self.client),
                 expected="nvidia-smi -L in a container started with --gpus all",
                 found=complaint,
-                hint=_GPU_RUNTIME,
+                hint=GPU_RUNTIME,
             )
 
     def _try(self, tag: str, command: list[str], devices: list[DeviceRequest]) -> str:
@@ -106,21 +106,34 @@ class Daemon:
         finally:
             container.remove(force=True)
 
+    @property
+    def _folder(self) -> str:
+        return str(self.client.info()["DockerRootDir"])
+
+    def free_bytes(self) -> int | None:
+        """Free space for images; None for a daemon on another machine, or whose folder this user cannot see."""
+        try:
+            return shutil.disk_usage(self._folder).free
+        except OSError:
+            return None
+
+    def has_nvidia_runtime(self) -> bool:
+        """Whether the daemon is configured for NVIDIA's GPUs, by a runtime or by CDI (`docker info`)."""
+        info = self.client.info()
+        devices = [device.get("ID", "") for device in info.get("DiscoveredDevices") or ()]
+        return "nvidia" in (info.get("Runtimes") or {}) or any(name.startswith("nvidia.com/gpu") for name in devices)
+
     def require_space(self, gib: float) -> None:
         """Refuse to begin what the disk of the daemon cannot hold.
 
         Raises:
             EnvironmentMissing: less than `gib` is free.
         """
-        root = self.client.info()["DockerRootDir"]
-        try:
-            free = shutil.disk_usage(root).free
-        except OSError:  # of a daemon on another machine or in a virtual one, or out of this user's sight
-            return
-        if free < gib * _GIB:
+        free = self.free_bytes()
+        if free is not None and free < gib * _GIB:
             raise EnvironmentMissing(
                 "there is too little disk space for the images",
-                where=str(root),
+                where=self._folder,
                 expected=f"{gib:g} GiB",
                 found=f"{free / _GIB:.1f} GiB",
                 hint="docker system df shows what takes it; docker builder prune and docker image prune free some",

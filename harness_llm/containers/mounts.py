@@ -50,17 +50,30 @@ def prepare(started: Container, accelerator: Accelerator, environ: Mapping[str, 
     uid, gid = map(int, started.user.split(":"))
     for folder in (workspace.build, workspace.cache, workspace.build / "models", workspace.build / "data"):
         _make(folder, uid, gid)
-    for mount in started.mounts:
-        _require(mount, uid, gid)
-    for folder in (workspace.build, workspace.cache, workspace.submission):
-        _require(Mount(folder, f"{accelerator.mounts.checkout}/{folder.relative_to(workspace.root)}"), uid, gid)
+    for fault in faults(started, accelerator):
+        raise fault
+
+
+def faults(started: Container, accelerator: Accelerator) -> Iterator[EnvironmentMissing]:
+    """What `started` lacks on the machine; folders below build/ that are not there yet are made by `prepare`."""
+    workspace = Workspace(CHECKOUT)
+    uid, gid = map(int, started.user.split(":"))
+    own = (workspace.build, workspace.cache, workspace.submission)
+    inside = (Mount(f, f"{accelerator.mounts.checkout}/{f.relative_to(workspace.root)}") for f in own)
+    for mount in (*started.mounts, *inside):
+        if mount.source.exists() or not _is_made(mount.source, workspace):
+            yield from _faults(mount, uid, gid)
     for device in accelerator.devices:
         if not Path(device).exists():
-            raise EnvironmentMissing(
+            yield EnvironmentMissing(
                 "the devices of this accelerator are not there",
                 where=device,
                 hint="install the vendor's driver and load it; GPU_NAME=cpu leaves accelerators alone",
             )
+
+
+def _is_made(path: Path, workspace: Workspace) -> bool:
+    return path == LOCKS or path.is_relative_to(workspace.build)
 
 
 def _make(folder: Path, uid: int, gid: int) -> None:
@@ -70,15 +83,15 @@ def _make(folder: Path, uid: int, gid: int) -> None:
         os.chown(folder, uid, gid)
 
 
-def _require(mount: Mount, uid: int, gid: int) -> None:
+def _faults(mount: Mount, uid: int, gid: int) -> Iterator[EnvironmentMissing]:
     if not mount.source.exists():
-        raise EnvironmentMissing(
+        yield EnvironmentMissing(
             f"what is to be mounted at {mount.target} is not there",
             where=str(mount.source),
             hint=f"mkdir -p {shlex.quote(str(mount.source))}{_named_by(mount)}",
         )
-    if mount.writable and not _may_write(mount.source, uid, gid):
-        raise EnvironmentMissing(
+    elif mount.writable and not _may_write(mount.source, uid, gid):
+        yield EnvironmentMissing(
             f"what stands at {mount.target} may not be written by the user inside",
             where=str(mount.source),
             expected=f"a folder that {uid}:{gid} may write",

@@ -42,7 +42,7 @@ def token_mounts(token: str, uid: int, gid: int) -> Iterator[tuple[Mount, ...]]:
     if not token:
         yield ()
         return
-    with tempfile.TemporaryDirectory(prefix="harness-llm-", dir=_memory()) as folder:
+    with tempfile.TemporaryDirectory(prefix="harness-llm-", dir=memory_folder()) as folder:
         file = Path(folder, "hf_token")
         file.touch(mode=0o600)
         file.write_text(token)
@@ -52,7 +52,7 @@ def token_mounts(token: str, uid: int, gid: int) -> Iterator[tuple[Mount, ...]]:
         yield (Mount(file, INSIDE, writable=False),)
 
 
-def _memory() -> str | None:
+def memory_folder() -> str | None:
     """A folder that no disk keeps, if there is one."""
     folders = (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108 (in a folder of our own there)
     return next((folder for folder in folders if folder and os.access(folder, os.W_OK)), None)

@@ -19,7 +19,8 @@ from typing import Any
 from docker.errors import APIError, NotFound
 
 from harness_llm.containers.daemon import Daemon
-from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.containers.refusal import refusal
+from harness_llm.errors import RunFailed
 
 INTERRUPTED = 130
 PATIENCE_S = 90  # what an interrupted stage may take to end its children
@@ -54,7 +55,7 @@ def run_stage(daemon: Daemon, name: str, create: Sequence[str], log: Path, *, te
 def _create(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise EnvironmentMissing("the container cannot be made", where=command[0], found=done.stderr.strip())
+        raise refusal(done.stderr, where=command[0])
 
 
 def _follow(daemon: Daemon, container: str, log: RawIOBase, threads: ThreadPoolExecutor, *, terminal: bool) -> int:
@@ -67,7 +68,7 @@ def _follow(daemon: Daemon, container: str, log: RawIOBase, threads: ThreadPoolE
         try:
             code = _end(daemon, container, started, ended, terminal=terminal)
         except APIError as error:
-            raise EnvironmentMissing("the container cannot be started", found=str(error.explanation)) from error
+            raise refusal(str(error.explanation), where=container) from error
         shown.result()
         return code
 
@@ -96,6 +97,7 @@ def _show(output: Iterable[tuple[bytes | None, bytes | None]], log: RawIOBase) -
         for data, stream in zip(chunk, (sys.stdout, sys.stderr), strict=True):
             if data:
                 log.write(data)
+                stream.flush()  # text of this process comes first
                 stream.buffer.write(data)
                 stream.flush()
 

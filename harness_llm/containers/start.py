@@ -12,6 +12,7 @@ from harness_llm.containers import setting
 from harness_llm.containers.command import run_arguments
 from harness_llm.containers.daemon import connect
 from harness_llm.containers.mounts import prepare
+from harness_llm.containers.scoring import offer
 from harness_llm.containers.secrets import ENVIRONMENT, find_token, token_mounts
 from harness_llm.containers.spec import ImageName, load_accelerator
 from harness_llm.errors import ConfigError
@@ -51,11 +52,11 @@ def start(image: ImageName, command: Sequence[str], environ: Mapping[str, str], 
         daemon.require_gpus(container.image)
     prepare(container, accelerator, environ)
     uid, gid = map(int, container.user.split(":"))
-    with token_mounts(find_token(environ, Path.home()), uid, gid) as token:
+    with token_mounts(find_token(environ, Path.home()), uid, gid) as token, offer(container) as served:
         own = replace(
-            container,
-            mounts=(*container.mounts, *token),
-            environment={**container.environment, **ENVIRONMENT, IMAGE_VARIABLE: found.id},
+            served,
+            mounts=(*served.mounts, *token),
+            environment={**served.environment, **ENVIRONMENT, IMAGE_VARIABLE: found.id},
         )
         return _run(run_arguments(accelerator, own, command or SHELL), terminal=terminal)
 

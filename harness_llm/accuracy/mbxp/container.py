@@ -1,17 +1,24 @@
-"""The container that runs programs: without network, rights or a disk, and with little memory, processes and time."""
+"""The container that runs programs: without network, rights or a disk, and with little memory, processes and time.
+
+Inside of a container of this project, where no engine is, the scoring service outside starts it.
+"""
 
 import contextlib
 import json
 import subprocess
+import threading
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from harness_llm.accuracy import service
+from harness_llm.accuracy.languages import LANGUAGES, Language
 from harness_llm.accuracy.mbxp import runner
 from harness_llm.accuracy.mbxp.programs import Program, canaries
+from harness_llm.accuracy.sandbox import NEVER, run_sandboxed
 from harness_llm.errors import EnvironmentMissing, RunFailed
 
 ENGINES = ("docker", "podman")
@@ -19,8 +26,10 @@ IMAGE = "harness-llm-mbxp"
 IMAGE_SOURCE = "setup/mbxp"
 """Where its Dockerfile is; the reference publishes no image, but the one that its users build (Dockerfile.eval)."""
 
+Run = Callable[[Sequence[Program]], list[bool]]
+"""Runs up to `service.BATCH` programs in one container and returns whether each one passes."""
+
 _SCRATCH = "/tmp"  # noqa: S108 - the container's own
-_BATCH = 100  # programs per container, so that what one leaves behind does not stay for long
 _START_S = 60
 
 
@@ -44,11 +53,34 @@ def run_programs(programs: Sequence[Program], workers: int) -> list[bool]:
         EnvironmentMissing: no container engine answers, or its image is not there or lacks a language.
         RunFailed: a container ended early.
     """
-    engine = find_engine()
-    _require_languages(engine, {program.language for program in programs})
-    batches = [programs[start : start + _BATCH] for start in range(0, len(programs), _BATCH)]
+    run = _find_run()
+    require_languages(run, {program.language for program in programs})
+    batches = [programs[start : start + service.BATCH] for start in range(0, len(programs), service.BATCH)]
     with ThreadPoolExecutor(workers) as pool:
-        return list(chain.from_iterable(pool.map(partial(_run, engine), batches)))
+        return list(chain.from_iterable(pool.map(run, batches)))
+
+
+def require_mbxp() -> None:
+    """Check that programs in every language can be run; takes seconds, or minutes where the image is built.
+
+    Raises:
+        EnvironmentMissing: no container engine answers, or its image is not there or lacks a language.
+        RunFailed: the image could not be built.
+    """
+    require_languages(_find_run(), LANGUAGES)
+
+
+def _find_run() -> Run:
+    if service.is_offered():
+        service.ask(service.RequireMbxp())
+        return _ask
+    return partial(run_batch, find_engine())
+
+
+def _ask(programs: Sequence[Program]) -> list[bool]:
+    texts = [service.ProgramText(language=program.language, code=program.code) for program in programs]
+    passed: list[bool] = service.ask(service.RunMbxp(programs=texts))
+    return passed
 
 
 def find_engine() -> str:
@@ -67,13 +99,18 @@ def find_engine() -> str:
             hint="start the Docker daemon, or install podman",
         )
     for engine in working:
-        if not _complaint(engine, "image", "inspect", IMAGE):
+        if has_image(engine):
             return engine
     raise EnvironmentMissing(
         "the container image that runs MBXP's programs is not there",
         expected=IMAGE,
         hint=f"{working[0]} build --tag {IMAGE} {IMAGE_SOURCE}",
     )
+
+
+def has_image(engine: str) -> bool:
+    """Whether the container engine has the image."""
+    return not _complaint(engine, "image", "inspect", IMAGE)
 
 
 def _complaint(*command: str) -> str:
@@ -87,10 +124,15 @@ def _complaint(*command: str) -> str:
     return (done.stderr.strip() or "an unexplained failure").splitlines()[-1] if done.returncode else ""
 
 
-def _require_languages(engine: str, languages: Collection[str]) -> None:
-    """A language that is not installed would look like programs that fail."""
+def require_languages(run: Run, languages: Collection[Language]) -> None:
+    """Check that small programs of known outcome end as they should: a missing language looks like failing programs.
+
+    Raises:
+        EnvironmentMissing: a language is missing in the image.
+        RunFailed: the container ended early.
+    """
     tried = sorted(languages)
-    results = _run(engine, [program for language in tried for program in canaries(language)])
+    results = run([program for language in tried for program in canaries(language)])
     verdicts = zip(results[::2], results[1::2], strict=True)
     lacking = [language for language, verdict in zip(tried, verdicts, strict=True) if verdict != (True, False)]
     if lacking:
@@ -99,34 +141,34 @@ def _require_languages(engine: str, languages: Collection[str]) -> None:
             where=IMAGE,
             expected=", ".join(tried),
             found=f"small programs of known outcome go wrong in {', '.join(lacking)}",
-            hint=f"{engine} build --no-cache --tag {IMAGE} {IMAGE_SOURCE}",
+            hint=f"docker build --no-cache --tag {IMAGE} {IMAGE_SOURCE}",
         )
 
 
-def _run(engine: str, programs: Sequence[Program]) -> list[bool]:
+def run_batch(engine: str, programs: Sequence[Program], stop: threading.Event = NEVER) -> list[bool]:
+    """Run programs in one container of `engine`, until `stop` is set.
+
+    Raises:
+        RunFailed: the container ended early or ran too long.
+    """
     lines = "".join(json.dumps(program._asdict()) + "\n" for program in programs)
     limit = _START_S + len(programs) * (runner.COMPILE_S + runner.RUN_S)
-    with _container(engine) as name:
-        try:
-            done = subprocess.run(
-                arguments(engine, name), input=lines, capture_output=True, text=True, check=False, timeout=limit
-            )
-        except subprocess.TimeoutExpired as error:
-            raise RunFailed("the container that runs MBXP's programs hangs", expected=f"an end in {limit} s") from error
-    results = done.stdout.splitlines()
-    if done.returncode or len(results) != len(programs):
+    with container_name(engine, IMAGE) as name:
+        done = run_sandboxed(arguments(engine, name), f"{lines}\n", limit, stop)
+    results = done.out.splitlines()
+    if done.code or len(results) != len(programs):
         raise RunFailed(
             "the container that runs MBXP's programs ended early",
             expected=f"{len(programs)} results and exit code 0",
-            found=f"{len(results)} results and exit code {done.returncode}; {done.stderr.strip()[-500:]}",
+            found=f"{len(results)} results and exit code {done.code}; {done.err.strip()[-500:]}",
         )
     return [json.loads(result) for result in results]
 
 
 @contextlib.contextmanager
-def _container(engine: str) -> Iterator[str]:
-    """A name for a container that is gone afterwards, even where this program is interrupted."""
-    name = f"{IMAGE}-{uuid.uuid4().hex}"
+def container_name(engine: str, prefix: str) -> Iterator[str]:
+    """A name for a container that is removed afterwards, even where this program is interrupted."""
+    name = f"{prefix}-{uuid.uuid4().hex}"
     try:
         yield name
     finally:

@@ -6,15 +6,15 @@ The reference leaves the rest to mxeval (its execution.py at commit e09974f).
 import json
 from typing import NamedTuple
 
+from harness_llm.accuracy.languages import LANGUAGES, Language
+
 _FENCE = "```"
-LANGUAGES = ("cpp", "javascript", "php", "python", "ruby", "typescript")
-"""Those that the reference scores."""
 
 
 class Program(NamedTuple):
     """What is run; it passes if it ends with 0."""
 
-    language: str
+    language: Language
     code: str
 
 
@@ -40,7 +40,7 @@ def _plain(solution: str) -> str:
     return solution.replace("\\_", "_")  # Mixtral escapes underscores
 
 
-_RIGHT = {
+_RIGHT: dict[Language, str] = {
     "cpp": """#include <bits/stdc++.h>
 using namespace std;
 int twice(int x) { return 2 * x; }
@@ -72,7 +72,7 @@ assert.deepEqual(twice(4), 8)
 }
 
 
-def canaries(language: str) -> tuple[Program, Program]:
+def canaries(language: Language) -> tuple[Program, Program]:
     """A program that passes where the language is installed as MBXP's tests need it, and one that never does."""
     right = _RIGHT[language]
     return Program(language, right), Program(language, right.replace("2 *", "3 *"))

@@ -1,6 +1,7 @@
 """Runs in the container, as its first process and on nothing but Python's standard library.
 
-Standard input: one JSON object a line, `language` and `code`. Standard output: `true` or `false` a line, in order.
+Standard input: one JSON object a line, `language` and `code`, then an empty line. It stays open: when it closes, the
+other end was killed, and the container ends. Standard output: `true` or `false` a line, in order.
 The commands, their time limits and what counts as compiled are those of mxeval's execution.py (commit e09974f).
 """
 
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,10 +87,18 @@ def bury() -> None:
             pass
 
 
+def end_with_standard_input() -> None:
+    """End this process, and with it the container, when standard input closes."""
+    os.read(0, 1)
+    os._exit(1)
+
+
 def main() -> None:
     """Answer every line."""
-    for line in sys.stdin:
-        print(json.dumps(passes(**json.loads(line))), flush=True)  # noqa: T201
+    programs = [json.loads(line) for line in iter(sys.stdin.readline, "\n")]
+    threading.Thread(target=end_with_standard_input, daemon=True).start()
+    for program in programs:
+        print(json.dumps(passes(**program)), flush=True)  # noqa: T201
         bury()
 
 

@@ -1,0 +1,82 @@
+"""A sandboxed program that runs code of a model: start, watch, and end it together with its parent."""
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, NamedTuple
+
+from harness_llm.errors import RunFailed
+
+WATCH = """
+import os, threading
+def _end_with_standard_input():
+    os.read(0, 1)
+    os._exit(1)
+threading.Thread(target=_end_with_standard_input, daemon=True).start()
+"""
+"""Python code that ends a process when its standard input closes, which happens when the other end is killed.
+
+It reads the descriptor: a lock of `sys.stdin` would be copied locked into forked processes.
+"""
+
+NEVER = threading.Event()
+_POLL_S = 0.1
+_OUTPUT_BYTES = 1 << 20
+
+
+class Finished(NamedTuple):
+    """Exit code and the last MiB of both outputs."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_sandboxed(command: Sequence[str], text: str, seconds: float, stop: threading.Event = NEVER) -> Finished:
+    """Run the command of a sandbox with `text` on its standard input, which stays open until the sandbox ends.
+
+    Args:
+        seconds: time limit.
+        stop: ends the sandbox when it is set.
+
+    Raises:
+        RunFailed: the time is over, or `stop` was set.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=out, stderr=err)
+        with process:
+            try:
+                threading.Thread(target=_feed, args=(process.stdin, text), daemon=True).start()
+                _wait(process, seconds, stop)
+            finally:
+                process.kill()
+        return Finished(process.returncode, _tail(out), _tail(err))
+
+
+def _feed(pipe: IO[bytes] | None, text: str) -> None:
+    rest = memoryview(text.encode())
+    with suppress(OSError, ValueError):  # the sandbox ended early, which its exit code shows
+        while pipe and rest:
+            rest = rest[pipe.write(rest) :]
+
+
+def _wait(process: "subprocess.Popen[bytes]", seconds: float, stop: threading.Event) -> None:
+    limit = time.monotonic() + seconds
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_S)
+            return
+        if stop.is_set():
+            raise RunFailed("scoring was interrupted")
+        if time.monotonic() > limit:
+            raise RunFailed("the sandbox that scores answers ran too long", expected=f"an end within {seconds:.0f} s")
+
+
+def _tail(file: IO[bytes]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _OUTPUT_BYTES))
+    return file.read().decode(errors="replace")

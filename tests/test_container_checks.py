@@ -1,0 +1,235 @@
+"""The checks of `make submission` in containers: on the host before an image is built, in the image before a stage."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from machines import hide_tools
+
+from harness_llm.containers import checks, mounts, stage, submission
+from harness_llm.containers.spec import Accelerator, load_accelerator
+from harness_llm.doctor.report import to_json
+from harness_llm.doctor.result import CheckResult, Level, failed, passed, warned
+from harness_llm.errors import EnvironmentMissing
+
+ENVIRON = {"GPU_NAME": "h200", "DOCKER": "/bin/true", "RUN_AS": "1000:1000"}
+
+
+@dataclass
+class FakeDaemon:
+    """A daemon that answers; `tags` are its images."""
+
+    tags: list[str] = field(default_factory=list)
+    free: int | None = 2**40
+    runtime: bool = True
+    complaint: str = ""
+
+    def has(self, tag: str) -> bool:
+        return tag in self.tags
+
+    def free_bytes(self) -> int | None:
+        return self.free
+
+    def require_space(self, gib: float) -> None:
+        if self.free is not None and self.free < gib * 2**30:
+            raise EnvironmentMissing("there is too little disk space for the images")
+
+    def has_nvidia_runtime(self) -> bool:
+        return self.runtime
+
+    def require_gpus(self, _: str) -> None:
+        if self.complaint:
+            raise EnvironmentMissing("containers do not get at the GPUs of this machine", found=self.complaint)
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeDaemon:
+    """Docker as the checks see it; folders of the checkout are in order."""
+    fake = FakeDaemon()
+    hide_tools(monkeypatch)
+    monkeypatch.setattr(checks.setting, "container_program", lambda _: "/bin/true")
+    for module in (checks, submission):
+        monkeypatch.setattr(module, "connect", lambda **_: fake)
+    monkeypatch.setattr(mounts, "_may_write", lambda *_: True)
+    monkeypatch.setattr(mounts, "_LAB", tmp_path / "none")
+    return fake
+
+
+def docker(**environ: str) -> dict[str, CheckResult]:
+    results = checks.check_docker("cuda", load_accelerator("h200")[1], ENVIRON | environ)
+    return {result.name: result for result in results}
+
+
+def test_a_machine_in_order(daemon: FakeDaemon) -> None:
+    found = docker()
+    assert {name for name, result in found.items() if result.level is not Level.OK} == {"GPU driver"}
+    assert found["GPU driver"].found.startswith("not checked")  # hide_tools
+    assert set(found) == {"Docker", "Docker disk", "GPU driver", "GPU containers", "Container user", "Mounts"}
+
+
+def test_no_docker_is_one_error(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(**_: object) -> None:
+        raise EnvironmentMissing("no Docker daemon answers", hint="sudo systemctl enable --now docker")
+
+    monkeypatch.setattr(checks, "connect", connect)
+    found = docker()
+    assert list(found) == ["Docker"]
+    assert found["Docker"].level is Level.ERROR
+    assert "systemctl" in found["Docker"].hint
+
+
+def test_a_full_disk_refuses_unless_the_images_are_there(daemon: FakeDaemon) -> None:
+    daemon.free = 10 * 2**30
+    assert docker()["Docker disk"].level is Level.ERROR
+    daemon.free = None
+    assert docker()["Docker disk"].found.startswith("not checked")
+    daemon.tags = ["harness-llm-submission:cuda", "harness-llm-model_and_dataset:cuda"]
+    assert "Docker disk" not in docker()
+
+
+def test_missing_gpu_support_of_docker_refuses(daemon: FakeDaemon) -> None:
+    daemon.runtime = False
+    assert "nvidia-ctk" in docker()["GPU containers"].hint
+    daemon.tags, daemon.complaint = ["harness-llm-submission:cuda"], "could not select device driver"
+    assert docker()["GPU containers"].level is Level.ERROR
+
+
+def test_the_user_and_the_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert docker(RUN_AS="0:0")["Container user"].exit_code == 2
+    monkeypatch.setattr(mounts, "_may_write", lambda folder, *_: folder.name != "submission")
+    result = docker()["Mounts"]
+    assert (result.level, result.where.endswith("/submission")) == (Level.ERROR, True)
+    assert docker(LAB_MODEL="/none/models")["Mounts"].level is Level.ERROR
+
+
+@dataclass
+class Calls:
+    """What `submit` did, in order."""
+
+    done: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def calls(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Builds and stages that are noted instead of made; all checks are in order."""
+    calls = Calls()
+
+    def build(image: str, *_: object, **__: object) -> None:
+        calls.done.append(f"build {image}")
+        daemon.tags.append(f"harness-llm-{image}:cuda")
+
+    def run(_: object, image: str, __: object) -> int:
+        calls.done.append(submission.STAGES[image])  # type: ignore[index]
+        return 0
+
+    def software(_: object, options: Sequence[str]) -> list[CheckResult]:
+        calls.done.append("software")
+        return [passed("LoadGen", "6.0")]
+
+    def host(options: Sequence[str], _: Accelerator, __: object) -> list[CheckResult]:
+        calls.done.append("host")
+        return [warned("CPU governor", "powersave", hint="as root: cpupower")]
+
+    monkeypatch.setattr(submission, "build", build)
+    monkeypatch.setattr(submission._Machine, "run", run)
+    monkeypatch.setattr(submission._Machine, "software", software)
+    monkeypatch.setattr(checks, "check_host", host)
+    return calls
+
+
+def test_the_host_is_checked_before_a_build_and_the_image_before_a_stage(
+    calls: Calls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert submission.submit([], ENVIRON) == 0
+    assert calls.done == ["host", "build model_and_dataset", "build submission", "software", "prepare", "submit"]
+    assert "warning  CPU governor" in capsys.readouterr().err
+
+
+def test_an_image_that_is_there_is_checked_in_the_first_pass(calls: Calls, daemon: FakeDaemon) -> None:
+    daemon.tags = ["harness-llm-submission:cuda"]
+    assert submission.submit([], ENVIRON) == 0
+    assert calls.done == ["host", "software", "build model_and_dataset", "prepare", "submit"]
+
+
+def test_an_error_of_the_host_and_one_of_docker_refuse_together_before_a_build(
+    calls: Calls, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "check_host", lambda *_: [failed("GPUs", "none on the PCI bus")])
+    daemon.free = 0
+    with pytest.raises(EnvironmentMissing, match="2 checks refuse") as caught:
+        submission.submit([], ENVIRON)
+    assert "none on the PCI bus" in caught.value.found
+    assert "too little disk space" in caught.value.found
+    assert calls.done == []
+
+
+def test_an_error_in_the_image_refuses_before_the_first_stage(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission._Machine, "software", lambda *_: [failed("Scoring", "no evaluator")])
+    with pytest.raises(EnvironmentMissing, match="no evaluator"):
+        submission.submit([], ENVIRON)
+    assert calls.done == ["host", "build model_and_dataset", "build submission"]
+
+
+def test_doctor_builds_nothing(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submission.doctor(["--json"], ENVIRON) == 0
+    assert calls.done == ["host"]
+    found = {result["name"]: result for result in json.loads(capsys.readouterr().out)}
+    assert found["Software"]["found"].startswith("not checked")
+
+
+def test_the_host_is_checked_by_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environ = {**os.environ, "HARNESS_LLM_WORKSPACE": str(checks.__file__).partition("/harness_llm/")[0]}
+    options = ["--model", "demo", "--gpu", "cpu", "--company", "Acme", "--system-name", "box"]
+    found = checks.check_host(options, load_accelerator("cpu")[1], environ)
+    assert {result.level for result in found if result.name != "Other submissions"} == {Level.OK}
+    assert "Settings" in {result.name for result in found}
+    wrong = checks.check_host(["--no-such-option"], load_accelerator("cpu")[1], environ)
+    assert [(result.level, result.exit_code) for result in wrong] == [(Level.ERROR, 2)]
+    assert "--no-such-option" in wrong[0].observed
+
+
+def software(monkeypatch: pytest.MonkeyPatch, program: Path, script: str) -> list[CheckResult]:
+    """The results of the checks in the image, where `script` answers as docker."""
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(checks.setting, "container_program", lambda _: str(program))
+    monkeypatch.setattr(submission, "prepare", lambda *_: None)
+    monkeypatch.setattr(submission, "find_token", lambda *_: "")
+    monkeypatch.setattr(submission, "offer", contextlib.nullcontext)
+    monkeypatch.setattr(FakeDaemon, "image", lambda *_: type("Image", (), {"id": "sha256:1"}), raising=False)
+    return submission._machine("cpu", load_accelerator("cpu")[1], ENVIRON).software(["--model", "demo"])
+
+
+def test_the_image_is_checked_in_a_container(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = json.dumps(to_json([failed("Scoring", "no evaluator")]))
+    script = f"echo \"$@\" > {tmp_path}/asked\necho '{results}'\nexit 3"
+    assert software(monkeypatch, tmp_path / "docker", script) == [failed("Scoring", "no evaluator")]
+    assert (tmp_path / "asked").read_text().endswith("harness-llm doctor --part software --json --model demo\n")
+
+
+def test_a_container_that_docker_does_not_start_is_an_error_with_its_message(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = "echo 'docker: error setting rlimit type 8: operation not permitted' >&2\nexit 125"
+    [result] = software(monkeypatch, tmp_path / "docker", script)
+    assert (result.level, result.exit_code) == (Level.ERROR, EnvironmentMissing.exit_code)
+    assert "rlimit type 8" in result.observed
+    assert "DOCKER_ARGS='--ulimit" in result.hint
+
+
+def test_names_of_built_images_are_printed_before_the_output_of_a_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written))  # as a pipe: text is buffered
+    sys.stdout.write("image\n")
+    stage._show([(b"tree\n", None)], io.BytesIO())
+    assert written.getvalue() == b"image\ntree\n"
