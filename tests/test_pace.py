@@ -20,6 +20,17 @@ def drive(batch: Batch) -> tuple[dict[int, float], dict[int, float]]:
     return first, finished
 
 
+def test_generated_counts_the_tokens_of_all_answers_step_by_step() -> None:
+    batch = Batch(PACE)
+    for query in range(5):
+        batch.add(query, prompt=30, answer=4 + query)
+    batch.begin()
+    batch.end()
+    assert batch.generated == 3  # of the budget of 100, three prompts of 30
+    drive(batch)
+    assert batch.generated == 4 + 5 + 6 + 7 + 8
+
+
 def test_one_query_alone() -> None:
     batch = Batch(PACE)
     batch.add(7, prompt=50, answer=11)

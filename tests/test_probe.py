@@ -1,60 +1,58 @@
+"""The probe on simulated replicas of every shipped configuration."""
+
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from harness_llm.errors import GateFailed
-from harness_llm.loadgen.probe import judge_probe
-from harness_llm.plan import Load, issued, seconds
+from benchmarks import probe as simulated
+from harness_llm.loadgen.prediction import MEAN_AGE
+from harness_llm.loadgen.probe import Unmeasured, contexts
 
-SAMPLES = 24576
-KEY = "llama2-70b.Server.target_qps"
-
-
-def load(scenario: str, qps: float = 100, latency_s: float = 0.02) -> Load:
-    return Load(scenario, SAMPLES, SAMPLES, 600, qps, latency_s)
-
-
-@pytest.mark.parametrize(
-    ("given", "rate"),
-    [
-        (load("Server"), 101),
-        (load("Server"), 90),  # too close to call from a probe
-        (load("Offline"), 100),
-        (load("Offline"), 1),
-        (load("SingleStream"), 45),
-    ],
-)
-def test_what_may_be_valid_goes_on(given: Load, rate: float) -> None:
-    judge_probe(given, rate, KEY)
+CASES = {f"{case.benchmark} {case.gpu} {case.scenario}": case for case in simulated.cases()}
+LLAMA = CASES["llama2-70b mi300x Offline"]
+# Large and small batches, short and long prompts and answers.
+EXAMPLES = [
+    "llama2-70b mi300x Offline",
+    "llama3.1-405b h200 Server",
+    "llama3.1-8b h200 Server",
+    "gpt-oss-120b h200 Interactive",
+]
 
 
-def test_a_server_that_cannot_keep_up_is_stopped_with_a_rate_that_it_can() -> None:
-    with pytest.raises(GateFailed, match="cannot keep up") as caught:
-        judge_probe(load("Server", 100), 50, KEY)
-    assert caught.value.where == KEY
-    assert caught.value.expected == "100 queries/s"
-    assert caught.value.found == "50.0 queries/s in the probe"
-    assert caught.value.hint == f"set {KEY} = 40.0"
-    assert caught.value.exit_code == 1
-    judge_probe(load("Server", 40), 50, KEY)
+@pytest.mark.parametrize("name", CASES)
+def test_the_probe_stays_below_60_s(name: str) -> None:
+    case = CASES[name]
+    _, load_s, drain_s = simulated.predict(case, case.engine)
+    assert load_s + drain_s < 60
 
 
-def test_an_offline_run_that_would_end_early_is_stopped() -> None:
-    given = load("Offline", 100)
-    with pytest.raises(GateFailed, match="too early to be VALID") as caught:
-        judge_probe(given, 500, "x.Offline.target_qps")
-    assert caught.value.expected == "at least 600 s"
-    assert caught.value.found == "73728 samples at 500.0 samples/s last 147 s"
-    assert caught.value.hint == "set x.Offline.target_qps = 550"
+@pytest.mark.parametrize("overlapped", [False, True])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_prediction_is_that_of_the_steady_state(name: str, overlapped: bool) -> None:
+    case = CASES[name]
+    found = simulated.probe(case, replace(case.engine, overlapped=overlapped))
+    assert abs(found.error) < 0.06
+    assert found.within
 
 
-@pytest.mark.parametrize(
-    ("scenario", "rate"),
-    [("Offline", 130), ("Offline", 500), ("Offline", 1e6), ("SingleStream", 130), ("SingleStream", 3000)],
-)
-def test_who_follows_the_advice_runs_long_enough(scenario: str, rate: float) -> None:
-    given = load(scenario, qps=1, latency_s=1)
-    with pytest.raises(GateFailed) as caught:
-        judge_probe(given, rate, "key")
-    value = float(caught.value.hint.rpartition("= ")[2])
-    advised = load(scenario, qps=value, latency_s=value / 1000)
-    assert seconds(advised, "performance", rate) >= 600
-    assert issued(advised, "performance") < issued(given, "performance") + 3 * 600 * rate
+def test_a_replica_too_slow_for_the_probe_gives_no_prediction() -> None:
+    slow = replace(LLAMA.engine, token_s=LLAMA.engine.token_s * 20)
+    with pytest.raises(Unmeasured, match="45 s"):
+        simulated.predict(LLAMA, slow)
+
+
+def test_prompts_are_extended_to_the_contexts_of_steady_state() -> None:
+    prompts = [np.arange(length, dtype=np.int32) for length in (5, 100, 300) * 100]
+    found = contexts(prompts, LLAMA.spec)
+    added = [len(after) - len(before) for before, after in zip(prompts, found, strict=True)]
+    assert np.mean(added) == pytest.approx(MEAN_AGE * LLAMA.spec.output.mean, rel=0.05)
+    assert all((after[: len(before)] == before).all() for before, after in zip(prompts, found, strict=True))
+    assert max(map(len, found)) <= LLAMA.spec.max_model_len - LLAMA.spec.tokens
+
+
+def test_prompts_and_running_sequences_share_the_tokens_of_a_step() -> None:
+    spec = CASES["llama3.1-8b h200 Server"].spec
+    assert spec.batch == 2048
+    assert spec.work(778).batch == int(spec.step_tokens / (1 + 778 / 128)) < 300
+    assert LLAMA.spec.work(294).batch == LLAMA.spec.batch

@@ -18,17 +18,20 @@ import msgspec
 import psutil
 
 from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import open_store
+from harness_llm.datasets.store import TokenStore, open_store
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher
 from harness_llm.fleet.keys import read_pair
 from harness_llm.fleet.liveness import Liveness
 from harness_llm.fleet.wire import Endpoint
-from harness_llm.loadgen.probe import judge_probe
+from harness_llm.loadgen.probe import ProbeSpec, Unmeasured, contexts, run_probe
+from harness_llm.loadgen.probe_pool import DispatcherPool
 from harness_llm.loadgen.settings import compare
 from harness_llm.loadgen.spec import CellSpec
 from harness_llm.loadgen.sut import Sut
+from harness_llm.loadgen.verdict import judge_prediction
 from harness_llm.monitor.meter import Meter
+from harness_llm.plan import seconds
 from harness_llm.processes import Parent
 
 MODES = {"performance": lg.TestMode.PerformanceOnly, "accuracy": lg.TestMode.AccuracyOnly}
@@ -57,13 +60,12 @@ def _fail(parent: Parent, error: Exception) -> None:
 def _run(spec: CellSpec, parent: Parent) -> None:
     settings = _settings(spec)
     dispatcher = _dispatcher(spec, parent)
-    dispatcher.attach(spec.cell, Sampling.model_validate(spec.sampling))
-    if spec.probe_s:
-        rate = _probe(spec, dispatcher)
-        parent.say(event="probed", rate=rate)
-        if rate is not None:
-            judge_probe(spec.load, rate, spec.target_key)
-    dispatcher.load(open_store(Path(spec.store)))
+    store, sampling = open_store(Path(spec.store)), Sampling.model_validate(spec.sampling)
+    if spec.probe:
+        _probe(spec, spec.probe, dispatcher, store, parent)
+    else:
+        dispatcher.attach(spec.cell, sampling)
+    dispatcher.load(store)
 
     def report(meter: Meter) -> None:
         held = [[load.running, load.unstarted_tokens] for load in dispatcher.ledger.loads.values()]
@@ -76,10 +78,17 @@ def _run(spec: CellSpec, parent: Parent) -> None:
     parent.say(event="started", rss_bytes=psutil.Process().memory_info().rss)
     _load(spec, settings, sut)
     sut.stop()
-    counters = dispatcher.detach()
+    readings = dispatcher.detach()
     dispatcher.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    parent.say(event="finished", done=sut.meter.done, tokens=sut.meter.tokens, peak_rss_bytes=peak, counters=counters)
+    parent.say(
+        event="finished",
+        done=sut.meter.done,
+        tokens=sut.meter.tokens,
+        peak_rss_bytes=peak,
+        counters=readings.counters,
+        kv_caches=msgspec.to_builtins(readings.kv_caches),
+    )
 
 
 def _dispatcher(spec: CellSpec, parent: Parent) -> Dispatcher:
@@ -121,31 +130,30 @@ def _load(spec: CellSpec, settings: lg.TestSettings, sut: Sut) -> None:
     lg.DestroyFastSUT(handle)
 
 
-def _probe(spec: CellSpec, dispatcher: Dispatcher) -> float | None:
-    """Samples a second over the second half of the probe, at the concurrency of the scenario.
-
-    None where that half did not see as many answers as are in flight: they take longer than the probe, which therefore
-    tells nothing.
-    """
-    store = open_store(Path(spec.probe_store))
-    dispatcher.load(store)
-    concurrency = 1
-    if spec.scenario != "SingleStream":
-        concurrency = (spec.credit.batch + spec.credit.backlog) * len(spec.endpoints)
-    begin = time.perf_counter()
-    counted_from, counted, asked = begin + spec.probe_s / 2, 0, 0
-    while (now := time.perf_counter()) < begin + spec.probe_s:
-        more = concurrency - dispatcher.in_flight
-        queries = range(asked, asked + more)
-        dispatcher.offer(queries, [query % len(store) for query in queries])
-        asked += more
-        dispatcher.feed()
-        finished = len(dispatcher.harvest(timeout_ms=10).finished)
-        counted += finished if now >= counted_from else 0
-    while dispatcher.in_flight:
-        dispatcher.feed()
-        dispatcher.harvest(timeout_ms=10)
-    return counted / (spec.probe_s / 2) if counted >= concurrency else None
+def _probe(spec: CellSpec, probe: ProbeSpec, dispatcher: Dispatcher, store: TokenStore, parent: Parent) -> None:
+    """Predict the throughput, attach for the run, and refuse a target that cannot become VALID."""
+    sampling = Sampling.model_validate(spec.sampling)
+    work = probe.work(float(store.lengths().mean()))
+    calibration = open_store(Path(probe.store))
+    prompts = contexts([calibration.prompt(i) for i in range(len(calibration))], probe)
+    pool, began = DispatcherPool(dispatcher, sampling, probe.tokens), time.perf_counter()
+    try:
+        found = run_probe(pool, prompts, work, probe)
+    except Unmeasured as error:
+        dispatcher.attach(spec.cell, sampling)
+        parent.say(event="probed", prediction=None, reason=str(error))
+        return
+    loaded = time.perf_counter()
+    tail_s = found.likely_tail_s if spec.scenario == "Offline" else 0.0
+    dispatcher.attach(spec.cell, sampling)
+    prediction = msgspec.structs.replace(
+        found,
+        load_s=loaded - began,
+        drain_s=time.perf_counter() - loaded,
+        run_s=seconds(spec.load, "performance", found.samples_per_second) + tail_s,
+    )
+    parent.say(event="probed", prediction=msgspec.to_builtins(prediction))
+    judge_prediction(spec.load, prediction, spec.target_key)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import msgspec
 
 from harness_llm.fleet.dispatch import Credit
 from harness_llm.fleet.wire import Endpoint
+from harness_llm.loadgen.probe import ProbeSpec
 from harness_llm.plan import Load
 
 SPEC = "loadgen.json"
@@ -23,7 +24,7 @@ class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
         silence_s: without a heartbeat, until a replica is lost.
         stall_s: without a step of a busy engine, until its replica is lost.
         load: what the probe is judged by; `target_key` is the user.conf key that chose it.
-        probe_s: seconds of load from `probe_store` before the clock starts; 0 is none.
+        probe: load before the clock starts; None for none.
         expected: TestSettings' attributes as they must be once user.conf was read.
     """
 
@@ -46,7 +47,6 @@ class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     load: Load
     target_key: str
-    probe_store: str
-    probe_s: float
+    probe: ProbeSpec | None
     expected: dict[str, int | float]
     cpus: list[int]

@@ -1,0 +1,79 @@
+"""The replicas of a run as the probe uses them."""
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from harness_llm.benchmarks import Sampling
+from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.loadgen.probe import Count, Prompts, Replica, Unmeasured
+
+_POLL_MS = 20
+
+
+class _InMemory:
+    def __init__(self, prompts: Prompts) -> None:
+        self._prompts = prompts
+
+    def prompt(self, index: int) -> npt.NDArray[np.int32]:
+        return self._prompts[index]
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return np.array([len(prompt) for prompt in self._prompts])
+
+    def kinds(self) -> list[str]:
+        return []
+
+
+class DispatcherPool:
+    """Replicas behind a dispatcher; implements `probe.Pool`."""
+
+    def __init__(self, dispatcher: Dispatcher, sampling: Sampling, tokens: int) -> None:
+        """Every sequence generates `tokens` tokens, chosen by `sampling`; nothing ends it earlier."""
+        self._dispatcher = dispatcher
+        self._sampling = sampling.changed(
+            {"min_tokens": 1, "max_tokens": tokens, "stop_token_ids": (), "stop_sequences": {}}
+        )
+        self._addresses: list[str] = []
+        self._distinct = 1
+
+    def now(self) -> float:
+        """Seconds of the performance counter."""
+        return time.perf_counter()
+
+    def begin(self, prompts: Prompts) -> None:
+        """Abort everything and serve these prompts from now on; first tokens show which have been computed."""
+        self._dispatcher.attach("probe", self._sampling, stream=True)
+        self._dispatcher.load(_InMemory(prompts))
+        self._distinct = len(prompts)
+        self._addresses = self._addresses or list(self._dispatcher.ledger.loads)
+        self._require_same()
+
+    def offer(self, prompts: range) -> None:
+        """Send prompts, in equal shares."""
+        self._dispatcher.offer(prompts, [prompt % self._distinct for prompt in prompts])
+        self._dispatcher.feed()
+
+    def poll(self) -> None:
+        """Wait a moment for messages."""
+        self._dispatcher.harvest(_POLL_MS)
+        self._require_same()
+
+    def replicas(self) -> list[Replica]:
+        """What each holds."""
+        ledger = self._dispatcher.ledger
+        return [
+            Replica(load.running, load.unstarted_tokens, ledger.prompt_tokens(address))
+            for address, load in ledger.loads.items()
+        ]
+
+    def counts(self) -> list[Count]:
+        """Ask every replica."""
+        counted = self._dispatcher.count()
+        self._require_same()
+        return [Count(counted[address].generated, counted[address].at) for address in self._addresses]
+
+    def _require_same(self) -> None:
+        if list(self._dispatcher.ledger.loads) != self._addresses:
+            raise Unmeasured("a replica failed or joined during the probe")
