@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ceiling, drain, growth, offline, pinned, server
+from benchmarks import ceiling, drain, front, growth, offline, pinned, probe, server
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.package.machine import detect
 
@@ -58,6 +58,14 @@ PARTS = {
         server.table,
         server.misses,
     ),
+    "front": Part(
+        "vLLM's front end per sequence and step, and a new query's wait for the engine core",
+        5,
+        20,
+        front.run,
+        front.table,
+        None,
+    ),
     "ceiling": Part(
         "what the harness carries and adds to TTFT and TPOT, beside LoadGen alone",
         3,
@@ -73,6 +81,14 @@ PARTS = {
         lambda repeats, _, __, console: drain.measure(repeats, console.print),
         drain.table,
         drain.misses,
+    ),
+    "probe": Part(
+        "time and error of the probe on every shipped configuration, in simulated time",
+        1,
+        probe.WANTED_S,
+        lambda _, __, ___, console: probe.measure(console.print),
+        probe.table,
+        probe.misses,
     ),
     "pinned": Part(
         "two replicas on cores apart against one, Offline tokens/s",

@@ -35,7 +35,6 @@ class RawSpec(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     samples: int
     warm_up_store: str
-    warm_up_samples: int
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,6 @@ class Raw:
             store=str(assets.store("performance")),
             samples=bench.request.samples("performance"),
             warm_up_store=str(assets.calibration),
-            warm_up_samples=plan.config.harness_config.warm_up_samples,
         )
         file = folder / "raw.json"
         file.write_bytes(msgspec.json.encode(spec))

@@ -143,7 +143,7 @@ def answer(fleet: Fleet, request: Request, assets: Assets, count: int, concurren
         dispatcher.feed()
         found |= {done.query: done.ids.tolist() for done in dispatcher.harvest(PATIENCE_MS).finished}
     seconds = time.perf_counter() - begin
-    counted = growth(dispatcher.detach())
+    counted = growth(dispatcher.detach().counters)
     dispatcher.close()
     return Pass([found[index] for index in range(count)], seconds, counted)
 

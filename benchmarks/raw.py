@@ -38,7 +38,8 @@ def load(spec: RawSpec) -> Generate:
     from harness_llm.engines.vllm import prepare_torch, sampling_params  # noqa: PLC0415
 
     prepare_torch()
-    llm = LLM(model=spec.checkpoint, **spec.llm_config)
+    # The harness counts preemptions, which raw vLLM is spared: LLM() alone would pay for statistics of every token.
+    llm = LLM(model=spec.checkpoint, **spec.llm_config | {"disable_log_stats": True})
 
     def generate(prompts: Prompts, sampling: Sampling) -> int:
         outputs = llm.generate(prompts, sampling_params(sampling, stream=False), use_tqdm=False)
@@ -71,7 +72,7 @@ def main() -> None:
     generate = load(spec)
     sampling = Sampling.model_validate(spec.sampling)
     store = open_store(Path(spec.warm_up_store))
-    warm_up = _prompts(store, (i % len(store) for i in range(spec.warm_up_samples)))
+    warm_up = _prompts(store, (i % len(store) for i in range(spec.llm_config["max_num_seqs"])))
     generate(warm_up, sampling.model_copy(update={"stop_token_ids": ()}))
     serve(generate, spec, sampling, parent)
 

@@ -77,7 +77,9 @@ def _load(spec: RawServerSpec) -> Any:
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - OpenMP counts its cores as it is loaded
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
 
-    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=spec.checkpoint, **spec.llm_config))
+    # As in raw.py: no statistics, which the front end would write for every token.
+    quiet = spec.llm_config | {"disable_log_stats": True}
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=spec.checkpoint, **quiet))
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), spec.loadgen_cpus)
     return engine
@@ -93,7 +95,8 @@ def main() -> None:
     warm = Direct(engine, sampling, open_store(Path(spec.warm_up_store)), loop)
 
     async def warm_up() -> None:
-        await asyncio.gather(*(warm.ask(f"warm-{i}", i, lambda _: None) for i in range(spec.warm_up_samples)))
+        batch = range(spec.llm_config["max_num_seqs"])
+        await asyncio.gather(*(warm.ask(f"warm-{i}", i, lambda _: None) for i in batch))
 
     asyncio.run_coroutine_threadsafe(warm_up(), loop).result()
     # As vLLM's engine does in its process: a collection of all that is loaded stops this one for 300 ms.

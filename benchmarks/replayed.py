@@ -144,9 +144,10 @@ def with_load(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 
         "performance_sample_count_override": samples,
     }
     confs = {test: conf.for_run(plan.loadgen_model, plan.load.scenario, load) for test, conf in plan.confs.items()}
+    asked = replace(plan.load, target_qps=qps, min_duration_s=seconds, min_query_count=max(queries, samples))
     time.sleep(1)  # the folder of a run is named by the second, and a run may be over within one
     request = replace(bench.request, started=dt.datetime.now(dt.UTC))
-    return replace(bench, request=request, plan=replace(plan, confs=confs))
+    return replace(bench, request=request, plan=replace(plan, confs=confs, load=asked))
 
 
 def _children_cpu_s() -> float:

@@ -41,7 +41,6 @@ class RawServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     samples: int
     warm_up_store: str
-    warm_up_samples: int
     user_conf: str
     model: str
     output: str
@@ -90,7 +89,6 @@ def _raw(bench: Bench, rate: float, seconds: float, output: Path) -> Figures:
         store=str(bench.assets.store("performance")),
         samples=bench.request.samples("performance"),
         warm_up_store=str(bench.assets.calibration),
-        warm_up_samples=harness.warm_up_samples,
         user_conf=str(conf),
         model=plan.loadgen_model,
         output=str(output),

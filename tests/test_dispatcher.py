@@ -10,6 +10,7 @@ import pytest
 from harness_llm.benchmarks import Sampling
 from harness_llm.datasets.store import open_store, write_store
 from harness_llm.engines import Step
+from harness_llm.engines.kv_cache import KvCache
 from harness_llm.errors import RunFailed
 from harness_llm.fleet.dispatcher import Dispatcher, Harvest
 from harness_llm.fleet.liveness import Liveness
@@ -32,6 +33,7 @@ class Echo:
         self.lets = False
         self.asked: dict[int, tuple[list[int], int]] = {}
         self._told: set[int] = set()
+        self.generated = 0
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
         """There is nothing to choose."""
@@ -42,6 +44,7 @@ class Echo:
     def step(self) -> Step:
         fresh = [query for query, (_, reported) in self.asked.items() if not reported and query not in self._told]
         self._told |= set(fresh)
+        self.generated += len(fresh)
         step = Step(first=[(query, self.asked[query][0][0]) for query in fresh])
         if self.lets:
             step.finished = [(query, [prompt[0], self.name, 2]) for query, (prompt, _) in self.asked.items()]
@@ -54,9 +57,13 @@ class Echo:
 
     def abort(self) -> None:
         self.asked.clear()
+        self._told.clear()
 
     def counters(self) -> dict[str, float]:
         return {}
+
+    def kv_cache(self) -> KvCache:
+        return KvCache(tokens=float(self.name), preemptions=3.0)
 
 
 class Stage:
@@ -142,6 +149,31 @@ def collect(dispatcher: Dispatcher, enough: Callable[[Harvest], bool]) -> Harves
     return found
 
 
+def test_a_new_attachment_aborts_all_queries(stage: Stage, dispatcher: Dispatcher) -> None:
+    dispatcher.offer(range(6), range(6))
+    collect(dispatcher, lambda found: len(found.first) == 6)
+    dispatcher.attach("again", SAMPLING)
+    assert dispatcher.in_flight == 0
+    assert [engine.asked for engine in stage.engines] == [{}, {}]
+
+    stage.engines[0].lets = stage.engines[1].lets = True
+    dispatcher.offer([1, 2], [3, 4])
+    found = collect(dispatcher, lambda found: len(found.finished) == 2)
+    assert {answer.query: int(answer.ids[0]) for answer in found.finished} == {1: 13, 2: 14}
+    assert dispatcher.detach().counters == [({}, {}), ({}, {})]
+
+
+def test_generated_tokens_are_counted_by_replica(stage: Stage, dispatcher: Dispatcher) -> None:
+    dispatcher.offer(range(5), range(5))
+    collect(dispatcher, lambda found: len(found.first) == 5)
+    counts = dispatcher.count()
+    assert {address: count.generated for address, count in counts.items()} == {
+        endpoint.address: engine.generated for endpoint, engine in zip(stage.endpoints, stage.engines, strict=True)
+    }
+    assert sum(count.generated for count in counts.values()) == 5
+    assert all(count.at > 0 for count in counts.values())
+
+
 def test_a_lost_replica_that_wakes_up_reaches_nobody(
     stage: Stage, dispatcher: Dispatcher, lost: list[tuple[str, str, int]]
 ) -> None:
@@ -161,7 +193,13 @@ def test_a_lost_replica_that_wakes_up_reaches_nobody(
     assert {answer.query: answer.ids.tolist() for answer in again.finished} == {q: [10 + q, 101, 2] for q in range(6)}
     assert dispatcher.in_flight == 0
     assert dispatcher.harvest(200) == Harvest()
-    assert dispatcher.detach() == [({}, {}), ({}, {})]
+    readings = dispatcher.detach()
+    assert readings.counters == [({}, {}), ({}, {})]
+    stayed, failed = readings.kv_caches
+    assert stayed[0] is not None
+    assert stayed[0] == stayed[1]
+    assert failed[0] is not None
+    assert failed[1] is None
 
 
 def test_another_engine_is_told_what_was_reported(stage: Stage, dispatcher: Dispatcher) -> None:

@@ -71,6 +71,7 @@ def test_what_is_issued_again_goes_on() -> None:
     first, found = answers(running)
     assert first == {}
     assert len(found[1]) == 20
+    assert running.generated == 19
 
 
 def test_the_clock_is_that_of_the_model() -> None:

@@ -14,7 +14,7 @@ from harness_llm import commands
 from harness_llm.cell import Bench, run_cell
 from harness_llm.choices import choose
 from harness_llm.errors import ConfigError
-from harness_llm.loadgen.logs import ACCURACY, read_accuracy_log
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
 from harness_llm.monitor.panel import Panel
 from harness_llm.package.selection import NOT_COUNTED, Wanted, select
 from harness_llm.runs import State, find_runs
@@ -76,4 +76,32 @@ def test_no_run_of_it_counts(bench: Bench) -> None:
 def test_submit_and_package_refuse_it() -> None:
     words = {"model": "demo", "engine": "replay", "system_name": "pytest-box", "submitter": "Acme"}
     with pytest.raises(ConfigError, match="the replay engine computes nothing"):
-        commands.submit(choose(words), Panel(Console(stderr=True)), dry_run=False, packed=True)
+        commands.submit([choose(words)], Panel(Console(stderr=True)), dry_run=False, packed=True)
+
+
+@pytest.fixture(scope="module")
+def paced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Two replicas at a hundred times the speed of an MI300X."""
+    folder = tmp_path_factory.mktemp("paced")
+    sets = ("replay_config.speeds=[100]", "llm_config.max_num_seqs=128", "llm_config.max_num_batched_tokens=8192")
+    with replay_bench(folder, "Offline", 2, *sets) as bench:
+        workspace = replace(bench.request.workspace, root=folder)
+        profile = bench.request.profile.model_copy(update={"probe_s": 45})
+        yield replace(bench, request=replace(bench.request, workspace=workspace, profile=profile))
+
+
+def test_the_prediction_is_recorded_and_nothing_of_the_probe_reaches_the_run(paced: Bench) -> None:
+    run = run_cell(with_load(paced, 100), "performance", Silent())
+    assert run.record
+    found = run.record.prediction
+    assert 0 < found["low"] < found["samples_per_second"] < found["high"]
+    assert found["load_s"] + found["drain_s"] < 60
+    assert parse_detail(run.path / DETAIL).number("generated_samples_per_query") == run.record.cell_facts["samples"]
+    assert run.record.metrics["tokens_per_second"] / run.record.metrics["samples_per_second"] == pytest.approx(294, 0.1)
+
+
+def test_an_offline_target_that_is_too_low_is_refused_before_loadgen_starts(paced: Bench) -> None:
+    run = run_cell(with_load(paced, 1, seconds=600), "performance", Silent())
+    assert run.state is State.INVALID
+    assert "shorter than min_duration" in run.reasons[0]
+    assert not (run.path / DETAIL).exists()

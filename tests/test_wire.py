@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness_llm.engines.kv_cache import KvCache
 from harness_llm.fleet import wire
 
 REQUESTS = [
@@ -14,8 +15,8 @@ REQUESTS = [
     wire.Detach(3),
 ]
 REPLIES = [
-    wire.Idle(3, None),
-    wire.Idle(3, {"cache_hits": 0.0, "speculated": 2.0}),
+    wire.Idle(3, None, None),
+    wire.Idle(3, {"cache_hits": 0.0, "speculated": 2.0}, KvCache(tokens=4096.0, blocks=32.0, preemptions=0.0)),
     wire.Answers(3, [7], wire.pack_tokens([[5]]), [2**63], [2], wire.pack_tokens([[6, 2]])),
     wire.Fault(3, "prompt too long"),
 ]
@@ -33,7 +34,7 @@ def test_the_loadgen_process_reads_what_was_sent(message: wire.Reply) -> None:
 
 def test_each_side_refuses_the_other_sides_messages() -> None:
     with pytest.raises(msgspec.ValidationError):
-        wire.decode_request(wire.encode(wire.Idle(1, {})))
+        wire.decode_request(wire.encode(wire.Idle(1, {}, None)))
     with pytest.raises(msgspec.ValidationError):
         wire.decode_reply(wire.encode(REQUESTS[1]))
 

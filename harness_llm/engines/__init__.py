@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from harness_llm.benchmarks import Sampling
+from harness_llm.engines.kv_cache import KvCache
+from harness_llm.engines.nvidia import prepare_cuda
 
 Counters = dict[str, float]
 """What an engine has counted since its start of what may not happen: tokens taken from a cache, or speculated."""
@@ -47,6 +49,20 @@ class Engine(Protocol):
     @property
     def arrivals(self) -> int | None:
         """A descriptor that is readable while `step` has news; None where it is `step` that computes."""
+
+    def kv_cache(self) -> KvCache | None:
+        """Capacity of the KV cache and preemptions so far; None where the engine reports none.
+
+        Raises:
+            ValueError: the engine cannot be asked.
+        """
+
+    @property
+    def generated(self) -> int:
+        """Tokens generated since `configure`, as far as known; read by other threads.
+
+        Engines that receive only whole answers count the tokens of an answer when it is finished.
+        """
 
     def abort(self) -> None:
         """Drop all queries."""
@@ -90,12 +106,15 @@ def build_engine(
         workers: the Ray placement group for its workers, where they are not in this process.
 
     Raises:
-        HarnessError: the server of an engine over HTTP cannot be had, or gives no token ids.
+        HarnessError: there is no GPU for the CUDA build; the server of an engine over HTTP cannot be had, or gives no
+            token ids.
     """
+    if not ENGINES[name].serves:
+        prepare_cuda()
     if name == "vllm":
-        from harness_llm.engines.vllm import VllmEngine  # noqa: PLC0415 - loads torch
+        from harness_llm.engines.vllm import load_engine  # noqa: PLC0415 - loads torch
 
-        return VllmEngine(checkpoint, llm_config, workers)
+        return load_engine(checkpoint, llm_config, workers)
     if name == "transformers":
         from harness_llm.engines.transformers import TransformersEngine  # noqa: PLC0415 - loads torch
 
@@ -117,6 +136,7 @@ class EngineFacts:
 
     Attributes:
         serves: whether it is a server that is asked over HTTP.
+        steps: whether it counts generated tokens step by step, which the probe needs.
         kind: of its servers, where the engine's name alone says which.
     """
 
@@ -124,13 +144,14 @@ class EngineFacts:
     streams: bool
     stop_sequences: bool
     serves: bool = False
+    steps: bool = False
     kind: str = ""
 
 
 ENGINES = {
-    "vllm": EngineFacts(beams=False, streams=True, stop_sequences=True),
+    "vllm": EngineFacts(beams=False, streams=True, stop_sequences=True, steps=True),
     "transformers": EngineFacts(beams=True, streams=False, stop_sequences=False),
     "openai": EngineFacts(beams=False, streams=True, stop_sequences=False, serves=True),
     "llmboost": EngineFacts(beams=False, streams=True, stop_sequences=False, serves=True, kind="llmboost"),
-    REPLAY: EngineFacts(beams=True, streams=True, stop_sequences=True),
+    REPLAY: EngineFacts(beams=True, streams=True, stop_sequences=True, steps=True),
 }

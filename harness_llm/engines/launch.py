@@ -16,7 +16,8 @@ import yaml
 
 from harness_llm.engines import ServerSpec
 from harness_llm.engines.llmboost import llmboost_program
-from harness_llm.engines.servers import HOST, command_line, server_kinds
+from harness_llm.engines.nvidia import prepare_cuda
+from harness_llm.engines.servers import HOST, THIS_PYTHON, command_line, server_kinds
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.processes import Child, Exit, at_leave, start, watch
 
@@ -48,7 +49,7 @@ def launch(spec: ServerSpec, checkpoint: str, llm_config: dict[str, Any]) -> Ser
 
     Raises:
         ConfigError: there is no command, or it names what llm_config does not have.
-        EnvironmentMissing: the program is not here.
+        EnvironmentMissing: the program is not here, or this environment is a CUDA build and there is no GPU.
     """
     kind = server_kinds()[spec.kind]
     template = spec.command or kind.command
@@ -58,6 +59,8 @@ def launch(spec: ServerSpec, checkpoint: str, llm_config: dict[str, Any]) -> Ser
             where="server_config.command",
             hint="name one with --set server_config.command=…, or a running server with --set server_config.url=…",
         )
+    if THIS_PYTHON in template:
+        prepare_cuda()
     folder = Path(tempfile.mkdtemp(prefix="server-"))
     options = folder / "options.yaml"
     options.write_text(yaml.safe_dump(kind.options))

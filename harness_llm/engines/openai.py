@@ -12,9 +12,10 @@ import msgspec
 from harness_llm.benchmarks import Sampling
 from harness_llm.engines import Counters, ServerSpec, Step
 from harness_llm.engines.client import Client
-from harness_llm.engines.completions import Answer, fewer_tokens, parse, parse_event, request_fields, shown
+from harness_llm.engines.completions import Answer, Chunk, fewer_tokens, parse, parse_event, request_fields, shown
+from harness_llm.engines.kv_cache import KvCache
 from harness_llm.engines.launch import ENDING_S, Server, launch
-from harness_llm.engines.metrics import read_counters
+from harness_llm.engines.metrics import read_counters, read_kv_cache
 from harness_llm.engines.servers import MODELS, server_kinds
 from harness_llm.errors import EnvironmentMissing, RunFailed
 
@@ -57,6 +58,7 @@ class OpenAIEngine:
         self._stream = True
         self._fields: dict[str, Any] = {}
         self._open: set[int] = set()
+        self.generated = 0
         try:
             self._await_ready()
             self._model = self._served_model()
@@ -74,6 +76,7 @@ class OpenAIEngine:
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
         """Set how the next queries are sampled, and whether first tokens are reported."""
         self._sampling, self._stream = sampling, stream
+        self.generated = 0
         self._fields = request_fields(self._model, sampling, self._kind.request, stream=stream)
 
     def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - config refuses kinds
@@ -116,13 +119,23 @@ class OpenAIEngine:
 
     def counters(self) -> Counters | None:
         """What the server counts of cache hits and speculation; None where it does not tell."""
+        page = self._metrics()
+        return read_counters(page, self._kind.counters) if page else None
+
+    def kv_cache(self) -> KvCache | None:
+        """What the server reports of its KV cache; None where it reports nothing."""
+        page = self._metrics() if self._kind.kv_cache else ""
+        return read_kv_cache(page, self._kind.kv_cache) if page else None
+
+    def _metrics(self) -> str:
+        """The server's metrics page; empty where it has none."""
         if not self._kind.metrics:
-            return None
+            return ""
         try:
             status, text = self._client.call(self._client.get(self._kind.metrics))
         except _BROKEN as error:
             raise self._explained(f"{self._client.url}: {_words(error)}") from error
-        return read_counters(text, self._kind.counters) if status == OK else None
+        return text if status == OK else ""
 
     async def _complete(self, query: int, body: bytes, answer: Answer, *, stream: bool) -> None:
         async def take(response: aiohttp.ClientResponse) -> None:
@@ -130,14 +143,14 @@ class OpenAIEngine:
                 text = await response.content.read()
                 raise ValueError(f"the server answered {response.status}: {shown(text)}")
             if not stream:
-                answer.take(parse(await response.read()))
+                self._take(answer, parse(await response.read()))
                 return
             async for line in response.content:
                 chunk = parse_event(line)
                 if chunk is None:
                     continue
                 told = bool(answer.ids)
-                answer.take(chunk)
+                self._take(answer, chunk)
                 if answer.ids and not told:
                     self._client.arrive(_News(query, first=answer.ids[0]))
 
@@ -149,6 +162,11 @@ class OpenAIEngine:
         except Exception as error:  # noqa: BLE001 - memory, for one; the query would be waited for for ever
             news = _News(query, error=error)
         self._client.arrive(news)
+
+    def _take(self, answer: Answer, chunk: Chunk) -> None:
+        known = len(answer.ids)
+        answer.take(chunk)
+        self.generated += len(answer.ids) - known
 
     def _explained(self, fault: str) -> Exception:
         """What to raise for `fault`: where our own server has ended, this engine is broken and its queries are not."""

@@ -42,12 +42,14 @@ class Batch:
         running: those that have their first token.
         seated: those, and the prompts that are being read.
         held: all.
+        generated: tokens of all steps so far.
     """
 
     def __init__(self, pace: Pace) -> None:
         """Hold nothing."""
         self.running = 0
         self.held = 0
+        self.generated = 0
         self._pace = pace
         self._waiting: deque[_Sequence] = deque()
         self._prefilled = 0  # tokens of the first that waits
@@ -91,6 +93,7 @@ class Batch:
     def end(self) -> tuple[list[int], list[int]]:
         """End the step: the queries that have their first token now, and those that have their whole answer."""
         self._step += self._steps
+        self.generated += self.running * self._steps + len(self._starting)
         finished = self._ends.pop(self._step, [])
         self.running -= len(finished)
         for sequence in self._starting:

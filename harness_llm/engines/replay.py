@@ -102,14 +102,18 @@ class ReplayEngine:
         self._answers: dict[int, Answer] = {}
         self._silent: set[int] = set()  # queries whose first token is reported already
         self._due: float | None = None
+        self._counted = 0  # of the batch's tokens, before the last `configure`
+        self._unstopped = False
         self._lengths: Lengths
         self._filler: Answer
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
         """Set how long the next answers may be and how they end, and whether first tokens are reported."""
         self._stream = stream
+        self._counted = self._batch.generated
         self._lengths = Lengths(self._spec.output_tokens, self._spec.output_spread, sampling.max_tokens)
-        end = sampling.stop_token_ids[0] if sampling.stop_token_ids else FILLER
+        self._unstopped = not sampling.stop_token_ids
+        end = FILLER if self._unstopped else sampling.stop_token_ids[0]
         self._filler = np.array([FILLER] * (sampling.max_tokens - 1) + [end], dtype=np.int32)
 
     def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - all alike
@@ -121,6 +125,8 @@ class ReplayEngine:
         self._batch.add(query, len(prompt), len(answer) - reported)
 
     def _answer(self, prompt: list[int]) -> Answer:
+        if self._unstopped:  # as every engine, up to max_tokens
+            return self._filler
         key = hash(tuple(prompt))  # of whole numbers: the same in every process
         if (recorded := self._recorded.get(key)) is not None:
             return recorded
@@ -165,12 +171,20 @@ class ReplayEngine:
     def arrivals(self) -> None:
         """Nothing arrives: `step` waits."""
 
+    @property
+    def generated(self) -> int:
+        """Tokens of the model's steps since `configure`."""
+        return self._batch.generated - self._counted
+
     def abort(self) -> None:
         """Drop all queries."""
-        self._batch = Batch(self._pace)
+        self._batch, self._counted = Batch(self._pace), 0
         self._answers.clear()
         self._silent.clear()
         self._due = None
+
+    def kv_cache(self) -> None:
+        """Report no KV cache: the timing model takes the memory to be large enough."""
 
     def counters(self) -> Counters:
         """Nothing to count."""

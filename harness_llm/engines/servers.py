@@ -13,9 +13,20 @@ from pydantic import BaseModel, ConfigDict
 
 HOST = "127.0.0.1"
 MODELS = "/v1/models"
-# What vLLM's server is not told: its statistics are what proves that nothing was cached.
+THIS_PYTHON = "{python}"
+"""Place holder of a command: the interpreter of this environment, whose packages the server then uses."""
+# Not passed to vLLM's server, which keeps statistics by default: the flag exists only to turn them off.
 _KEPT = ("disable_log_stats",)
 _DEFAULTS = {"tensor_parallel_size": 1}
+
+
+class Figure(BaseModel):
+    """Where a figure is on a metrics page: the value of `metric`, or of one of its labels."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metric: str
+    label: str = ""
 
 
 class ServerKind(BaseModel):
@@ -26,6 +37,7 @@ class ServerKind(BaseModel):
         options: content of the file that `{options}` names, YAML.
         version: a page with its version, as `{"version": …}`; empty where none is documented.
         counters: names of the server's own counters by what they count.
+        kv_cache: figures by field of KvCache; empty where none are documented.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,6 +49,7 @@ class ServerKind(BaseModel):
     version: str
     metrics: str
     counters: dict[str, tuple[str, ...]]
+    kv_cache: dict[str, Figure] = {}
 
 
 @functools.cache

@@ -25,10 +25,12 @@ class TransformersEngine:
         self._batch = int(llm_config["max_num_seqs"])
         self._generation = GenerationConfig()
         self._waiting: dict[int, list[int]] = {}
+        self.generated = 0
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:  # noqa: ARG002 - config refuses streams
         """Set how the next queries are sampled."""
         self._generation = generation_config(sampling)
+        self.generated = 0
 
     def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - as below
         """Take in one query; there is one kind for all, and what does not stream has nothing reported."""
@@ -39,6 +41,7 @@ class TransformersEngine:
         queries = sorted(self._waiting, key=lambda query: len(self._waiting[query]))[: self._batch]
         prompts = [self._waiting.pop(query) for query in queries]
         answers = self._answer(prompts)
+        self.generated += sum(map(len, answers))
         return Step(finished=list(zip(queries, answers, strict=True)))
 
     @property
@@ -49,6 +52,9 @@ class TransformersEngine:
     @property
     def arrivals(self) -> None:
         """Nothing arrives: `step` computes."""
+
+    def kv_cache(self) -> None:
+        """Report no capacity: generate allocates the KV cache of each batch."""
 
     def counters(self) -> Counters:
         """Nothing to count: generate keeps no cache from one batch to the next, and no assistant model is given."""

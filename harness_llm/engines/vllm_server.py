@@ -9,12 +9,10 @@ import runpy
 import sys
 from pathlib import Path
 
-from harness_llm.engines.vllm import ask_for_amx, multiplies_integers, prepare_torch
+from harness_llm.engines.vllm import prepare_process
 
 # In every process of the server: a spawned engine core imports this module with the same arguments.
-ask_for_amx()
-if not multiplies_integers(Path(sys.argv[sys.argv.index("--model") + 1])):
-    prepare_torch()
+prepare_process(Path(sys.argv[sys.argv.index("--model") + 1]))
 
 if __name__ == "__main__":
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")

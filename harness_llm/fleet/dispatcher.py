@@ -1,5 +1,6 @@
 """The LoadGen process's end of the data plane: owns the sockets, feeds the replicas, collects their answers."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,9 @@ import numpy.typing as npt
 import zmq
 
 from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import TokenStore
+from harness_llm.datasets.store import Prompts
 from harness_llm.engines import Counters
+from harness_llm.engines.kv_cache import KvCache
 from harness_llm.errors import RunFailed
 from harness_llm.fleet import wire
 from harness_llm.fleet.arrived import arrived
@@ -40,10 +42,36 @@ class Harvest:
 
 @dataclass(eq=False)
 class _Member:
-    """A replica that takes part; `counters` as it told them whenever it became idle."""
+    """A replica that takes part; `idle` are its Idle messages, after Attach and after Detach.
+
+    `count` answers the last request to count tokens.
+    """
 
     endpoint: Endpoint
-    counters: list[Counters | None] = field(default_factory=list)
+    idle: list[wire.Idle] = field(default_factory=list)
+    count: wire.Counted | None = None
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Idle messages of the replicas of a run, before and after it; None after it for a failed replica."""
+
+    idle: list[tuple[wire.Idle, wire.Idle | None]]
+
+    @property
+    def counters(self) -> list[tuple[Counters | None, Counters | None]]:
+        """Counters before and after; None where unknown, as those of a failed replica unless its engine has none."""
+        failed: Counters | None
+        pairs: list[tuple[Counters | None, Counters | None]] = []
+        for before, after in self.idle:
+            failed = {} if before.counters == {} else None
+            pairs.append((before.counters, after.counters if after else failed))
+        return pairs
+
+    @property
+    def kv_caches(self) -> list[tuple[KvCache | None, KvCache | None]]:
+        """KV cache figures before and after."""
+        return [(before.kv_cache, after.kv_cache if after else None) for before, after in self.idle]
 
 
 class Dispatcher:
@@ -68,6 +96,7 @@ class Dispatcher:
         """Connect to the replicas at `endpoints`.
 
         Args:
+            generation: of the first attachment; each further one adds 1. No other dispatcher may use them.
             credit: for Offline; without one, every query is sent at once.
             news: where others tell of replicas: `{"event": "lost", "addresses": […], "cause": …}`, or
                 `{"event": "joined", "endpoints": […]}`.
@@ -75,6 +104,7 @@ class Dispatcher:
             keys: our own, for replicas behind a gate.
         """
         self.ledger = Ledger(credit)
+        self._generations = itertools.count(generation)
         self._generation = generation
         self._stream = stream
         self._liveness = liveness
@@ -143,39 +173,54 @@ class Dispatcher:
         """Queries taken in and not answered."""
         return self.ledger.in_flight
 
-    def attach(self, cell: str, sampling: Sampling) -> None:
-        """Claim every replica for `cell`; returns once all are idle."""
+    def attach(self, cell: str, sampling: Sampling, *, stream: bool | None = None) -> None:
+        """Claim every replica for `cell`; returns once all are idle. Queries in flight are aborted and forgotten.
+
+        `stream` replaces the dispatcher's own for this attachment.
+        """
+        self.ledger.clear()
+        self._gone.clear()
+        for member in self._members.values():
+            member.idle.clear()
+        self._generation = next(self._generations)
         self._attach = wire.Attach(
             generation=self._generation,
             cell=cell,
-            stream=self._stream,
+            stream=self._stream if stream is None else stream,
             sampling=sampling.model_dump_json(),
         )
         self._tell_kinds = bool(sampling.stop_sequences)
         self._await_idle(self._attach, 1)
 
-    def detach(self) -> list[tuple[Counters | None, Counters | None]]:
-        """Let go of the replicas once every query is answered; what each that took part had counted before and after.
+    def detach(self) -> Readings:
+        """Release the replicas once every query is answered; return what each one counted before and after.
 
-        A replica that is lost tells nothing any more; if its engine had anything to count, nobody knows. Before it was
-        idle, none of its answers was taken.
+        Failed replicas are included if they had taken part: before a replica was idle, none of its answers was taken.
         """
         self._await_idle(wire.Detach(self._generation), 2)
-        stayed = [(member.counters[0], member.counters[1]) for member in self._members.values()]
-        begun = [member.counters[0] for member in self._gone if member.counters]
-        return stayed + [(before, {} if before == {} else None) for before in begun]
+        stayed = [(member.idle[0], member.idle[1]) for member in self._members.values()]
+        return Readings([*stayed, *((member.idle[0], None) for member in self._gone if member.idle)])
 
     def _await_idle(self, request: wire.Request, times: int) -> None:
         for address in self._members:
             self._send(address, request)
         deadline = time.monotonic() + IDLE_TIMEOUT_S
-        while late := [m for m in self._members.values() if len(m.counters) < times]:
+        while late := [m for m in self._members.values() if len(m.idle) < times]:
             if time.monotonic() > deadline:
                 for member in late:
                     self.lose(member.endpoint.address, f"not idle within {IDLE_TIMEOUT_S:g} s")
             self.harvest(_POLL_MS)
 
-    def load(self, store: TokenStore) -> None:
+    def count(self) -> dict[str, wire.Counted]:
+        """Ask every replica for its progress; by address, without replicas that failed meanwhile."""
+        for address, member in self._members.items():
+            member.count = None
+            self._send(address, wire.Count(self._generation))
+        while any(member.count is None for member in self._members.values()):
+            self.harvest(_POLL_MS)
+        return {address: member.count for address, member in self._members.items() if member.count}
+
+    def load(self, store: Prompts) -> None:
         """Take samples from `store` from now on; all queries of the one before are answered."""
         self._store = store
         self._kinds = store.kinds() if self._tell_kinds else []
@@ -228,9 +273,11 @@ class Dispatcher:
             if isinstance(reply, wire.Answers):
                 self._take(member.endpoint.address, reply, harvest)
             elif isinstance(reply, wire.Idle):
-                member.counters.append(reply.counters)
+                member.idle.append(reply)
+            elif isinstance(reply, wire.Counted):
+                member.count = reply
             else:
-                what = "refused a query" if member.counters else "cannot serve"
+                what = "refused a query" if member.idle else "cannot serve"
                 raise RunFailed(f"a replica {what}", where=member.endpoint.address, found=reply.text)
 
     def _take(self, address: str, answers: wire.Answers, harvest: Harvest) -> None:

@@ -120,6 +120,18 @@ class Ledger:
             self._held[replica].update((query.id, query) for query in share)
         return assigned
 
+    def prompt_tokens(self, replica: str) -> int:
+        """Prompt tokens of all queries that `replica` holds."""
+        return sum(query.tokens for query in self._held[replica].values())
+
+    def clear(self) -> None:
+        """Forget all queries: the replicas have aborted them."""
+        self.in_flight = 0
+        self._waiting.clear()
+        self._stock.clear()
+        for replica in self.loads:
+            self.join(replica)
+
     def first(self, replica: str, query: int, token: int) -> None:
         """`replica` has sent the first token of `query`, and it is reported."""
         held = self._held[replica][query]

@@ -35,6 +35,8 @@ def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Pa
     """Environment variables of an engine on `cpus`; what it leaves in `folder` goes with the fleet."""
     return {
         **place_environment(cpus, folder),
+        # The order of PCI addresses, in which fleet/numa.py, nvidia-smi and Ray number GPUs; CUDA's own is by speed.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
         "VLLM_NO_USAGE_STATS": "1",
@@ -146,8 +148,8 @@ def _spec(
         cpus=list(own.binding.cpus),
         memory=list(own.binding.memory),
         warm_up_store=str(calibration),
-        warm_up_samples=config.harness_config.warm_up_samples,
-        warm_up_max_tokens=config.sampling.max_tokens,
+        warm_up_batch=config.credit.batch,
+        warm_up_tokens=config.warm_up_tokens,
     )
 
 

@@ -7,6 +7,7 @@ import gc
 import os
 import select
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
         client: the public key of who may talk to it over TCP.
         cpus: the cores it may use; `memory` are the NUMA nodes that it is bound to, if there is a choice.
         workers: the Ray placement group for the workers of its engine, where they are not in its own process.
+        warm_up_store: calibration prompts; `warm_up_batch` are answered at once, with `warm_up_tokens` each.
     """
 
     engine: str
@@ -51,8 +53,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory: list[int]
     workers: str = ""
     warm_up_store: str
-    warm_up_samples: int
-    warm_up_max_tokens: int
+    warm_up_batch: int
+    warm_up_tokens: int
 
 
 class Replica:
@@ -70,21 +72,27 @@ class Replica:
         self._peer = b""
         self._generation = 0
         self._steps = 0
-        self._news = zmq.Poller()
-        self._news.register(self.socket, zmq.POLLIN)
+        self._stepped = 0.0
+        self._poller = zmq.Poller()
+        self._poller.register(self.socket, zmq.POLLIN)
         if engine.arrivals is not None:
-            self._news.register(engine.arrivals, zmq.POLLIN)
+            self._poller.register(engine.arrivals, zmq.POLLIN)
 
     def serve(self) -> None:
         """Serve until the process is ended."""
         while True:
-            if not self.busy:
-                self.socket.poll()
-            elif self._engine.arrivals is not None:
-                self._news.poll()
-            self.receive()
-            if self.busy:
-                self.step()
+            self.serve_once()
+
+    def serve_once(self) -> None:
+        """Wait for a message or for outputs of the engine; receive first, so that new queries enter its next step.
+
+        An engine without `arrivals` computes in `step`, so that nothing is waited for while it is busy.
+        """
+        computes = self._engine.arrivals is None and self.busy
+        ready = dict(self._poller.poll(0 if computes else None))
+        self.receive()
+        if computes or self._engine.arrivals in ready:
+            self.step()
 
     @property
     def busy(self) -> bool:
@@ -105,6 +113,8 @@ class Replica:
                 continue
             elif isinstance(request, wire.Detach):
                 self._tell_idle()
+            elif isinstance(request, wire.Count):
+                self._send(wire.Counted(self._generation, self._engine.generated, self._stepped))
             else:
                 self._submit(request)
 
@@ -116,11 +126,11 @@ class Replica:
 
     def _tell_idle(self) -> None:
         try:
-            counters = self._engine.counters()
+            idle = wire.Idle(self._generation, self._engine.counters(), self._engine.kv_cache())
         except ValueError as error:
             self._send(wire.Fault(self._generation, str(error)))
         else:
-            self._send(wire.Idle(self._generation, counters))
+            self._send(idle)
 
     def _submit(self, request: wire.Submit) -> None:
         prompts = wire.unpack_tokens(request.tokens, request.lengths)
@@ -140,6 +150,7 @@ class Replica:
         except ValueError as error:
             self._send(wire.Fault(self._generation, str(error)))
         else:
+            self._stepped = time.perf_counter()
             self._answer(step)
 
     def _answer(self, step: Step) -> None:
@@ -161,15 +172,19 @@ class Replica:
         self.socket.send_multipart([self._peer, wire.encode(reply)])
 
 
-def warm_up(engine: Engine, store: TokenStore, samples: int, max_tokens: int) -> int:
-    """Serve `samples` calibration prompts; returns how many tokens that made.
+def warm_up(engine: Engine, store: TokenStore, batch: int, tokens: int) -> int:
+    """Serve `batch` calibration prompts at once, `tokens` of answer to each; return the number of tokens generated.
+
+    A batch of max_num_seqs passes through every batch size of a run: its prompts enter within the first steps, as many
+    in each as max_num_batched_tokens holds, and their answers end in the same order. Kernels that are compiled or tuned
+    for a size, and memory that is allocated for it, are then ready. Longer answers add no further sizes.
 
     Raises:
-        RunFailed: the engine could not answer one.
+        RunFailed: the engine could not answer a prompt.
     """
-    sampling = Sampling(temperature=0.0, min_tokens=1, max_tokens=max_tokens, stop_token_ids=())
+    sampling = Sampling(temperature=0.0, min_tokens=1, max_tokens=tokens, stop_token_ids=())
     engine.configure(sampling, stream=False)
-    for query in range(samples):
+    for query in range(batch):
         engine.add(query, store.prompt(query % len(store)).tolist())
     try:
         return _finish_all(engine)
@@ -204,7 +219,7 @@ def main() -> None:
 def _serve(spec: ReplicaSpec, parent: Parent) -> None:
     engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server, spec.workers)
     parent.say(event="loaded")
-    warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_samples, spec.warm_up_max_tokens)
+    warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_batch, spec.warm_up_tokens)
     gate = gate_of(spec)
     replica, heart = Replica(engine, spec.endpoint.address, gate), Heart()
     beats = heart.bind(spec.endpoint.beats, replica.beat, gate)
@@ -229,5 +244,16 @@ def _break_down(parent: Parent, error: Exception) -> None:
         os._exit(RunFailed.exit_code)
 
 
+def prepare_spawned() -> None:
+    """Prepare a process that vLLM spawned for its engine core or a worker; it has this program's arguments."""
+    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaSpec)
+    if spec.engine == "vllm":
+        from harness_llm.engines.vllm import prepare_process  # noqa: PLC0415 - loads torch
+
+        prepare_process(Path(spec.checkpoint))
+
+
+if __name__ == "__mp_main__":
+    prepare_spawned()
 if __name__ == "__main__":
     main()

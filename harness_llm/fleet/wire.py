@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness_llm.engines import Counters, Ids
+from harness_llm.engines.kv_cache import KvCache
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -41,11 +42,31 @@ class Detach(msgspec.Struct, tag="detach", array_like=True, frozen=True):
     generation: int
 
 
+class Count(msgspec.Struct, tag="count", array_like=True, frozen=True):
+    """LoadGen process to replica: ask for `Counted`."""
+
+    generation: int
+
+
+class Counted(msgspec.Struct, tag="counted", array_like=True, frozen=True):
+    """Replica to LoadGen process: progress of its engine.
+
+    Attributes:
+        generated: tokens since the attachment.
+        at: end of the engine's last step, in seconds on the replica's clock.
+    """
+
+    generation: int
+    generated: int
+    at: float
+
+
 class Idle(msgspec.Struct, tag="idle", array_like=True, frozen=True):
-    """Replica to LoadGen process: holding no query, and what its engine has counted until now."""
+    """Replica to LoadGen process, after Attach and Detach: no query is held; the engine's counts until now."""
 
     generation: int
     counters: Counters | None
+    kv_cache: KvCache | None
 
 
 class Submit(msgspec.Struct, tag="submit", array_like=True, frozen=True):
@@ -97,8 +118,8 @@ class Beat(msgspec.Struct, array_like=True, frozen=True):
 
 BEAT_EVERY_S = 1.0
 
-Request = Attach | Submit | Detach
-Reply = Idle | Answers | Fault
+Request = Attach | Submit | Count | Detach
+Reply = Idle | Answers | Counted | Fault
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode

@@ -1,0 +1,144 @@
+"""A replica in simulated time, with a step model that reads weights and the KV cache; for benchmarks/probe.py."""
+
+from dataclasses import dataclass
+
+from harness_llm.engines.pace import Batch, Pace
+from harness_llm.loadgen.probe import Count, Prompts, Replica
+
+IDLE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Step model of a replica, in seconds.
+
+    Attributes:
+        weights_s: to read the weights once.
+        token_s: to compute a token of a prompt or an answer.
+        context_s: to read the KV cache of a token.
+        overlapped: whether computing hides behind the reading of weights.
+    """
+
+    weights_s: float
+    token_s: float
+    context_s: float
+    batch: int
+    budget: int
+    overlapped: bool = False
+
+    def step_s(self, tokens: float, context: float) -> float:
+        """Duration of a step that computes `tokens` and reads `context` tokens of cache."""
+        compute = self.token_s * tokens
+        linear = max(self.weights_s, compute) if self.overlapped else self.weights_s + compute
+        return linear + self.context_s * context
+
+
+class Simulation:
+    """One replica in simulated time; queries are numbered by the caller.
+
+    Attributes:
+        generated: tokens since the last abort; `stepped` is the time of the last of them.
+        held: unfinished queries.
+        prompts: their prompt tokens; `waiting` are those without a first token.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Hold nothing."""
+        self.now = self.stepped = 0.0
+        self._engine = engine
+        self._due: float | None = None
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop everything, once the step under way has ended."""
+        self.now = self._due or self.now
+        # Seconds of this pace count prompt tokens, and 1 for the step.
+        self._batch = Batch(Pace(1, 1, 0, self._engine.batch, self._engine.budget))
+        self._lengths: dict[int, tuple[int, int]] = {}
+        self._context = self.generated = self.prompts = self.waiting = 0
+        self._due = None
+
+    @property
+    def held(self) -> int:
+        """Unfinished queries."""
+        return len(self._lengths)
+
+    def add(self, query: int, prompt: int, answer: int) -> None:
+        """Take in a query; lengths in tokens."""
+        self._lengths[query] = prompt, answer
+        self.prompts += prompt
+        self.waiting += prompt
+        self._batch.add(query, prompt, answer)
+
+    def advance(self, idle_s: float) -> list[int]:
+        """To the end of the present step, or by `idle_s`; the queries that were finished."""
+        if not self._batch.held:
+            self.now += idle_s
+            return []
+        if self._due is None:
+            self._due = self.now + self._begin()
+        self.now, self._due = self._due, None
+        return self._end()
+
+    def _begin(self) -> float:
+        prefilled = self._batch.begin() - 1
+        return self._engine.step_s(self._batch.running + prefilled, self._context)
+
+    def _end(self) -> list[int]:
+        running = self._batch.running
+        started, finished = self._batch.end()
+        self.generated += running + len(started)
+        self.stepped = self.now
+        self._context += running
+        for query in started:
+            prompt, _ = self._lengths[query]
+            self.waiting -= prompt
+            self._context += prompt + 1
+        for query in finished:
+            prompt, answer = self._lengths.pop(query)
+            self.prompts -= prompt
+            self._context -= prompt + answer
+        return finished
+
+
+class SimulatedPool:
+    """A replica as the probe uses it."""
+
+    def __init__(self, engine: Engine, tokens: int) -> None:
+        """Every sequence generates `tokens`."""
+        self._replica = Simulation(engine)
+        self._tokens = tokens
+        self._lengths: list[int] = []
+
+    def now(self) -> float:
+        """Simulated seconds."""
+        return self._replica.now
+
+    def begin(self, prompts: Prompts) -> None:
+        """Abort everything and serve these prompts from now on."""
+        self._replica.abort()
+        self._lengths = [len(prompt) for prompt in prompts]
+
+    def offer(self, prompts: range) -> None:
+        """Send prompts."""
+        for prompt in prompts:
+            self._replica.add(prompt, self._lengths[prompt % len(self._lengths)], self._tokens)
+
+    def poll(self) -> None:
+        """To the end of the present step."""
+        self._replica.advance(IDLE_S)
+
+    def replicas(self) -> list[Replica]:
+        """The present state."""
+        return [Replica(self._replica.held, self._replica.waiting, self._replica.prompts)]
+
+    def counts(self) -> list[Count]:
+        """Tokens generated."""
+        return [Count(self._replica.generated, self._replica.stepped)]
+
+    def end(self) -> float:
+        """Abort everything once a step has ended; seconds that it took."""
+        before = self._replica.now
+        self.poll()
+        self._replica.abort()
+        return self._replica.now - before
