@@ -14,6 +14,7 @@ from harness_llm.errors import ConfigError
 CACHE = ".digests.json"
 TRAINING = "manifest.json"  # the record of how the demo's checkpoint was trained
 QUANTIZATION = "quantization.json"  # the record of how a checkpoint was quantized
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # GPT-J was published in PyTorch's own format
 LOADED = ("config.json", "generation_config.json", "tokenizer.json")
 
 
@@ -21,6 +22,11 @@ def quantization_config(path: Path) -> dict[str, Any]:
     """What config.json of the checkpoint in `path` tells engines of its numbers; empty where nothing is quantized."""
     config: dict[str, Any] = json.loads((path / "config.json").read_text())
     return config.get("quantization_config") or {}
+
+
+def weight_files(path: Path) -> list[Path]:
+    """Files in the folder `path` that hold weights, by name."""
+    return sorted(file for pattern in WEIGHTS for file in path.glob(pattern))
 
 
 def checkpoint_digest(path: Path) -> str:
@@ -33,8 +39,7 @@ def checkpoint_files(path: Path) -> dict[str, str]:
 
     Files are hashed once and then known by size and time; what is known lies beside the folder.
     """
-    candidates = sorted(path.iterdir()) if path.is_dir() else []
-    files = [f for f in candidates if f.suffix == ".safetensors" or f.name in LOADED]
+    files = sorted([*weight_files(path), *(file for name in LOADED if (file := path / name).is_file())])
     cache = path.parent / CACHE
     known: dict[str, str] = json.loads(cache.read_text()) if cache.is_file() else {}
     keys = {f.name: _key(f) for f in files}

@@ -82,7 +82,7 @@ def job(workspace: Workspace, own: Recipe) -> Job:
 def test_every_accelerator_has_a_default_that_it_can_multiply(benchmark: Benchmark, gpu: str) -> None:
     chosen = load_recipes(benchmark, HERE).choose("", gpu)
     require_format(chosen, gpu, GPUS)
-    assert chosen.weights == benchmark.measurements["weight_data_types"]
+    assert chosen.weights in {benchmark.measurements["weight_data_types"], chosen.needs}
 
 
 def test_the_default_of_amd_is_what_amd_published() -> None:
@@ -108,11 +108,25 @@ def test_mxfp4_is_refused_where_it_cannot_be_multiplied(
     done = CommandLine(monkeypatch, capsys)("quantize", "--model", BENCHMARK, "--recipe", "mxfp4", "--gpu", gpu)
     assert done.code == 2
     assert f"{gpu} cannot multiply what the recipe mxfp4 makes" in done.err
-    assert "expected: mxfp4, as of mi355x\n" in done.err
+    assert "expected: mxfp4, as of mi355x, mi350x, mi350p\n" in done.err
 
 
 def test_mxfp4_is_made_for_what_can_multiply_it() -> None:
     require_format(recipe("mxfp4"), "mi355x", GPUS)
+
+
+@pytest.mark.parametrize("gpu", ["b200", "b300", "gb200", "gb300"])
+def test_blackwell_is_served_by_nvfp4_where_fp4_was_published(gpu: str) -> None:
+    published = {b.name for b in QUANTIZED if load_recipes(b, HERE).choose("", gpu).name == "nvfp4"}
+    assert published >= {"llama2-70b", "llama3.1-8b", "llama3.1-405b"}
+    assert "mixtral-8x7b" not in published, "published with a mix of FP4 and FP8"
+
+
+@pytest.mark.parametrize("gpu", [*(name for name in GPUS if "nvfp4" not in GPUS[name].formats), NO_ACCELERATOR])
+def test_nvfp4_is_refused_where_it_cannot_be_multiplied(gpu: str) -> None:
+    with pytest.raises(ConfigError, match=f"{gpu} cannot multiply what the recipe nvfp4 makes") as error:
+        require_format(recipe("nvfp4"), gpu, GPUS)
+    assert error.value.expected == "nvfp4, as of b200, gb200, b300, gb300"
 
 
 @pytest.mark.parametrize(
@@ -123,8 +137,8 @@ def test_mxfp4_is_made_for_what_can_multiply_it() -> None:
             "there is no recipe fp9\n  where: models/quantization.yaml\n  expected: fp8-dynamic, fp8-static",
         ),
         (
-            ["--gpu", "b200"],
-            "no recipe is the default of b200\n  where: models/quantization.yaml, accelerators\n  expected: mi300x",
+            ["--gpu", "b100"],
+            "no recipe is the default of b100\n  where: models/quantization.yaml, accelerators\n  expected: mi300x",
         ),
     ],
 )

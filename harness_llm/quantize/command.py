@@ -23,9 +23,11 @@ class _Program(NamedTuple):
     made_by: str
 
 
+# `.venv-cuda` has `.venv-quantize-cuda` beside it: llm-compressor runs on the GPUs there.
+_BUILD = "-cuda" if Path(sys.prefix).name.endswith("-cuda") else ""
 PROGRAMS: dict[Tool, _Program] = {
     "llmcompressor": _Program(
-        ENVIRONMENTS / ".venv-quantize" / "bin" / "python", "harness_llm.quantize.llm_compressor", "make setup"
+        ENVIRONMENTS / f".venv-quantize{_BUILD}" / "bin" / "python", "harness_llm.quantize.llm_compressor", "make setup"
     ),
     "quark": _Program(ENVIRONMENTS / ".venv-quark" / "bin" / "python", "harness_llm.quantize.amd_quark", "make quark"),
 }

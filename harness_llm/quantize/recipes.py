@@ -39,7 +39,7 @@ class Method(_Facts):
     calibrated: bool = False
     joined: bool = False
     weights: str
-    needs: Literal["", "mxfp4"] = ""
+    needs: Literal["", "mxfp4", "nvfp4"] = ""
 
 
 class Amount(_Facts):
