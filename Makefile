@@ -42,9 +42,14 @@ export DO_NOT_TRACK := 1
 export VLLM_NO_USAGE_STATS := 1
 unexport PYTHONHOME PYTHONPATH
 
-# An image of a container says where its environments are, and what is in them.
-BIN := $(if $(HARNESS_LLM_ENVIRONMENTS),$(HARNESS_LLM_ENVIRONMENTS)/).venv/bin
-LAYERS := $(or $(HARNESS_LLM_LAYERS),cpu loadgen quantize $(if $(RAY_ADDRESS),ray))
+# Sets up the build of vLLM for this machine's accelerators; an image has its own. See setup/builds.py.
+LAYERS := engine loadgen quantize $(if $(RAY_ADDRESS),ray)
+READY = bin=$$(setup/environments.sh here $(LAYERS)) && "$$bin"
+# harness-llm here, or in the container $1 where `make submission` uses containers.
+harness-llm = where=$$(setup/environments.sh where) || exit; \
+	if [ "$$where" = container ]; then setup/start_$(strip $1)_env.sh harness-llm $2; else $(READY)/harness-llm $2; fi
+# The tests use the CPU build on every machine.
+TESTS := $(if $(HARNESS_LLM_ENVIRONMENTS),$(HARNESS_LLM_ENVIRONMENTS)/).venv/bin
 
 .PHONY: help
 help: ## list the targets
@@ -64,69 +69,93 @@ submission: ## everything from models to the checked and packed tree; again to r
 	if [ "$$where" = container ]; then \
 	    setup/environments.sh host && .venv-host/bin/python -m harness_llm.containers submit $(said); \
 	else \
-	    setup/environments.sh $(LAYERS) && $(BIN)/harness-llm submit $(said); \
+	    $(READY)/harness-llm submit $(said); \
 	fi
 
-submission: said = $(call options,$(SETTINGS)) $(stand-in)
+.PHONY: doctor
+doctor: ## check what can refuse a submission, with its settings; nothing is downloaded or built but environments
+	where=$$(setup/environments.sh where) || exit; \
+	if [ "$$where" = container ]; then \
+	    setup/environments.sh host && .venv-host/bin/python -m harness_llm.containers doctor $(said); \
+	else \
+	    $(READY)/harness-llm doctor $(said); \
+	fi
+
+submission doctor: said = $(call options,$(SETTINGS)) $(stand-in)
 
 .PHONY: status
-status: setup ## which runs are done, and which are missing: SYSTEM_NAME=my-box
-	$(BIN)/harness-llm status $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $(stand-in)
+status: ## which runs are done, and which are missing: SYSTEM_NAME=my-box
+	$(call harness-llm, submission, status $(said))
+
+status: said = $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $(stand-in)
 
 .PHONY: download
-download: setup ## fetch a benchmark's model and data: MODEL=llama2-70b, PART=dataset, calibration or model
-	$(BIN)/harness-llm download $(call options,MODEL) $${PART:+--part="$$PART"}
+download: ## fetch a benchmark's model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench or model
+	$(call harness-llm, model_and_dataset, download $(said))
+
+download: said = $(call options,MODEL) $${PART:+--part="$$PART"}
 
 .PHONY: check
-check: setup ## check a finished tree: TREE=path/to/inference_results_v6.1
-	$(BIN)/harness-llm check $${TREE:+"$$TREE"} $(call options,ROUND)
+check: ## check a finished tree: TREE=path/to/inference_results_v6.1
+	where=$$(setup/environments.sh where) || exit; \
+	if [ "$$where" = container ]; then \
+	    setup/environments.sh host && .venv-host/bin/harness-llm check $(said); \
+	else \
+	    $(READY)/harness-llm check $(said); \
+	fi
+
+check: said = $${TREE:+"$$TREE"} $(call options,ROUND)
 
 .PHONY: run
 run: generate_engines run_harness ## as NVIDIA's: RUN_ARGS="--benchmarks=llama2-70b --scenarios=offline,server"
 
 .PHONY: run_harness
-run_harness: setup ## LoadGen runs as RUN_ARGS says, whatever was run before
-	$(BIN)/harness-llm run --environment --run-args "$$RUN_ARGS"
+run_harness: ## LoadGen runs as RUN_ARGS says, whatever was run before
+	$(READY)/harness-llm run --environment --run-args "$$RUN_ARGS"
 
 .PHONY: generate_engines
-generate_engines: setup ## for an ENGINE that has such a step
-	$(BIN)/python -m harness_llm.doors generate_engines
+generate_engines: ## for an ENGINE that has such a step
+	$(READY)/python -m harness_llm.doors generate_engines
 
 .PHONY: build
-build: setup link_dirs ## links, LoadGen of every round, and mlcommons/inference at its pinned commit
-	$(BIN)/python -m harness_llm.doors clone_inference
+build: link_dirs ## links, LoadGen of every round, and mlcommons/inference at its pinned commit
+	$(READY)/python -m harness_llm.doors clone_inference
 
 .PHONY: link_dirs
-link_dirs: setup ## show the scratch space MLPERF_SCRATCH_PATH below build/
-	$(BIN)/python -m harness_llm.doors link_dirs
+link_dirs: ## show the scratch space MLPERF_SCRATCH_PATH below build/
+	$(READY)/python -m harness_llm.doors link_dirs
 
 .PHONY: bench
-bench: setup ## measure the harness itself (hours; `python -m benchmarks --help` names the parts)
-	$(BIN)/python -m benchmarks
+bench: ## measure the harness itself (hours; `python -m benchmarks --help` names the parts)
+	$(READY)/python -m benchmarks
 
 .PHONY: soak
-soak: setup ## replicas killed and started again for 20 minutes, every query answered once
-	$(BIN)/python -m benchmarks.soak
+soak: ## replicas killed and started again for 20 minutes, every query answered once
+	$(READY)/python -m benchmarks.soak
 
 .PHONY: quantization-table
-quantization-table: setup quark ## the demo quantized by every recipe, and scored (about 20 minutes)
-	$(BIN)/python -m benchmarks.quantization
+quantization-table: quark ## the demo quantized by every recipe, and scored (about 20 minutes)
+	$(READY)/python -m benchmarks.quantization
 
 .PHONY: stand-ins
-stand-ins: setup ## every benchmark in every round, small, with the demo's model (about 30 minutes)
-	$(BIN)/python -m benchmarks.stand_ins
+stand-ins: ## every benchmark in every round, small, with the demo's model (about 30 minutes)
+	$(READY)/python -m benchmarks.stand_ins
 
 .PHONY: setup
-setup: ## make or update .venv and .venv-quantize; PYTHON=python3.11 chooses the interpreter
-	setup/environments.sh $(LAYERS)
+setup: ## make or update .venv, on NVIDIA nodes .venv-cuda; PYTHON=python3.11 chooses the interpreter
+	bin=$$(setup/environments.sh here $(LAYERS)) && echo "the programs are in $$bin"
 
 .PHONY: quark
 quark: ## make or update .venv-quark, where AMD's Quark quantizes; needs a C++ compiler
 	setup/environments.sh quark
 
+.PHONY: graders
+graders: ## make or update .venv-graders, where the reference's evaluators score deepseek-r1 and gpt-oss-120b
+	setup/environments.sh graders
+
 .PHONY: ray
-ray: ## add Ray to .venv, for a cluster: docs/cluster.md
-	setup/environments.sh cpu ray
+ray: ## add Ray to the environment of `make setup`, for a cluster: docs/cluster.md
+	bin=$$(setup/environments.sh here engine ray) && echo "start it with $$bin/ray"
 
 .PHONY: tools
 tools:
@@ -134,17 +163,29 @@ tools:
 
 .PHONY: test
 test: tools ## run the tests
-	$(BIN)/python -m pytest
+	$(TESTS)/python -m pytest
 
 .PHONY: test-containers
 test-containers: tools ## run the tests of the containers, as root: they install Docker and start a daemon of their own
-	$(BIN)/python -m pytest -m containers tests/containers -rP
+	$(TESTS)/python -m pytest -m containers tests/containers -rP
+
+.PHONY: test-gpu-rehearsal
+test-gpu-rehearsal: test-gpu-settings test-gpu-nodes ## everything about GPUs that can be tried without one
+
+.PHONY: test-gpu-settings
+test-gpu-settings: tools ## every NVIDIA setting by the CUDA build of vLLM, with stubs of NVML and the driver
+	setup/environments.sh cuda
+	$(TESTS)/python -m pytest -m gpu_rehearsal tests/gpu_rehearsal -rP
+
+.PHONY: test-gpu-nodes
+test-gpu-nodes: tools ## make submission in containers on nodes with fake GPUs, as root
+	$(TESTS)/python -m pytest -m gpu_rehearsal tests/containers -rP
 
 .PHONY: lint
 lint: tools ## ruff check, ruff format --check, mypy
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(TESTS)/ruff check .
+	$(TESTS)/ruff format --check .
+	$(TESTS)/mypy
 
 .PHONY: lock
 lock: ## pin the packages that pyproject.toml leads to, keeping the pins that still fit
@@ -166,7 +207,7 @@ clean: ## remove what test tools leave; never runs, models, data or environments
 
 .PHONY: clean-environments
 clean-environments: ## remove the virtual environments and the package cache
-	rm -rf .venv .venv-host .venv-quantize .venv-quark build/pip build/uv build/cache/uv
+	rm -rf .venv .venv-cuda .venv-host .venv-quantize .venv-quantize-cuda .venv-quark .venv-graders build/pip build/uv build/cache/uv
 
 .PHONY: clean-models
 clean-models: ## remove all checkpoints

@@ -22,21 +22,23 @@ NAME = "harness-llm-test"
 
 @dataclass(frozen=True)
 class Account:
-    """The user; `groups` are further ones by name."""
+    """The user; `groups` are further ones by name, `enter` the words that run a command in another mount namespace."""
 
     home: Path
     groups: tuple[str, ...] = (GROUP,)
     environment: Mapping[str, str] = field(default_factory=dict)
+    enter: tuple[str, ...] = ()
+    name: str = NAME
 
     @property
     def uid(self) -> int:
         """Its number."""
-        return pwd.getpwnam(NAME).pw_uid
+        return pwd.getpwnam(self.name).pw_uid
 
     @property
     def gid(self) -> int:
         """That of its own group."""
-        return pwd.getpwnam(NAME).pw_gid
+        return pwd.getpwnam(self.name).pw_gid
 
     @property
     def checkout(self) -> Path:
@@ -46,17 +48,23 @@ class Account:
     def start(self, *command: str | Path, **environment: str) -> "subprocess.Popen[str]":
         """A command in the checkout, in a session of its own."""
         return subprocess.Popen(
-            ["env", "--default-signal=INT", *command],  # whoever runs tests in the background ignores Ctrl-C
-            cwd=self.checkout,
+            [*self.enter, *self._as_user, *command],
             env=self._environment | dict(self.environment) | environment,
-            user=self.uid,
-            group=self.gid,
-            extra_groups=[grp.getgrnam(group).gr_gid for group in self.groups],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+        )
+
+    @property
+    def _as_user(self) -> tuple[str, ...]:
+        """The words that run a command as the user, in the checkout, with Ctrl-C as it is in a terminal."""
+        groups = ",".join(str(grp.getgrnam(group).gr_gid) for group in self.groups)
+        return (
+            *("setpriv", "--reuid", str(self.uid), "--regid", str(self.gid)),
+            *(("--groups", groups) if groups else ("--clear-groups",)),
+            *("--", "env", "--chdir", str(self.checkout), "--default-signal=INT"),
         )
 
     def run(self, *command: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -83,22 +91,22 @@ class Account:
 
 
 @contextmanager
-def make_account(environment: Mapping[str, str]) -> Iterator[Account]:
+def make_account(environment: Mapping[str, str], *, name: str = NAME, enter: tuple[str, ...] = ()) -> Iterator[Account]:
     """Add the user, and remove it and all that it owns; `environment` is that of its commands."""
     with tempfile.TemporaryDirectory(prefix="hl-user-") as folder:
         Path(folder).chmod(0o755)
         home = Path(folder, "home")
-        subprocess.run(["userdel", NAME], env={"PATH": PATH}, capture_output=True, check=False)  # a killed session's
-        run("useradd", "--create-home", "--home-dir", home, "--groups", GROUP, NAME)
+        subprocess.run(["userdel", name], env={"PATH": PATH}, capture_output=True, check=False)  # a killed session's
+        run("useradd", "--create-home", "--home-dir", home, "--groups", GROUP, name)
         try:
-            account = Account(home, environment=environment)
+            account = Account(home, environment=environment, enter=enter, name=name)
             _write_pip_configuration(home / ".config/pip/pip.conf")
             (home / "tmp").mkdir()
             copy_checkout(account.checkout)
             run("chown", "--recursive", f"{account.uid}:{account.gid}", home)
             yield account
         finally:
-            run("userdel", NAME)
+            run("userdel", name)
 
 
 def _write_pip_configuration(file: Path) -> None:
@@ -121,3 +129,10 @@ def copy_checkout(target: Path) -> None:
             shutil.copy(source, copy)
         else:
             copy.unlink(missing_ok=True)
+
+
+def reset_settings(account: Account) -> None:
+    """Give an account the settings of this checkout again."""
+    for folder in ("models", "code"):
+        shutil.rmtree(account.checkout / folder)
+        account.copy(CHECKOUT / folder, account.checkout / folder)

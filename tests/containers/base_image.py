@@ -16,10 +16,15 @@ _ARCHIVE = CHECKOUT / "build" / "containers" / f"base-{_SUITE}.tar"
 
 def load(dockerd: Dockerd) -> str:
     """Give the image to a daemon; returns its name."""
+    dockerd.docker("import", str(archive()), TAG)
+    return TAG
+
+
+def archive() -> Path:
+    """The image's files, made when they are asked for the first time."""
     if not _ARCHIVE.is_file():
         _make(_ARCHIVE)
-    dockerd.docker("import", str(_ARCHIVE), TAG)
-    return TAG
+    return _ARCHIVE
 
 
 def _make(archive: Path) -> None:

@@ -72,10 +72,18 @@ def install() -> None:
 
 
 @contextmanager
-def start(data: Path, options: Sequence[str] = ()) -> Iterator[Dockerd]:
+def start(
+    data: Path, options: Sequence[str] = (), *, enter: Sequence[str] = (), programs: Path | None = None
+) -> Iterator[Dockerd]:
     """Run a daemon that keeps everything below `data`, which is emptied before and removed after.
 
     It needs no firewall and no bridge, so containers use the machine's own network. It ends when this process does.
+
+    Args:
+        data: its images and containers.
+        options: of dockerd.
+        enter: the words that run a command in another mount namespace.
+        programs: a folder that comes first on its PATH.
 
     Raises:
         NoDaemon: it does not come up; with the end of its log.
@@ -86,6 +94,7 @@ def start(data: Path, options: Sequence[str] = ()) -> Iterator[Dockerd]:
         Path(folder).chmod(0o755)  # for the socket
         files = Path(folder)
         command = [
+            *enter,
             *(
                 "setpriv",
                 "--pdeathsig",
@@ -100,8 +109,9 @@ def start(data: Path, options: Sequence[str] = ()) -> Iterator[Dockerd]:
             *("--iptables=false", "--bridge=none", *options),
         ]
         with (files / "log").open("wb") as log:
+            path = f"{programs}:{PATH}" if programs else PATH
             process = subprocess.Popen(
-                command, env=os.environ | {"PATH": PATH}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, env=os.environ | {"PATH": path}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         try:
             _wait(process, files / "socket", files / "log")

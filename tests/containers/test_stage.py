@@ -159,6 +159,6 @@ def test_what_cannot_be_started_leaves_nothing(
     assert "could not select device driver" in caught.value.found
     assert not dockerd.docker("ps", "--all", "--quiet")
     mount = ("--mount", "type=bind,source=/nowhere,target=/x")
-    with pytest.raises(EnvironmentMissing, match="cannot be made"):
+    with pytest.raises(EnvironmentMissing, match="cannot start the container"):
         run_stage(daemon, "stage", create("true", more=mount), tmp_path / "log", terminal=False)
     gc.collect()
