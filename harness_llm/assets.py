@@ -24,6 +24,7 @@ class Assets:
         stores: token stores, by the name of the sample set; `sources` are the files that they were made from.
         calibration: token store.
         reference: scores of the original checkpoint, JSON; None where the round's gates hold.
+        livecodebench: folder of LiveCodeBench's data set, which the reference's evaluators load; None for others.
     """
 
     checkpoint: Path
@@ -32,6 +33,7 @@ class Assets:
     calibration: Path
     reference: Path | None = None
     sources: Mapping[str, Path] = field(default_factory=dict)
+    livecodebench: Path | None = None
 
     def store(self, test: str) -> Path:
         """The samples that `test` asks."""

@@ -60,12 +60,15 @@ class Dataset(_Facts):
         calibration: the file of the official calibration set.
         sets: `evaluation`, and sets of their own by test (accuracy, TEST07).
         made_by: the command that makes the files of what is downloaded, where they are not published as they are read.
+        mean_tokens: published mean length of answers, with prompts where published, by which the submitter is warned
+            of a small KV cache; 0 where none is published. Nothing of it reaches the engine.
     """
 
     source: str
     calibration: str
     sets: dict[str, SampleSet]
     longest_prompt: int
+    mean_tokens: float = 0
     made_by: str = ""
 
     def of(self, test: str) -> SampleSet:
@@ -74,36 +77,47 @@ class Dataset(_Facts):
 
 
 class Checkpoint(_Facts):
-    """Folders below `build/models`; both are the same where the benchmark's own checkpoint is served as it is."""
+    """Folders below `build/models`; both are the same where the benchmark's own checkpoint is served as it is.
+
+    Attributes:
+        config: the published config.json of the original, a file below models/; empty where none is published.
+    """
 
     original: str
     quantized: str
+    config: str = ""
 
 
 class Download(_Facts):
     """Where one part of a benchmark comes from: an MLCommons metadata URI, or a Hugging Face repository.
 
     Attributes:
-        part: `model` lands below the models folder, the others below the data folder, in `folder`.
+        part: `model` lands below the models folder, the others below the data folder, in `folder`; `livecodebench`
+            is what an evaluator of the reference loads.
         uri: of the metadata file, `https://…/metadata/<name>.uri`.
         repo: with its `revision`, a commit.
         files: patterns of the files that are wanted of a list or repository; all if empty.
+        gb: size, for the check of free space; the data sets have less than the default.
+        gated: whether the repository requires a token of an owner who accepted its licence.
     """
 
-    part: Literal["dataset", "calibration", "model"]
+    part: Literal["dataset", "calibration", "livecodebench", "model"]
     folder: str
     uri: str = ""
     repo: str = ""
     repo_type: Literal["model", "dataset"] = "model"
     revision: str = ""
     files: tuple[str, ...] = ()
+    gb: float = 2
+    gated: bool = False
 
 
 class Accuracy(_Facts):
     """What is scored, how, and against what.
 
     A benchmark with a `reference` folder is gated at `share_of_reference` of the scores found there, with the tokens
-    per sample within `tokens_within` of it; one without is gated by the rules of its round.
+    per sample within `tokens_within` of it; one without is gated by the rules of its round. The probe allows for the
+    same share of other lengths.
 
     Attributes:
         scoring: how the samples of each kind are scored; the kind is "" where a data set has but one.

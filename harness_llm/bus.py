@@ -5,7 +5,10 @@ from pathlib import Path
 
 from harness_llm.package.sysfs import read
 
-VENDORS = ("1002", "10de")  # AMD and NVIDIA, on which the engines run: an NPU or FPGA of others is passed over
+PLATFORMS = {"1002": "rocm", "10de": "cuda"}
+"""What programs for the accelerators of a PCI vendor, AMD or NVIDIA, are built with. Other vendors' are ignored."""
+NO_ACCELERATOR = "cpu"
+"""The GPU_NAME of a machine without an accelerator."""
 _CLASSES = ("0x0302", "0x1200")  # 3D controllers and processing accelerators: not made for a screen
 
 
@@ -16,7 +19,7 @@ def functions_on_bus(root: Path) -> list[Path]:
 
 def accelerators(root: Path = Path("/")) -> Counter[str]:
     """How many there are of each kind that engines run on, by `vendor:device`."""
-    return Counter(pci for pci in map(_id, functions_on_bus(root)) if pci.partition(":")[0] in VENDORS)
+    return Counter(pci for pci in map(_id, functions_on_bus(root)) if pci.partition(":")[0] in PLATFORMS)
 
 
 def _id(function: Path) -> str:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import itertools
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from harness_llm.assets import Assets
 from harness_llm.benchmarks import Sampling
 from harness_llm.compliance.audit import audit_config
 from harness_llm.datasets.store import open_store
-from harness_llm.engines import Counters
+from harness_llm.engines import ENGINES, Counters
 from harness_llm.engines.counters import caching_departures, growth
 from harness_llm.engines.identity import identity_departures
+from harness_llm.engines.kv_cache import KvCache, kv_cache_metrics, preemption_notes
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
 from harness_llm.fleet.fleet import Fleet
 from harness_llm.host import read_host
 from harness_llm.loadgen.logs import ACCURACY
+from harness_llm.loadgen.probe import ProbeSpec
 from harness_llm.loadgen.settings import expected_settings
 from harness_llm.loadgen.spec import SPEC, CellSpec
 from harness_llm.loadgen.versions import loadgen_folder
@@ -34,7 +37,10 @@ USER_CONF = "user.conf"
 AUDIT_CONFIG = "audit.config"
 CONFIG = "config.yaml"
 
-_generations = itertools.count(1)
+# A run attaches to the replicas several times: for its probe, and for itself.
+_ATTACHMENTS = 16
+_generations = itertools.count(1, _ATTACHMENTS)
+_KvCaches = list[tuple[KvCache | None, KvCache | None]]
 
 
 @dataclass(frozen=True)
@@ -58,13 +64,13 @@ def run_cell(bench: Bench, test: str, watcher: Watcher) -> Run:
     with open_run(path):
         started, host = dt.datetime.now(dt.UTC), read_host()
         _write_inputs(bench, test, path)
-        attempt = _Attempt(bench, cell, path)
+        attempt = _Attempt(bench, cell, path, watcher)
 
         def record(outcome: Outcome) -> None:
             finish(path, _record(bench, cell, outcome, attempt, started=started, host=host))
 
         try:
-            outcome = attempt.make(watcher)
+            outcome = attempt.make()
             _require_source(bench)
         except HarnessError as error:
             record(Outcome(State.FAILED, [_line(error), *attempt.losses]))
@@ -79,26 +85,37 @@ class _Attempt:
 
     Attributes:
         counted: what the engines counted meanwhile of what may not happen; None where one cannot tell.
+        kv_cache: metrics of the replicas' KV caches, preemptions among them; empty where unknown.
         losses: what became of replicas, one sentence each.
+        prediction: of the probe; empty without one.
     """
 
     bench: Bench
     cell: Cell
     path: Path
+    watcher: Watcher
     counted: Counters | None = field(default_factory=dict)
+    kv_cache: dict[str, float] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
+    prediction: dict[str, float] = field(default_factory=dict)
 
-    def make(self, watcher: Watcher) -> Outcome:
+    def progress(self, body: Mapping[str, Any]) -> None:
+        """A status line of LoadGen's process; keeps the probe's prediction."""
+        if body["event"] == "probed":
+            self.prediction = body["prediction"] or {}
+        self.watcher.progress(body)
+
+    def make(self) -> Outcome:
         """Load and judge; a run that the probe stops is INVALID, and says what to set."""
         try:
-            self._load(watcher)
+            self._load()
         except GateFailed as error:
             outcome = Outcome(State.INVALID, [_line(error)])
         else:
             outcome = _judge(self.bench, self.cell.test, self.path)
         return after_losses(outcome, self.cell.test, self.losses)
 
-    def _load(self, watcher: Watcher) -> None:
+    def _load(self) -> None:
         bench, harness = self.bench, self.bench.plan.config.harness_config
         spec = self.path / SPEC
         spec.write_bytes(msgspec.json.encode(_spec(bench, self.cell, self.path)))
@@ -107,9 +124,11 @@ class _Attempt:
         child = start("harness_llm.loadgen.client", [str(spec)], name="LoadGen", log=log, environment=environment)
         survives = harness.on_replica_loss == "reissue"
         # A replica that stalls is lost first: the run ends where that did not help.
-        supervision = Supervision(child, bench.fleet, watcher, survives, Stall(2 * harness.stall_timeout_s))
+        supervision = Supervision(child, bench.fleet, self, survives, Stall(2 * harness.stall_timeout_s))
         try:
-            self.counted = growth(supervision.follow()["counters"])
+            finished = supervision.follow()
+            self.counted = growth(finished["counters"])
+            self.kv_cache = kv_cache_metrics(msgspec.convert(finished["kv_caches"], _KvCaches))
         finally:
             child.stop(patience_s=1)
             self.losses = supervision.losses
@@ -135,7 +154,6 @@ def _write_inputs(bench: Bench, test: str, path: Path) -> None:
 
 def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
     request, plan = bench.request, bench.plan
-    measured = cell.test == "performance"
     values = {name.key: value for name, value in plan.confs[cell.test].values.items()}
     return CellSpec(
         cell=str(cell),
@@ -158,8 +176,7 @@ def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
         samples=request.samples(cell.test),
         load=plan.load,
         target_key=plan.target_key,
-        probe_store=str(bench.assets.calibration),
-        probe_s=request.profile.probe_s if measured else 0,
+        probe=_probe(bench) if cell.test == "performance" else None,
         expected=expected_settings(
             values,
             scenario=plan.scenario,
@@ -168,6 +185,22 @@ def _spec(bench: Bench, cell: Cell, path: Path) -> CellSpec:
             round_=request.round,
         ),
         cpus=bench.fleet.loadgen_cpus,
+    )
+
+
+def _probe(bench: Bench) -> ProbeSpec | None:
+    request, config = bench.request, bench.plan.config
+    if not request.profile.probe_s or not ENGINES[request.choices.engine].steps:
+        return None
+    sampling = sampling_of(request, bench.plan, "performance")
+    return ProbeSpec(
+        store=str(bench.assets.calibration),
+        limit_s=request.profile.probe_s,
+        batch=1 if bench.plan.load.scenario == "SingleStream" else config.credit.batch,
+        step_tokens=int(config.llm_config.get("max_num_batched_tokens") or 0),
+        max_model_len=int(config.llm_config["max_model_len"]),
+        output=bench.scorer.output_tokens(sampling),
+        longest=sampling.max_tokens,
     )
 
 
@@ -217,9 +250,11 @@ def _record(
     choices = request.choices
     facts = cell_facts(request, bench.plan, bench.assets, cell.test)
     seen = caching_departures(attempt.counted) + identity_departures(bench.subject.get("servers", []))
+    notes = outcome.notes + preemption_notes(attempt.kv_cache, bench.plan.config.credit.batch)
+    measured = attempt.kv_cache if cell.test == "performance" else {}
     return RunRecord(
         state=outcome.state,
-        reasons=outcome.reasons + outcome.notes + [f"not for closed: {line}" for line in seen],
+        reasons=outcome.reasons + notes + [f"not for closed: {line}" for line in seen],
         **asdict(cell),
         system=choices.system,
         round=request.round.round,
@@ -233,5 +268,14 @@ def _record(
         host=host,
         nodes=bench.nodes,
         cell_facts=facts | {"departures": facts["departures"] + seen, "counters": attempt.counted},
-        metrics=outcome.metrics,
+        metrics=outcome.metrics | measured,
+        prediction=_with_error(attempt.prediction, outcome, bench.plan.load.scenario),
     )
+
+
+def _with_error(prediction: dict[str, float], outcome: Outcome, scenario: str) -> dict[str, float]:
+    """`prediction` with the relative error of the run's throughput, which a Server's arrivals would hide."""
+    duration_s = outcome.metrics.get("duration_s")
+    if not prediction or not duration_s or scenario == "Server":
+        return prediction
+    return prediction | {"error": duration_s / prediction["run_s"] - 1}

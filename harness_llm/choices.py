@@ -8,8 +8,10 @@ from typing import Any
 
 from harness_llm.benchmarks import Benchmark, load_benchmark
 from harness_llm.demo.stand_in import DEMO, stand_in
+from harness_llm.engines import REPLAY
 from harness_llm.errors import ConfigError
 from harness_llm.gpus import NO_ACCELERATOR, detect_gpu
+from harness_llm.profiles import load_profile
 from harness_llm.rules import BenchmarkRules, load_round, round_names
 from harness_llm.workspace import Workspace
 
@@ -98,10 +100,11 @@ def choose(words: Mapping[str, Any]) -> Choices:
 
     `switches` are scenarios that are to be run or not, whatever is usual.
     """
-    stand_in = bool(words.get("stand_in"))
-    gpu = words.get("gpu") or (None if stand_in else detect_gpu()) or NO_ACCELERATOR
+    rehearsed = bool(words.get("profile")) and load_profile(words["profile"], Workspace()).rehearsed
+    stand_in = rehearsed or bool(words.get("stand_in"))
+    gpu = words.get("gpu") or (None if stand_in and not rehearsed else detect_gpu()) or NO_ACCELERATOR
     model, strict = words.get("model") or default_model(gpu), bool(words.get("high_accuracy"))
-    benchmark = find_benchmark(model, Workspace(), as_stand_in=stand_in, high_accuracy=strict)
+    benchmark = find_benchmark(model, Workspace(), as_stand_in=stand_in, rehearsed=rehearsed, high_accuracy=strict)
     round_ = load_round(words.get("round_name") or newest_round(benchmark.variants))
     rules = next(iter(round_.variants(benchmark.variants).values()))
     category = words.get("category") or next(iter(rules.scenarios))
@@ -113,7 +116,7 @@ def choose(words: Mapping[str, Any]) -> Choices:
         category=category,
         scenarios=_scenarios(words.get("scenarios") or "", words.get("switches") or {}, rules, category),
         profile=words.get("profile") or ("smoke" if gpu == NO_ACCELERATOR or stand_in else "valid"),
-        engine=words.get("engine") or benchmark.engine,
+        engine=words.get("engine") or (REPLAY if rehearsed else benchmark.engine),
         submitter=words.get("company") or "",
         system=words.get("system_name") or "",
         stand_in=stand_in,
@@ -142,12 +145,16 @@ def default_model(gpu: str = "") -> str:
     return DEFAULT_MODELS[(gpu or detect_gpu() or NO_ACCELERATOR) == NO_ACCELERATOR]
 
 
-def find_benchmark(name: str, workspace: Workspace, *, as_stand_in: bool, high_accuracy: bool) -> Benchmark:
+def find_benchmark(
+    name: str, workspace: Workspace, *, as_stand_in: bool, rehearsed: bool, high_accuracy: bool
+) -> Benchmark:
     """The benchmark called `name`, or what stands in for it; as the strictest of its variants alone if asked."""
     benchmark = load_benchmark(name, workspace)
     if high_accuracy:
         benchmark = benchmark.model_copy(update={"variants": benchmark.variants[:1]})
-    return stand_in(benchmark, load_benchmark(DEMO, workspace)) if as_stand_in else benchmark
+    if not as_stand_in:
+        return benchmark
+    return stand_in(benchmark, load_benchmark(DEMO, workspace), rehearsed=rehearsed)
 
 
 def _scenarios(words: str, switches: Mapping[str, bool], rules: BenchmarkRules, category: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from harness_llm.containers import lifeline
+from harness_llm.doctor.purpose import Part
 from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.familiar import translate
 
@@ -44,7 +45,7 @@ Division = Annotated[str, typer.Option(help="closed or open; default: the benchm
 Category = Annotated[str, typer.Option(help="datacenter or edge; default: the benchmark's first")]
 Scenarios = Annotated[str, typer.Option(help="comma-separated; default: what a closed result needs")]
 ProfileName = Annotated[
-    str, typer.Option("--profile", help="test, smoke, fast or valid; default: smoke without accelerator")
+    str, typer.Option("--profile", help="test, smoke, rehearsal, fast or valid; default: smoke without accelerator")
 ]
 EngineName = Annotated[str, typer.Option("--engine", help="what answers the queries")]
 Company = Annotated[str, typer.Option(help="the submitter")]
@@ -63,6 +64,8 @@ OnReplicaLoss = Annotated[
 RayAddress = Annotated[
     str, typer.Option("--ray", envvar="RAY_ADDRESS", help="head of a Ray cluster, host:port: docs/cluster.md")
 ]
+Tests = Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance; default: all")]
+Packed = Annotated[bool, typer.Option("--package/--no-package", help="make the tree and check it")]
 UserConf = Annotated[Path | None, typer.Option(help="another file than code/user_<gpu>.conf")]
 
 
@@ -131,16 +134,50 @@ def submit(
     high_accuracy: HighAccuracy = False,
     ray: RayAddress = "",
     environment: Environment = False,
-    tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance; default: all")] = "",
-    packed: Annotated[bool, typer.Option("--package/--no-package", help="make the tree and check it")] = True,
+    tests: Tests = "",
+    packed: Packed = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and stop")] = False,
 ) -> None:
     """Run what is missing, package, check; the same command again continues."""
     from harness_llm.commands import submit as command
 
     words = _completed(locals())
-    for choices in _each(words):
-        command(choices, _panel(), dry_run=dry_run, packed=words["packed"])
+    command(_each(words), _panel(), dry_run=dry_run, packed=words["packed"])
+
+
+@app.command()
+def doctor(
+    model: Models = "",
+    gpu: Gpu = "",
+    round_name: RoundName = "",
+    division: Division = "",
+    category: Category = "",
+    scenarios: Scenarios = "",
+    profile: ProfileName = "",
+    stand_in: StandIn = False,
+    engine: EngineName = "",
+    company: Company = "",
+    system_name: SystemName = "",
+    set_: Sets = None,
+    on_replica_loss: OnReplicaLoss = "",
+    total_sample_count: SampleCount = None,
+    user_conf: UserConf = None,
+    gpu_count: GpuCount = None,
+    high_accuracy: HighAccuracy = False,
+    ray: RayAddress = "",
+    environment: Environment = False,
+    tests: Tests = "",
+    packed: Packed = True,
+    part: Annotated[
+        Part, typer.Option(help="host: what the machine that starts containers shows; software: what an image shows")
+    ] = Part.ALL,
+    as_json: Annotated[bool, typer.Option("--json", help="results as one JSON document")] = False,
+) -> None:
+    """Make the checks that submit, with the same options, starts with; exit code 3 if one refuses."""
+    from harness_llm.doctor.command import doctor as command
+
+    words = _completed(locals())
+    raise typer.Exit(command(lambda: _each(words), packed=words["packed"], part=part, as_json=as_json))
 
 
 @app.command()
@@ -164,8 +201,7 @@ def prepare(
     """Download, train and quantize what submit, with the same options, would run; the same command again continues."""
     from harness_llm.commands import prepare as command
 
-    for choices in _each(locals()):
-        command(choices, _panel())
+    command(_each(locals()), _panel())
 
 
 @app.command()
@@ -195,8 +231,7 @@ def run(
     """Run cells, whether they were run before or not."""
     from harness_llm.commands import run as command
 
-    for choices in _each(_completed(locals() | {"tests": "accuracy" if accuracy else tests})):
-        command(choices, _panel())
+    command(_each(_completed(locals() | {"tests": "accuracy" if accuracy else tests})), _panel())
 
 
 @app.command()
@@ -273,7 +308,9 @@ def verify(
 @app.command()
 def download(
     model: Model = "",
-    part: Annotated[list[str] | None, typer.Option(help="dataset, calibration or model; default: all")] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help="dataset, calibration, livecodebench or model; default: all")
+    ] = None,
 ) -> None:
     """Fetch what a benchmark is made of, verified; the same command again continues."""
     from harness_llm.downloads.command import download as command

@@ -17,8 +17,10 @@ from harness_llm.check.official import OfficialVerdict
 from harness_llm.check.tree import declared_round
 from harness_llm.choices import Choices, newest_round, require_names
 from harness_llm.compliance import TESTS
-from harness_llm.engines import REPLAY
+from harness_llm.doctor.command import purpose_of, require
+from harness_llm.doctor.purpose import Purpose
 from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.fleet.cluster import survey
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
 from harness_llm.outcome import TOO_FEW, gather
@@ -30,30 +32,32 @@ from harness_llm.runs import Run, State
 from harness_llm.workspace import Workspace
 
 
-def submit(choices: Choices, panel: Panel, *, dry_run: bool, packed: bool) -> None:
-    """Plan, run what is missing, package, check."""
-    require_names(choices, company=False)
-    request = resolve(choices, Workspace())
-    packed = packed and request.profile.packaged
-    if packed and choices.engine == REPLAY:
-        raise ConfigError(
-            "the replay engine computes nothing, so nothing of it is packaged",
-            where="--engine replay",
-            hint="harness-llm run measures with it",
-        )
-    require_names(choices, company=packed)
-    pipeline = build_pipeline(request, panel)
+def submit(chosen: Sequence[Choices], panel: Panel, *, dry_run: bool, packed: bool) -> None:
+    """Check everything, then for each benchmark: plan, run what is missing, package, check."""
     if dry_run:
-        pipeline.announce()
-    elif not packed:
-        _end(pipeline.complete(), request.profile, panel)
-    else:
-        _finish(request, panel, pipeline.submit() if request.asked else pipeline.package())
+        for choices in chosen:
+            _plan(choices, panel, packed=packed)
+        return
+    for ready in require(chosen, lambda choices: purpose_of(choices, packed=packed), panel.say):
+        pipeline = build_pipeline(ready.request, panel, ready.cluster)
+        if ready.purpose is Purpose.SUBMIT:
+            _finish(ready.request, panel, pipeline.submit() if ready.request.asked else pipeline.package())
+        else:
+            _end(pipeline.complete(), ready.request.profile, panel)
 
 
-def prepare(choices: Choices, panel: Panel) -> None:
+def _plan(choices: Choices, panel: Panel, *, packed: bool) -> None:
+    """Print what `submit` would do."""
+    require_names(choices, company=purpose_of(choices, packed=packed) is Purpose.SUBMIT)
+    request = resolve(choices, Workspace())
+    cluster = survey(choices.ray, request.workspace.stage_log("nodes")) if choices.ray else None
+    build_pipeline(request, panel, cluster).announce()
+
+
+def prepare(chosen: Sequence[Choices], panel: Panel) -> None:
     """Put in place what `submit` runs, what is to be downloaded included."""
-    Pipeline(resolve(choices, Workspace()), panel).prepare()
+    for ready in require(chosen, lambda _: Purpose.PREPARE, panel.say):
+        build_pipeline(ready.request, panel, ready.cluster).prepare()
 
 
 def _end(runs: Sequence[Run], profile: Profile, panel: Panel) -> None:
@@ -90,11 +94,10 @@ def _verdict(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -
     return exit_code(findings) or int(not all(verdict.passed for verdict in verdicts))
 
 
-def run(choices: Choices, panel: Panel) -> None:
+def run(chosen: Sequence[Choices], panel: Panel) -> None:
     """Run cells whatever was run before; a run that is not VALID ends with 1."""
-    require_names(choices, company=False)
-    request = resolve(choices, Workspace())
-    _end(build_pipeline(request, panel).run(), request.profile, panel)
+    for ready in require(chosen, lambda _: Purpose.MEASURE, panel.say):
+        _end(build_pipeline(ready.request, panel, ready.cluster).run(), ready.request.profile, panel)
 
 
 def package(choices: Choices, panel: Panel) -> None:

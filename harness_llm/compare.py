@@ -136,6 +136,7 @@ def _figures(runs: Mapping[str, Run]) -> dict[str, float]:
     for test, run in sorted(runs.items(), key=lambda item: item[0] != PERFORMANCE):
         own = run.record.metrics if run.record else {}
         found |= own
+        found |= {f"prediction_{name}": value for name, value in (run.record.prediction if run.record else {}).items()}
         if test == PERFORMANCE and own:
             found |= _latencies(run.path / DETAIL)
     return found

@@ -2,10 +2,7 @@
 <scenario>_<gpu>.yaml, then --set.
 """
 
-import ast
 import difflib
-import functools
-import importlib.util
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -17,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from harness_llm.benchmarks import Benchmark, Sampling
 from harness_llm.documents import parse_yaml, read_yaml
 from harness_llm.engines import ENGINES
+from harness_llm.engines.arguments import engine_arguments, expected_value
 from harness_llm.engines.llmboost import find_wheel
 from harness_llm.engines.servers import server_kinds
-from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.errors import ConfigError
 from harness_llm.fleet.dispatch import Credit
 from harness_llm.rules import BenchmarkRules
 from harness_llm.workspace import Workspace
@@ -32,7 +30,7 @@ class HarnessConfig(BaseModel):
 
     replicas: int = Field(ge=1, description="engines, one per tensor-parallel group")
     backlog: int = Field(ge=0, description="Offline: queries a replica holds beyond max_num_seqs")
-    warm_up_samples: int = Field(ge=1, description="calibration prompts served before a replica is ready")
+    warm_up_tokens: int = Field(ge=1, description="tokens per answer to the calibration prompts of the warm-up")
     loadgen_cpus: int = Field(ge=1, description="cores kept for LoadGen's process")
     startup_timeout_s: float = Field(gt=0, description="seconds until a replica that is not ready has failed")
     heartbeat_timeout_s: float = Field(gt=0, description="seconds without a sign of life until a replica is lost")
@@ -133,18 +131,23 @@ class EngineConfig(BaseModel):
         return self.llm_config.get("distributed_executor_backend") == "ray"
 
     @property
+    def warm_up_tokens(self) -> int:
+        """Tokens per answer of the warm-up; never more than the benchmark allows."""
+        return min(self.harness_config.warm_up_tokens, self.sampling.max_tokens)
+
+    @property
     def credit(self) -> Credit:
         """Queries that a replica may hold in Offline."""
         return Credit(int(self.llm_config["max_num_seqs"]), self.harness_config.backlog)
 
 
 # "Every input query must be computed in its entirety" (inference_rules.adoc, LLM rules): no prefix caching. Token ids
-# only: no tokenizer. Sampling comes from benchmark.yaml: no generation_config.
+# only: no tokenizer. Sampling comes from benchmark.yaml: no generation_config. Statistics count preemptions.
 FIXED: dict[str, Any] = {
     "enable_prefix_caching": False,
     "skip_tokenizer_init": True,
     "generation_config": "vllm",
-    "disable_log_stats": True,
+    "disable_log_stats": False,
     "seed": 0,
 }
 # Arguments of vLLM that are not the submitter's to choose, and why.
@@ -162,9 +165,10 @@ REFUSED = {
         ("kv_transfer_config", "kv_offloading_size", "kv_offloading_backend", "ec_transfer_config"),
         "nothing computed for one query may serve another (inference_rules.adoc, LLM rules)",
     ),
-    "disable_log_stats": "nothing reads the engine's statistics",
+    "disable_log_stats": "the engine's statistics count preemptions",
 }
 SET = "--set"
+PROVENANCE = "provenance"  # of the values of a settings file: `kind` and `source`, docs/supported.md
 URL_VARIABLE = "HARNESS_LLM_SERVER_URL"
 REQUIRED = ("max_model_len", "max_num_seqs")
 
@@ -173,11 +177,11 @@ def load_config(
     benchmark: Benchmark, scenario: str, gpu: str, sets: Iterable[str], workspace: Workspace
 ) -> EngineConfig:
     """Resolve and check the configuration of `scenario` on `gpu`."""
-    layers = {str(f): _read(f) for f in _files(workspace.benchmarks, benchmark, scenario, gpu)}
+    layers = {str(f): _read(f) for f in settings_files(workspace.benchmarks, benchmark, scenario, gpu)}
     if urls := os.environ.get(URL_VARIABLE):
         layers[URL_VARIABLE] = {"server_config": {"url": urls}}
     layers |= {f"{SET} {text}": _parse_set(text) for text in sets}
-    known = vllm_arguments()
+    known = engine_arguments()
     merged: dict[str, Any] = {"sampling": benchmark.sampling.model_dump()}
     for where, layer in layers.items():
         check_engine_arguments(layer.get("llm_config", {}), where, known)
@@ -193,8 +197,12 @@ def load_config(
     return config.model_copy(update={"llm_config": config.llm_config | FIXED})
 
 
-def _files(root: Path, benchmark: Benchmark, scenario: str, gpu: str) -> list[Path]:
-    """The layers that are there, the weakest first; of those of the GPU there must be one."""
+def settings_files(root: Path, benchmark: Benchmark, scenario: str, gpu: str) -> list[Path]:
+    """Return the existing settings files of `scenario` on `gpu`, weakest first.
+
+    Raises:
+        ConfigError: the benchmark has no settings file for `gpu`.
+    """
     folder = root / benchmark.settings
     scenario = benchmark.engine_scenarios.get(scenario, scenario)
     own = [folder / f"{gpu}.yaml", folder / f"{scenario.lower()}_{gpu}.yaml"]
@@ -210,10 +218,11 @@ def _files(root: Path, benchmark: Benchmark, scenario: str, gpu: str) -> list[Pa
 
 
 def _read(file: Path) -> dict[str, Any]:
+    """Return the sections of a settings file without its provenance, which configures nothing."""
     content = read_yaml(file) or {}
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise ConfigError("settings must be sections of keys", where=str(file), found=str(content)[:80])
-    return content
+    return {section: values for section, values in content.items() if section != PROVENANCE}
 
 
 def _parse_set(text: str) -> dict[str, Any]:
@@ -262,24 +271,8 @@ def _nearest(name: str, known: Collection[str]) -> str:
     return f"the nearest valid one is {close[0]}"
 
 
-@functools.cache
-def vllm_arguments() -> frozenset[str]:
-    """The engine arguments of the installed vLLM, read from its source: importing it takes seconds."""
-    spec = importlib.util.find_spec("vllm")
-    if spec is None or spec.origin is None:
-        raise EnvironmentMissing("vLLM is not installed", hint="make setup")
-    tree = ast.parse((Path(spec.origin).parent / "engine" / "arg_utils.py").read_text())
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "EngineArgs")
-    return frozenset(
-        field.target.id
-        for node in classes
-        for field in node.body
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-    )
-
-
 def check_engine_arguments(llm_config: dict[str, Any], where: str, known: Collection[str]) -> None:
-    """Raise where an engine argument is unknown, forbidden by a rule, or not the submitter's."""
+    """Raise where an engine argument is unknown, forbidden by a rule, not the submitter's, or has a wrong value."""
     for name, value in llm_config.items():
         place = f"{where}: llm_config.{name}"
         if name not in known:
@@ -299,6 +292,8 @@ def check_engine_arguments(llm_config: dict[str, Any], where: str, known: Collec
             )
         if name in REFUSED:
             raise ConfigError("an engine argument is not yours to set", where=place, expected=REFUSED[name])
+        if expected := expected_value(name, value):
+            raise ConfigError("an engine argument is wrong", where=place, expected=expected, found=str(value))
 
 
 def departures(config: EngineConfig, benchmark: Benchmark) -> list[str]:

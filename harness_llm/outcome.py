@@ -7,17 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness_llm.accuracy.decoding import decoder
-from harness_llm.accuracy.evaluator import EVALUATORS, evaluate, require_evaluator
+from harness_llm.accuracy.evaluator import evaluate, require_evaluator
 from harness_llm.accuracy.gates import Gates, gates_for, judge
-from harness_llm.accuracy.mbxp.container import find_engine
+from harness_llm.accuracy.grading import EVALUATORS, Inputs
+from harness_llm.accuracy.mbxp.container import require_mbxp
 from harness_llm.accuracy.report import ACCURACY as ACCURACY_REPORT
 from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.accuracy.score import answers_by_index, score_answers
 from harness_llm.assets import Assets
-from harness_llm.benchmarks import Benchmark
+from harness_llm.benchmarks import Benchmark, Sampling
 from harness_llm.compliance import TESTS, Evidence
 from harness_llm.datasets.store import open_store
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, DetailLog, parse_detail, read_accuracy_log
+from harness_llm.loadgen.prediction import OutputTokens
 from harness_llm.rules import BenchmarkRules, ComplianceTest
 from harness_llm.runs import State
 
@@ -93,19 +95,32 @@ class Scorer:
         reference = load_reference(self.assets.reference) if self.assets.reference else None
         return {name: gates_for(self.benchmark, rules, reference) for name, rules in self.variants.items()}
 
+    def output_tokens(self, sampling: Sampling) -> OutputTokens:
+        """Tokens per sample of the reference's answers, within what the gates allow.
+
+        The limits of `sampling` where the answers are others: those of a stand-in, or answers cut by --set.
+        """
+        mean, within = next(iter(self.variants.values())).output_tokens, self.benchmark.accuracy.tokens_within
+        if self.assets.reference:
+            mean = load_reference(self.assets.reference)["TOKENS_PER_SAMPLE"]
+        if self.benchmark.preparer == "stand-in" or mean > sampling.max_tokens:
+            return OutputTokens(max(sampling.min_tokens, 1), sampling.max_tokens, sampling.max_tokens)
+        return OutputTokens(mean * (1 - within), mean, min(mean * (1 + within), sampling.max_tokens))
+
     def require(self) -> None:
         """Raise EnvironmentMissing where something is lacking without which answers cannot be scored."""
         for method in set(self.benchmark.accuracy.scoring.values()):
             if method in EVALUATORS:
                 require_evaluator(method)
             elif method == "mbxp":
-                find_engine()
+                require_mbxp()
 
     def score(self, log: Path, test: str, samples: int) -> dict[str, float]:
         """Scores by metric of the answers in a mlperf_log_accuracy.json to the first `samples` that `test` asks."""
         accuracy = self.benchmark.accuracy
         if accuracy.scoring.get("") in EVALUATORS:
-            return evaluate(accuracy.scoring[""], log, self.assets.source(test), self.assets.checkpoint, samples)
+            inputs = Inputs(log, self.assets.source(test), self.assets.checkpoint, self.assets.livecodebench)
+            return evaluate(accuracy.scoring[""], inputs, samples)
         store = open_store(self.assets.store(test))
         return score_answers(
             answers_by_index(read_accuracy_log(log), samples),

@@ -15,21 +15,19 @@ from harness_llm.check.findings import Finding
 from harness_llm.check.official import OfficialVerdict, checkout, run_official
 from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.devices import hold
-from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.fleet.cluster import Cluster, survey
 from harness_llm.fleet.fleet import Fleet
 from harness_llm.fleet.local import Launcher, launch, place_names, start_fleet
 from harness_llm.fleet.placement import Placement, place, placement
 from harness_llm.fleet.ray import ray_launcher
 from harness_llm.gpus import NO_ACCELERATOR, gpu_count, load_gpus
-from harness_llm.host import advice, read_host
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.monitor.panel import CellView, Panel, clock
 from harness_llm.outcome import Scorer
-from harness_llm.package.ecc import Ecc
 from harness_llm.package.machine import detect
 from harness_llm.package.nodes import merged, merged_ecc
-from harness_llm.package.package import Package, describe_system, package
+from harness_llm.package.package import Package, package
 from harness_llm.package.selection import Selection, Wanted, select
 from harness_llm.plan import issued, seconds
 from harness_llm.preparations import preparation_of
@@ -62,22 +60,18 @@ class Pipeline:
 
     def submit(self) -> Package:
         """Run what is missing of the tests asked for, and package; the same call again continues."""
-        loadgen_version(self.request.round)
-        describe_system(self.request.submission, self.machine, self.request.workspace, self._ecc())
         with self._devices():
             assets = self._complete()
             return self._package(self.select(assets, anew=True), assets)
 
     def complete(self) -> list[Run]:
         """Run what is missing of the tests asked for; the run that counts in each cell, else the newest attempt."""
-        loadgen_version(self.request.round)
         with self._devices():
             selection = self.select(self._complete(), anew=True)
             return [s.run for s in selection.cells if s.run and s.cell.test in self.request.asked]
 
     def run(self) -> list[Run]:
         """Run the tests asked for in every scenario, whatever has been run before."""
-        loadgen_version(self.request.round)
         with self._devices():
             assets = self._prepare()
             plans = self.request.scenarios
@@ -97,7 +91,6 @@ class Pipeline:
     def _complete(self) -> Assets:
         request = self.request
         self.announce()
-        self._advise()
         assets = self._prepare()
         selection = self.select(assets, anew=True)
         for plan in request.scenarios:
@@ -105,15 +98,6 @@ class Pipeline:
             if tests := [test for test in missing if test in request.asked]:
                 self._run_scenario(plan, tests, assets)
         return assets
-
-    def _advise(self) -> None:
-        """Say what the machines are known to lose by."""
-        if self.request.choices.gpu == NO_ACCELERATOR:
-            return
-        hosts = {f"{n.address}: ": n.look.host for n in self.cluster.nodes} if self.cluster else {"": read_host()}
-        for where, host in hosts.items():
-            for line in advice(host):
-                self.panel.say(f"  {where}{line}")
 
     def package(self) -> Package:
         """Package the runs that count.
@@ -139,9 +123,6 @@ class Pipeline:
             paths = [assets.checkpoint, assets.calibration]
             survey(self.cluster.address, self.request.workspace.stage_log("nodes"), paths)
         return assets
-
-    def _ecc(self) -> Ecc | None:
-        return merged_ecc([node.look.ecc for node in self.cluster.nodes]) if self.cluster else None
 
     @property
     def preparation(self) -> Preparation:
@@ -199,6 +180,7 @@ class Pipeline:
             profile=request.profile.name,
             round=request.round.round,
             division=request.choices.division,
+            rehearsed=request.profile.rehearsed,
             subjects={plan.scenario: self.subject(plan, assets) for plan in request.scenarios} if anew else {},
         )
         plans = {plan.scenario: plan for plan in request.scenarios}
@@ -261,7 +243,6 @@ class Pipeline:
 
     def _run_scenario(self, plan: ScenarioPlan, tests: Sequence[str], assets: Assets) -> list[Run]:
         scorer = self.scorer(assets)
-        scorer.require()
         with self._fleet(plan, assets) as fleet:
             nodes = self.cluster.records() if self.cluster else {}
             bench = Bench(self.request, plan, assets, scorer, self.subject(plan, assets), fleet, nodes)
@@ -322,8 +303,9 @@ class Pipeline:
         finally:
             self.panel.end()
         self.panel.say(describe_run(run))
-        if run.record and "samples_per_second" in run.record.metrics:
-            self.rates[scenario] = run.record.metrics["samples_per_second"]
+        if run.record:
+            found = run.record.prediction | run.record.metrics
+            self.rates[scenario] = found.get("samples_per_second", self.rates.get(scenario, 0))
         return run
 
     def progress(self, body: Mapping[str, Any]) -> None:
@@ -331,32 +313,11 @@ class Pipeline:
         self.panel.progress(body)
 
 
-def build_pipeline(request: Request, panel: Panel) -> Pipeline:
-    """A pipeline on this machine, or on the nodes of the cluster that was named.
-
-    Raises:
-        ConfigError: the engine needs a cluster, and none was named.
-        EnvironmentMissing: the cluster does not answer, or its nodes are not alike.
-    """
-    address = request.choices.ray
-    if not address:
-        _refuse_workers(request)
+def build_pipeline(request: Request, panel: Panel, cluster: Cluster | None) -> Pipeline:
+    """A pipeline on this machine, or on the nodes of `cluster`."""
+    if not cluster:
         return Pipeline(request, panel)
-    panel.say(f"asking the nodes of the Ray cluster at {address}")
-    cluster = survey(address, request.workspace.stage_log("nodes"))
-    for node in cluster.nodes:
-        panel.say(f"  {node.address}: {node.cpus} CPUs, {node.gpus} accelerators")
     return Pipeline(request, panel, merged([node.look.machine for node in cluster.nodes]), cluster)
-
-
-def _refuse_workers(request: Request) -> None:
-    for plan in request.scenarios:
-        if plan.config.over_nodes:
-            raise ConfigError(
-                f"the replicas of {request.benchmark.name} span nodes, and no cluster is named",
-                where="llm_config.distributed_executor_backend: ray",
-                hint="--ray HEAD:6379, or RAY_ADDRESS; docs/cluster.md",
-            )
 
 
 def describe_run(run: Run) -> str:

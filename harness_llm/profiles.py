@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from harness_llm.documents import read_yaml
+from harness_llm.engines import REPLAY
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf
 from harness_llm.package.submission import VALID
@@ -20,8 +21,9 @@ class Profile(BaseModel):
         samples: of the data set, the first so many; below 1, that share of it.
         min_duration_ms: of a performance run.
         enforce_accuracy: whether an accuracy run under its gate is INVALID.
-        probe_s: seconds of load before the clock starts.
+        probe_s: most seconds of the probe, before the clock starts; 0 for none.
         packaged: whether trees are made of its runs; not where they are too few for any verdict of LoadGen's.
+        rehearsed: whether the replay engine answers, from stand-in data; such runs are never submittable.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,11 +34,13 @@ class Profile(BaseModel):
     enforce_accuracy: bool
     probe_s: float
     packaged: bool
+    rehearsed: bool = False
 
     @property
     def submittable(self) -> bool:
         """Whether runs are what the rules ask for: a profile that lowers any number is one to try things with."""
-        return self.samples is None and self.min_duration_ms is None and self.enforce_accuracy
+        whole = self.samples is None and self.min_duration_ms is None
+        return whole and self.enforce_accuracy and not self.rehearsed
 
     @property
     def label(self) -> str:
@@ -63,6 +67,26 @@ class Profile(BaseModel):
             # LoadGen pads SingleStream to the pass after this count.
             overrides["min_query_count"] = 1 if scenario == "SingleStream" else samples
         return conf.for_run(model, scenario, overrides)
+
+    def check_engine(self, engine: str) -> None:
+        """Refuse to package runs of the replay engine, unless they are rehearsed, and rehearsed runs of any other.
+
+        Raises:
+            ConfigError: `engine` is the wrong one.
+        """
+        if engine == REPLAY and not self.rehearsed:
+            raise ConfigError(
+                "the replay engine computes nothing, so nothing of it is packaged",
+                where="--engine replay",
+                hint="harness-llm run measures with it; --profile rehearsal makes a tree that is no submission",
+            )
+        if self.rehearsed and engine != REPLAY:
+            raise ConfigError(
+                f"the profile {self.name} packages runs of the replay engine only",
+                where=f"--engine {engine}",
+                expected=f"--engine {REPLAY}",
+                hint="delete --engine, or use another profile",
+            )
 
     def check_duration(self, conf: UserConf, model: str, scenario: str, round_: Round, where: Path) -> None:
         """A profile that leaves the duration to user.conf is held to the round's."""

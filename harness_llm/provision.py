@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from harness_llm.assets import Report
 from harness_llm.downloads.command import download
-from harness_llm.published import CALIBRATION, PublishedPreparation
+from harness_llm.published import CALIBRATION, LIVECODEBENCH, PublishedPreparation
 from harness_llm.quantize.command import quantize
 
 
@@ -17,11 +17,16 @@ def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None
         HarnessError: as `download` and `quantize`.
     """
     benchmark = preparation.benchmark
-    parts = [part for part in _lacking(preparation) if part in {wanted.part for wanted in benchmark.downloads}]
-    if parts:
+    if parts := missing_parts(preparation):
         download(benchmark.name, parts, report)
     if not preparation.has_checkpoint():
         quantize(benchmark.name, "", gpu, report, preparation.workspace)
+
+
+def missing_parts(preparation: PublishedPreparation) -> list[str]:
+    """The parts of the benchmark's downloads that are not there."""
+    published = {wanted.part for wanted in preparation.benchmark.downloads}
+    return [part for part in _lacking(preparation) if part in published]
 
 
 def _lacking(preparation: PublishedPreparation) -> Iterator[str]:
@@ -30,5 +35,7 @@ def _lacking(preparation: PublishedPreparation) -> Iterator[str]:
         yield "dataset"
     if not files[CALIBRATION].is_file():
         yield "calibration"
+    if not preparation.has_livecodebench():
+        yield LIVECODEBENCH
     if not (preparation.has_checkpoint() or (original / "config.json").is_file()):
         yield "model"

@@ -126,17 +126,26 @@ class Request:
 def resolve(choices: Choices, workspace: Workspace) -> Request:
     """Read every file that the choices name and check them against each other."""
     request = understand(choices, workspace)
-    targets = STAND_IN if choices.stand_in and choices.gpu == NO_ACCELERATOR else choices.gpu
-    conf_file = choices.user_conf or targets_file(targets, choices.gpu_count, workspace)
+    conf_file = choices.user_conf or targets_file(targets_of(choices), choices.gpu_count, workspace)
     conf = _read_conf(conf_file, loadgen_models())
     plans = tuple(_plan(scenario, request, conf, conf_file) for scenario in choices.scenarios)
     return replace(request, scenarios=plans)
 
 
+def targets_of(choices: Choices) -> str:
+    """The `<gpu>` of the file user_<gpu>.conf."""
+    return STAND_IN if choices.stand_in and choices.gpu == NO_ACCELERATOR else choices.gpu
+
+
 def understand(choices: Choices, workspace: Workspace) -> Request:
     """A request without scenarios: enough for what looks at runs, whatever machine they were made on."""
+    profile = load_profile(choices.profile, workspace)
     benchmark = find_benchmark(
-        choices.model, workspace, as_stand_in=choices.stand_in, high_accuracy=choices.high_accuracy
+        choices.model,
+        workspace,
+        as_stand_in=choices.stand_in,
+        rehearsed=profile.rehearsed,
+        high_accuracy=choices.high_accuracy,
     )
     round_ = load_round(choices.round)
     request = Request(
@@ -144,10 +153,10 @@ def understand(choices: Choices, workspace: Workspace) -> Request:
         benchmark=benchmark,
         variants=round_.variants(benchmark.variants),
         round=round_,
-        profile=load_profile(choices.profile, workspace),
+        profile=profile,
         workspace=workspace,
     )
-    if choices.submitter:
+    if choices.submitter and choices.system:
         request.submission.check()
     _check_words(request)
     return request

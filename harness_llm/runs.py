@@ -75,6 +75,7 @@ class RunRecord(BaseModel):
         nodes: of a cluster, by address; empty where one machine did it all.
         cell_facts: data set, sampling, user.conf and audit settings; judged each by its own rule.
         metrics: figures by name, units in the name.
+        prediction: of the probe, fields of `Prediction`, and `error` once it is known; empty without one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -97,6 +98,7 @@ class RunRecord(BaseModel):
     nodes: dict[str, NodeRecord] = {}
     cell_facts: dict[str, Any]
     metrics: dict[str, float]
+    prediction: dict[str, float] = {}
 
     @property
     def cell(self) -> Cell:

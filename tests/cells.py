@@ -140,7 +140,7 @@ class Cells:
 @contextmanager
 def started_cells(workspace: Workspace, assets: Assets, replicas: int) -> Iterator[Cells]:
     cells = Cells(workspace, assets)
-    sets = ("harness_config.warm_up_samples=32", f"harness_config.replicas={replicas}")
+    sets = ("harness_config.warm_up_tokens=4", f"harness_config.replicas={replicas}")
     cells.fleet = start_fleet(
         cells.request("Offline", sets=sets).scenarios[0].config,
         engine="vllm",

@@ -13,7 +13,7 @@ from harness_llm import cli
 from harness_llm.errors import RunFailed
 from harness_llm.rules import round_names
 
-COMMANDS = ("submit", "run", "package", "status", "score", "verify", "check", "compare")
+COMMANDS = ("submit", "doctor", "run", "package", "status", "score", "verify", "check", "compare")
 HEAVY = ("vllm", "torch", "transformers", "mlperf_loadgen", "numpy", "yaml", "zmq", "msgspec", "tokenizers")
 
 
@@ -96,7 +96,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
         (["--scenarios", "Batch"], ["there is no scenario Batch", "Offline, Server, Interactive, SingleStream"]),
         (["--scenario=Batch"], ["there is no scenario Batch"]),
         (["--round", "v9.9"], ["there is no round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),
-        (["--profile", "slow"], ["there is no profile slow", "expected: test, smoke, fast, valid"]),
+        (["--profile", "slow"], ["there is no profile slow", "expected: test, smoke, rehearsal, fast, valid"]),
         (["--gpu", "h2000"], ["no LoadGen targets for this GPU", "user_h2000.conf", "user_cpu.conf", "--gpu"]),
         (["--device", "h2000"], ["user_h2000.conf"]),
         (["--division", "half"], ["cannot stand in the half division", "expected: open", "hint: --division open"]),
@@ -116,7 +116,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
     ],
 )
 def test_words_that_are_not_known(harness: CommandLine, words: list[str], lines: list[str]) -> None:
-    done = harness("submit", *NAMES, *words)
+    done = harness("submit", "--dry-run", *NAMES, *words)
     assert done.code == 2
     for line in lines:
         assert line in done.err

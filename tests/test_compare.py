@@ -60,6 +60,18 @@ def test_figures_stand_side_by_side(compare: Callable[..., Done], before: Path, 
     assert found["differences"] == ["engine: transformers vs vllm", "profile: fast vs smoke"]
 
 
+def test_predictions_and_their_errors_are_compared(compare: Callable[..., Done], tmp_path: Path) -> None:
+    runs = [
+        write_run(
+            tmp_path, "Offline", "performance", hour=hour, prediction={"samples_per_second": rate, "error": error}
+        )
+        for hour, rate, error in ((0, 90.0, -0.1), (1, 99.0, 0.02))
+    ]
+    found = json.loads(compare(*(run.path.parent for run in runs), "--json").out)["Offline"]["figures"]
+    assert found["prediction_samples_per_second"] == {"a": 90.0, "b": 99.0, "ratio": 1.1}
+    assert (found["prediction_error"]["a"], found["prediction_error"]["b"]) == (-0.1, 0.02)
+
+
 def test_people_get_a_table(compare: Callable[..., Done], before: Path, after: Path) -> None:
     done = compare(before, after)
     assert (done.code, done.err) == (0, "")

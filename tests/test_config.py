@@ -17,8 +17,8 @@ from harness_llm.config import (
     load_config,
     refuse_departures,
     refuse_engine,
-    vllm_arguments,
 )
+from harness_llm.engines.arguments import engine_arguments
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.fleet.dispatch import Credit
 from harness_llm.workspace import Workspace
@@ -30,7 +30,7 @@ GOOD: dict[str, Any] = {"max_model_len": 256, "max_num_seqs": 8}
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setattr(
-        "harness_llm.config.vllm_arguments", lambda: KNOWN | {"max_num_batched_tokens", "enforce_eager"}
+        "harness_llm.config.engine_arguments", lambda: KNOWN | {"max_num_batched_tokens", "enforce_eager"}
     )
     return make_workspace(tmp_path)
 
@@ -195,7 +195,7 @@ def test_every_refusal_gives_its_reason(name: str) -> None:
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
 def test_the_installed_vllm_has_every_argument_that_is_fixed_or_refused() -> None:
-    assert vllm_arguments() >= {*FIXED, *REFUSED, *GOOD, "tensor_parallel_size", "dtype", "enable_prefix_caching"}
+    assert engine_arguments() >= {*FIXED, *REFUSED, *GOOD, "tensor_parallel_size", "dtype", "enable_prefix_caching"}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,12 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
     make_workspace(tmp_path)
     found: list[tuple[Choices, bool]] = []
-    monkeypatch.setattr(commands, "submit", lambda choices, _, packed=False, **__: found.append((choices, packed)))
-    monkeypatch.setattr(commands, "run", lambda choices, _: found.append((choices, False)))
+
+    def note(chosen: Sequence[Choices], _: object, *, packed: bool = False, **__: object) -> None:
+        found.extend((choices, packed) for choices in chosen)
+
+    monkeypatch.setattr(commands, "submit", note)
+    monkeypatch.setattr(commands, "run", note)
 
     def ask(line: str, *more: str, **environment: str) -> list[tuple[Choices, bool]]:
         found.clear()
@@ -300,14 +304,33 @@ def test_the_checkout_is_at_its_pinned_commit(
     workspace = Workspace(tmp_path / "checkout")
     assert official.checkout(workspace) is None
     for _ in range(2):
-        assert first in official.clone(workspace.inference, url, first)
+        assert first in official.clone(workspace.inference, url, first, ())
         assert (workspace.inference / "file").read_text() == "one"
     assert official.checkout(workspace) == workspace.inference
     with pytest.raises(ConfigError, match="another commit of mlcommons/inference") as caught:
-        official.clone(workspace.inference, url, second)
+        official.clone(workspace.inference, url, second, ())
     assert caught.value.found == first
     monkeypatch.setenv(official.CHECKOUT_VARIABLE, "/elsewhere")
     assert official.checkout(workspace) == Path("/elsewhere")
+
+
+def test_submodules_are_cloned_also_into_a_checkout_without_them(
+    tmp_path: Path, published: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"COUNT": "1", "KEY_0": "protocol.file.allow", "VALUE_0": "always"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)  # git clones no submodule from a file otherwise
+    url, _ = published
+    above = tmp_path / "above"
+    above.mkdir()
+    git(above, "init", "--quiet")
+    git(above, "submodule", "--quiet", "add", url, "graders/one")
+    git(above, "submodule", "--quiet", "add", url, "other")
+    git(above, "commit", "--quiet", "--message", "with submodules")
+    commit, clone = git(above, "rev-parse", "HEAD"), tmp_path / "clone"
+    for submodules in ((), ("graders/one",)):
+        official.clone(clone, f"file://{above}", commit, submodules)
+    assert (clone / "graders/one/file").read_text() == "two"
+    assert not list((clone / "other").iterdir())
 
 
 def test_what_cannot_be_cloned_is_said_and_leaves_nothing(tmp_path: Path) -> None:

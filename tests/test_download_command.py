@@ -97,7 +97,7 @@ def test_scripts_call_the_checkouts_own_program_from_any_folder(tmp_path: Path, 
     else:
         assert words[:2] == ["download", "--model"]
         assert words[2].replace("-", "_").replace(".", "_") == model
-        assert set(words[3:]) <= {"--part", "dataset", "calibration"}
+        assert set(words[3:]) <= {"--part", "dataset", "calibration", "livecodebench"}
 
 
 def test_scripts_say_when_there_is_no_program(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What goes wrong in a run, with the real vLLM and the real LoadGen: one fleet, and a small cell for each fault."""
 
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from harness_llm.datasets.store import write_store
 from harness_llm.demo.assets import Assets
 from harness_llm.errors import ConfigError, RunFailed
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
-from harness_llm.loadgen.probe import judge_probe
 from harness_llm.plan import issued
 from harness_llm.runs import State
 from harness_llm.workspace import Workspace
@@ -131,26 +129,14 @@ def test_seeds_of_another_round(cells: Cells) -> None:
     assert not (run.path / DETAIL).exists(), "LoadGen was started"
 
 
-@pytest.mark.parametrize(
-    ("scenario", "target", "key"),
-    [
-        ("Server", "llama2-70b.Server.target_qps = 100000", "llama2-70b.Server.target_qps"),
-        ("Offline", "llama2-70b.Offline.target_qps = 1", "llama2-70b.Offline.target_qps"),
-        ("SingleStream", "llama2-70b.SingleStream.target_latency = 900", "llama2-70b.SingleStream.target_latency"),
-    ],
-)
-def test_a_target_that_cannot_be_met(cells: Cells, scenario: str, target: str, key: str) -> None:
-    request = cells.request(scenario, samples=1, targets=target, probe_s=6)
-    run = cells.run(request, "performance")
-    assert run.state is State.INVALID
-    reason = run.reasons[0]
-    assert f"hint: set {key} = " in reason
-    assert not (run.path / DETAIL).exists(), "LoadGen was started"
-
-    rate = re.search(r"([\d.]+) (?:samples|queries)/s(?: in the probe| last)", reason)
-    assert rate
-    advised = cells.request(scenario, samples=1, targets=reason.partition("hint: set ")[2])
-    judge_probe(advised.scenarios[0].load, float(rate[1]), key)
+def test_a_probe_of_vllm_leaves_nothing_for_the_run(cells: Cells) -> None:
+    """What it predicts of an engine on shared cores depends on what else runs there: test_replay_fleet judges it."""
+    request = cells.request("Offline", probe_s=20)
+    [plan] = request.scenarios
+    accepted = replace(plan, load=replace(plan.load, min_duration_s=0))  # no prediction refuses the run
+    run = cells.run(replace(request, scenarios=(accepted,)), "performance")
+    assert run.state is State.VALID, run.reasons
+    assert parse_detail(run.path / DETAIL).number("generated_samples_per_query") == issued(plan.load, "performance")
 
 
 def test_a_killed_replica_ends_the_cell(cells: Cells) -> None:

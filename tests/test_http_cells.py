@@ -48,7 +48,7 @@ from harness_llm.workspace import Workspace
 pytestmark = needs_loadgen
 
 SAMPLES = 60
-WARM_UP = 4
+WARM_UP = 8
 BEFORE = 2 + WARM_UP  # completions until a fleet is ready: the engine's own two, and the calibration prompts
 PROGRAM = Path(__file__).with_name("token_server.py")
 TARGETS = """
@@ -56,7 +56,7 @@ llama2-70b.Offline.target_qps = 500
 llama2-70b.Server.target_qps = 60
 llama2-70b.SingleStream.target_latency = 100
 """
-SETS = (f"harness_config.warm_up_samples={WARM_UP}", "llm_config.max_num_seqs=8", "harness_config.backlog=4")
+SETS = ("harness_config.warm_up_tokens=4", f"llm_config.max_num_seqs={WARM_UP}", "harness_config.backlog=4")
 PROMPTS = [[7 + index, 8, 9 + index % 7] for index in range(SAMPLES)]
 BOUND_S = 10  # what a run may take to end that cannot go on
 _started = itertools.count()

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from provenance import DOCUMENT, gpus_of, provenance_of, scenarios_of, with_table
 
 from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
 from harness_llm.config import EngineConfig, departures, load_config, rule_departures
@@ -41,19 +42,12 @@ def rules_of(benchmark: Benchmark) -> dict[tuple[str, str], BenchmarkRules]:
     return {(name, v): rules[v] for name, rules in every.items() for v in benchmark.variants if v in rules}
 
 
-def scenarios_of(benchmark: Benchmark) -> set[str]:
-    """All that any round has, of any category."""
-    categories = [own for rules in rules_of(benchmark).values() for own in rules.scenarios.values()]
-    return {scenario for own in categories for scenario in (*own.required, *own.optional)}
-
-
-def gpus_of(name: str) -> set[str]:
-    """All that have settings: `<gpu>.yaml` and `<scenario>_<gpu>.yaml`."""
-    stems = [file.stem for file in (WORKSPACE.benchmarks / BENCHMARKS[name].settings).glob("*.yaml")]
-    return {stem.rpartition("_")[2] for stem in stems} - {"benchmark", "engine"}
-
-
-CELLS = [(n, s, g) for n in BENCHMARKS for g in sorted(gpus_of(n)) for s in sorted(scenarios_of(BENCHMARKS[n]))]
+CELLS = [
+    (name, scenario, gpu)
+    for name, benchmark in BENCHMARKS.items()
+    for gpu in sorted(gpus_of(benchmark))
+    for scenario in sorted(scenarios_of(benchmark))
+]
 
 
 def config_of(name: str, scenario: str, gpu: str) -> EngineConfig:
@@ -107,20 +101,20 @@ def test_downloads_bring_what_is_looked_for(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "gpus"),
     [
-        ("llama2-70b", "mi300x mi325x mi355x h100 h200 a800"),
-        ("llama2-70b-interactive", "mi300x mi325x mi355x h100 h200 a800"),
-        ("llama3.1-405b", "mi300x mi325x mi355x h100 h200 h100x16"),
+        ("llama2-70b", "mi300x mi325x mi355x mi350x mi350p h100 h200 b200 gb200 b300 gb300 a800"),
+        ("llama2-70b-interactive", "mi300x mi325x mi355x mi350x mi350p h100 h200 b200 gb200 b300 gb300 a800"),
+        ("llama3.1-405b", "mi300x mi325x mi355x h100 h200 h100x16 b200 gb200 b300 gb300"),
         ("gptj", "mi300x mi325x h100 h200 a800"),
-        ("llama3.1-8b", "mi300x mi325x h100 h200 a800"),
-        ("llama3.1-8b-edge", "mi300x mi325x h100 h200 a800"),
-        ("mixtral-8x7b", "mi300x mi325x h100 h200"),
-        ("deepseek-r1", "mi300x mi325x mi355x h100x16 h200"),
-        ("gpt-oss-120b", "mi300x mi325x mi355x h100 h200"),
+        ("llama3.1-8b", "mi300x mi325x mi355x mi350x mi350p h100 h200 b200 gb200 b300 gb300 l40s a800"),
+        ("llama3.1-8b-edge", "mi300x mi325x h100 h200 l40s a800"),
+        ("mixtral-8x7b", "mi300x mi325x h100 h200 b200"),
+        ("deepseek-r1", "mi300x mi325x mi355x h100x16 h200 b200 b300 gb300"),
+        ("gpt-oss-120b", "mi300x mi325x mi355x mi350x mi350p h100 h200 b200 gb200 b300 gb300"),
         ("demo", NO_ACCELERATOR),
     ],
 )
 def test_the_gpus_that_have_settings(name: str, gpus: str) -> None:
-    assert gpus_of(name) == set(gpus.split())
+    assert gpus_of(BENCHMARKS[name]) == set(gpus.split())
 
 
 def known_variables() -> set[str]:
@@ -152,6 +146,18 @@ def test_the_settings_of_a_cell_fit_the_hardware(name: str, scenario: str, gpu: 
     assert engine.get("kv_cache_dtype") != "fp8" or "fp8" in hardware.formats
 
 
+@pytest.mark.parametrize(("name", "scenario", "gpu"), [cell for cell in CELLS if cell[2] != NO_ACCELERATOR])
+def test_settings_state_their_provenance(name: str, scenario: str, gpu: str) -> None:
+    provenance = provenance_of(BENCHMARKS[name], scenario, gpu)
+    trees = ("inference_results_v", "mlperf-inference-6.1-redhat")
+    assert provenance.kind == "derived" or any(tree in provenance.source for tree in trees), "no tree cited"
+
+
+def test_the_table_of_provenance_is_that_of_the_files() -> None:
+    text = DOCUMENT.read_text()
+    assert text == with_table(text), "write it with: python tests/provenance.py"
+
+
 @pytest.mark.parametrize("gpu", sorted({gpu for _, _, gpu in CELLS}))
 def test_a_user_conf_has_a_target_for_every_cell(gpu: str) -> None:
     conf = conf_of(gpu)
@@ -170,7 +176,7 @@ def test_targets_are_there_for_nothing_else() -> None:
     assert files == {gpu for _, _, gpu in CELLS} | {STAND_IN}
 
 
-@pytest.mark.parametrize("gpu", sorted(gpus_of("llama2-70b-interactive")))
+@pytest.mark.parametrize("gpu", sorted(gpus_of(BENCHMARKS["llama2-70b-interactive"])))
 def test_interactive_as_a_benchmark_runs_as_the_scenario(gpu: str) -> None:
     for own, other in (("Offline", "Offline"), ("Server", "Interactive")):
         assert config_of("llama2-70b-interactive", own, gpu) == config_of("llama2-70b", other, gpu)

@@ -72,6 +72,7 @@ def test_answers_are_the_ids_that_the_server_sent(checkpoint: Path, *, stream: b
         assert all(ids[-1] == 2 for ids in finished.values())
         assert first == ({query: ids[0] for query, ids in right(PROMPTS).items()} if stream else {})
         assert server.prompts[PROBES:] == list(PROMPTS.values())
+        assert engine.generated == sum(map(len, finished.values()))
 
 
 def test_connections_are_kept_and_limited(checkpoint: Path) -> None:

@@ -47,8 +47,6 @@ def test_what_remains_follows_the_prediction_then_the_samples(now: SimpleNamespa
 
 def test_a_line_says_how_it_goes(now: SimpleNamespace) -> None:
     cell = CellProgress(VIEW)
-    cell.take({"event": "probed", "rate": 81.7})
-    assert cell.text == "probe: 82 samples/s"
     cell.take({"event": "started"})
     now.s += 20
     cell.take(progress(done=250, tokens=50_000, ttft_ms=[12.34, 99.99], tpot_ms=[1, 2]))
@@ -56,6 +54,23 @@ def test_a_line_says_how_it_goes(now: SimpleNamespace) -> None:
         "Server performance: running, 0:20 elapsed, 1:00 left, 250/1000 samples, 2,500 tokens/s, 7 in flight, "
         "TTFT p50 12.3 p99 100.0 ms (limit 2000), TPOT p50 1.0 p99 2.0 ms (limit 200)"
     )
+
+
+def test_the_prediction_of_the_probe_is_shown_and_replaces_that_of_the_plan(now: SimpleNamespace) -> None:
+    cell = CellProgress(VIEW, began=now.s)
+    cell.take(PROBED)
+    assert cell.text == (
+        "probe: 81.7 samples/s predicted (70 to 90), 24,020 tokens/s, run of 2:05; 31.0 s of load, 0.3 s of drain"
+    )
+    cell.take({"event": "started"})
+    assert cell.remaining == 125
+
+
+def test_a_probe_without_a_prediction_says_why() -> None:
+    cell = CellProgress(VIEW)
+    cell.take({"event": "probed", "prediction": None, "reason": "a replica failed"})
+    assert cell.text == "probe: no prediction: a replica failed"
+    assert cell.predicted_s == VIEW.predicted_s
 
 
 def test_what_replicas_hold_is_shown_where_there_are_several(now: SimpleNamespace) -> None:
@@ -70,11 +85,25 @@ def test_without_limits_figures_stand_alone(now: SimpleNamespace) -> None:
     assert "TTFT p50 1.0 p99 2.0 ms" in cell.facts()
 
 
+PROBED = {
+    "event": "probed",
+    "prediction": {
+        "samples_per_second": 81.7,
+        "low": 70,
+        "high": 90,
+        "tokens_per_second": 24_020,
+        "run_s": 125,
+        "load_s": 31,
+        "drain_s": 0.3,
+    },
+}
+
+
 def speak(console: Console, now: SimpleNamespace) -> str:
     """A whole cell, 30 s long, with a status line each second."""
     shown = Panel(console)
     shown.begin(VIEW)
-    shown.progress({"event": "probed", "rate": 80.0})
+    shown.progress(PROBED)
     shown.progress({"event": "started"})
     for second in range(30):
         now.s += 1
@@ -90,7 +119,7 @@ def test_plain_output_is_a_line_now_and_then(now: SimpleNamespace) -> None:
     assert "\x1b" not in text
     first, probe, *lines, last = text.splitlines()
     assert first == "Server performance: 1000 samples, about 1:40"
-    assert probe == "Server performance: probe: 80 samples/s"
+    assert probe.startswith("Server performance: probe: 81.7 samples/s predicted")
     assert last == "Server performance: VALID"
     assert [line.partition(" elapsed")[0] for line in lines] == [
         "Server performance: running, 0:10",

@@ -42,7 +42,8 @@ def test_smoke_is_short_and_valid_leaves_all_to_the_round(scenario: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("profile", "samples", "duration"), [("test", 5, 0), ("smoke", 2048, 500), ("fast", 4916, 120_000)]
+    ("profile", "samples", "duration"),
+    [("test", 5, 0), ("smoke", 2048, 500), ("rehearsal", 512, 500), ("fast", 4916, 120_000)],
 )
 def test_small_profiles_are_short_and_their_trees_say_so(profile: str, samples: int, duration: int) -> None:
     assert overrides(profile, "Server", samples) == {
@@ -58,6 +59,19 @@ def test_a_lowered_valid_is_none() -> None:
     valid = load_profile("valid", Workspace(CHECKOUT))
     assert valid.label == "valid"
     assert valid.model_copy(update={"min_duration_ms": 1}).label == "valid-lowered"
+    assert valid.model_copy(update={"rehearsed": True}).label == "valid-lowered"
+
+
+def test_only_a_rehearsal_packages_the_replay_engine_and_it_packages_nothing_else() -> None:
+    for name in ("test", "smoke", "fast", "valid"):
+        profile = load_profile(name, Workspace(CHECKOUT))
+        profile.check_engine("vllm")
+        with pytest.raises(ConfigError, match="the replay engine computes nothing"):
+            profile.check_engine("replay")
+    rehearsal = load_profile("rehearsal", Workspace(CHECKOUT))
+    rehearsal.check_engine("replay")
+    with pytest.raises(ConfigError, match="packages runs of the replay engine only"):
+        rehearsal.check_engine("vllm")
 
 
 def test_single_stream_is_padded_by_loadgen() -> None:
@@ -100,4 +114,4 @@ def test_valid_takes_what_the_round_allows(line: str) -> None:
 def test_an_unknown_profile_names_those_that_are_there() -> None:
     with pytest.raises(ConfigError, match="there is no profile slow") as caught:
         load_profile("slow", Workspace(CHECKOUT))
-    assert caught.value.expected == "test, smoke, fast, valid"
+    assert caught.value.expected == "test, smoke, rehearsal, fast, valid"

@@ -39,6 +39,22 @@ def data(preparation: PublishedPreparation) -> list[Path]:
     return list(preparation.files.values())
 
 
+@pytest.mark.parametrize(("model", "files"), [("deepseek-r1", 2), ("gpt-oss-120b", 7)])
+def test_data_of_livecodebench_is_downloaded(
+    model: str, files: int, tmp_path: Path, preparation: PublishedPreparation, brought: list[tuple[str, ...]]
+) -> None:
+    own = PublishedPreparation(load_benchmark(model, Workspace(CHECKOUT)), Workspace(CHECKOUT))
+    wanted = next(d for d in own.benchmark.downloads if d.part == "livecodebench").files
+    assert len(wanted) == files
+    put(*data(own), own.assets.checkpoint / "config.json", own.assets.checkpoint / "model.safetensors")
+    assert own.assets.livecodebench == tmp_path / "data/livecodebench"
+    put(*(own.assets.livecodebench / name for name in wanted[1:]))
+    provision.provide(own, "mi300x", lambda *_: None)
+    put(own.assets.livecodebench / wanted[0])
+    provision.provide(own, "mi300x", lambda *_: None)
+    assert brought == [("download", model, "livecodebench")]
+
+
 @pytest.mark.parametrize(
     ("there", "expected"),
     [

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.engine
 RAY = Path(sys.executable).with_name("ray")
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
 SYSTEM = "pytest-cluster"
-PATIENCE_S = 240
+PATIENCE_S = 600
 QUIET = ("--disable-usage-stats", "--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=80000000")
 CPUS = 2  # of each node, one of the head's for LoadGen
 
@@ -155,8 +155,8 @@ def test_run_json_knows_every_node(submitted: Ended, workspace: Workspace) -> No
 
 
 def test_nothing_is_left_on_the_nodes(submitted: Ended, ray: RayCluster) -> None:
-    wait_until(lambda: not ray.replicas(HEAD) + ray.replicas(OTHER), 20, "the end of the replicas")
-    wait_until(lambda: not list(ray.folder.glob("harness-llm-*")), 20, "the end of their folders")
+    wait_until(lambda: not ray.replicas(HEAD) + ray.replicas(OTHER), 60, "the end of the replicas")
+    wait_until(lambda: not list(ray.folder.glob("harness-llm-*")), 60, "the end of their folders")
 
 
 def test_a_node_that_lacks_the_checkpoint_is_named(ray: RayCluster, workspace: Workspace) -> None:

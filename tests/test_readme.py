@@ -60,7 +60,7 @@ def test_the_command_repeats_every_choice(command_line: CommandLine, monkeypatch
     said = {field.name for field in fields(Choices) if getattr(choices, field.name) != getattr(unsaid, field.name)}
     assert said | {"submitter", "tests", "category", "division"} == {field.name for field in fields(Choices)}
     found: list[Choices] = []
-    monkeypatch.setattr(commands, "submit", lambda choices, *_, **__: found.append(choices))
+    monkeypatch.setattr(commands, "submit", lambda chosen, *_, **__: found.extend(chosen))
     assert command_line(*shlex.split(choices.command())[1:]).code == 0
     assert command_line(*shlex.split(choices.command("Offline"))[1:]).code == 0
     assert found == [choices, replace(choices, scenarios=("Offline",))]

@@ -167,11 +167,11 @@ CASES = [
         "an unknown key",
         (
             "a setting is unknown",
-            f"where: {{root}}/{OFFLINE}: harness_config.warmup_samples",
+            f"where: {{root}}/{OFFLINE}: harness_config.warmup_tokens",
             "found: 5",
-            "hint: the nearest valid one is warm_up_samples",
+            "hint: the nearest valid one is warm_up_tokens",
         ),
-        settings=("harness_config", "warmup_samples", 5),
+        settings=("harness_config", "warmup_tokens", 5),
     ),
     Wrong(
         "an unknown fact",

@@ -140,7 +140,7 @@ def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) ->
         ({"division": "closed"}, "demo has no division closed", "open"),
         ({"engine": "vlm"}, "demo has no engine vlm", "vllm, transformers, openai, llmboost, replay"),
         ({"round_name": "v9.0"}, "there is no round v9.0", ", ".join(round_names())),
-        ({"profile": "slow"}, "there is no profile slow", "test, smoke, fast, valid"),
+        ({"profile": "slow"}, "there is no profile slow", "test, smoke, rehearsal, fast, valid"),
     ],
 )
 def test_words_that_are_not_known(ask: Callable[..., Request], words: dict[str, str], what: str, expected: str) -> None:

@@ -101,6 +101,14 @@ def test_only_valid_runs_of_the_profile_and_round_count(
     assert said in found[1]
 
 
+def test_a_rehearsal_counts_runs_of_the_replay_engine_only(tmp_path: Path) -> None:
+    write_run(tmp_path, "Offline", "performance", engine="replay")
+    write_run(tmp_path, "Offline", "accuracy")
+    selection = choose(find_runs(tmp_path, SYSTEM), rehearsed=True)
+    assert list(selection.runs["Offline"]) == ["performance"]
+    assert "where the replay engine is rehearsed" in reason(selection, "accuracy")[1]
+
+
 def test_closed_takes_no_run_of_open_and_open_takes_both(tmp_path: Path) -> None:
     write_all(tmp_path)
     runs = find_runs(tmp_path, SYSTEM)

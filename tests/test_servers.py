@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from harness_llm.config import FIXED, vllm_arguments
+from harness_llm.config import FIXED
 from harness_llm.engines import ENGINES
+from harness_llm.engines.arguments import engine_arguments
 from harness_llm.engines.servers import command_line, flags, server_kinds
 
 CONFIG: dict[str, Any] = {"max_model_len": 2048, "max_num_seqs": 8, "tensor_parallel_size": 2, **FIXED}
@@ -72,4 +73,4 @@ def test_engines_name_kinds_that_there_are() -> None:
 
 def test_what_is_fixed_are_arguments_of_vllm() -> None:
     pytest.importorskip("vllm")
-    assert FIXED.keys() <= vllm_arguments()
+    assert FIXED.keys() <= engine_arguments()

@@ -37,6 +37,7 @@ def answers(checkpoint: Path, sampling: Sampling, batch: int) -> dict[int, list[
         step = engine.step()
         assert len(step.finished) <= batch
         found |= dict(step.finished)
+    assert engine.generated == sum(map(len, found.values()))
     return found
 
 

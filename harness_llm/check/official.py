@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from harness_llm.workspace import ENVIRONMENTS, Workspace
 CHECKOUT_VARIABLE = "MLPERF_INFERENCE_DIR"
 URL = "https://github.com/mlcommons/inference.git"
 COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"  # what harness_llm/rules and models/*/benchmark.yaml cite
+SUBMODULES = tuple(f"language/deepseek-r1/submodules/{name}" for name in ("LiveCodeBench", "prm800k"))
+"""Those that the evaluators of deepseek-r1 and gpt-oss-120b import; the commit of the checkout pins them."""
 
 _ARGUMENTS = ((), ("--submission-exceptions",))
 _LAST = 20
@@ -48,8 +51,8 @@ def checkout(workspace: Workspace) -> Path | None:
     return next((folder for folder in (workspace.inference, ENVIRONMENTS / "inference") if folder.is_dir()), None)
 
 
-def clone(folder: Path, url: str = URL, commit: str = COMMIT) -> str:
-    """Put mlcommons/inference at `commit`, without its history, into `folder`; says where it is.
+def clone(folder: Path, url: str = URL, commit: str = COMMIT, submodules: Sequence[str] = SUBMODULES) -> str:
+    """Put mlcommons/inference at `commit` with `submodules`, without history, into `folder`; returns a line of output.
 
     Raises:
         ConfigError: another commit is there.
@@ -64,6 +67,7 @@ def clone(folder: Path, url: str = URL, commit: str = COMMIT) -> str:
                 found=found,
                 hint=f"rm -r {folder}, and the same command again",
             )
+        _add(folder, submodules)
         return f"{folder} is at {commit}"
     aside = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
@@ -71,10 +75,16 @@ def clone(folder: Path, url: str = URL, commit: str = COMMIT) -> str:
     try:
         for words in ("init --quiet", f"fetch --quiet --depth=1 {url} {commit}", f"checkout --quiet {commit}"):
             _git(aside, *words.split())
+        _add(aside, submodules)
         aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return f"{url} at {commit} -> {folder}"
+
+
+def _add(folder: Path, submodules: Sequence[str]) -> None:
+    if submodules:
+        _git(folder, "submodule", "--quiet", "update", "--init", "--depth=1", *submodules)
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,19 @@ from harness_llm.folders import replacing
 
 _MANIFEST = "manifest.json"
 _TOKENS, _TARGETS, _KINDS = "tokens", "targets", "kinds"
+
+
+class Prompts(Protocol):
+    """Prompts that replicas are asked; a `TokenStore`, or others in memory."""
+
+    def prompt(self, index: int) -> npt.NDArray[np.int32]:
+        """The token ids of prompt `index`."""
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Token ids per prompt."""
+
+    def kinds(self) -> list[str]:
+        """The kind of each sample."""
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,20 @@ SHAPES = {
 }
 """Prompts by data source, as the reference implementations shape them; what is not here is the bare question."""
 
+_DEMO = "its model is the demo's, and its data set is made up"
+_REHEARSED = "its answers are those of the replay engine, which computes nothing, and its data set is made up"
+
 # What a made-up answer cannot be put through: no program to execute, no grader of the reference.
 NEEDS_MORE = ("mbxp", "deepseek-r1", "gpt-oss-120b")
 
 
-def stand_in(benchmark: Benchmark, demo: Benchmark) -> Benchmark:
-    """What stands in for `benchmark`: the same rules, served by the demo's checkpoint; never submittable."""
+def stand_in(benchmark: Benchmark, demo: Benchmark, *, rehearsed: bool = False) -> Benchmark:
+    """Return the stand-in of `benchmark`: the same rules, answered by the demo's checkpoint; never submittable.
+
+    Args:
+        rehearsed: whether the replay engine answers: then engine settings and sampling stay the benchmark's own, as no
+            model computes.
+    """
     folder = f"stand-in/{benchmark.name}"
     dataset, accuracy = benchmark.dataset, benchmark.accuracy
 
@@ -44,24 +52,33 @@ def stand_in(benchmark: Benchmark, demo: Benchmark) -> Benchmark:
 
     sets = {name: SampleSet(file=moved(s.file), samples=s.samples) for name, s in dataset.sets.items()}
     scoring = {kind: "exact" if method in NEEDS_MORE else method for kind, method in accuracy.scoring.items()}
-    return benchmark.model_copy(
+    own = benchmark if rehearsed else _answered_by(demo, benchmark)
+    return own.model_copy(
         update={
-            "title": f"{benchmark.title}: a stand-in, answered by the demo's model",
+            "title": f"{benchmark.title}: a stand-in, answered by the {'replay engine' if rehearsed else 'demo model'}",
             "preparer": "stand-in",
-            "engine": demo.engine,
-            "engine_of": demo.name,
-            "engine_scenarios": {},
             "divisions": ("open",),
             "tree_suffix": "-stand-in",
-            "obstacle": "its model is the demo's, and its data set is made up",
-            "sampling": demo.sampling.changed(_lengths(benchmark)),
-            "sampling_of": {},
+            "obstacle": _REHEARSED if rehearsed else _DEMO,
             "dataset": dataset.model_copy(
                 update={"sets": sets, "calibration": moved(dataset.calibration), "longest_prompt": LONGEST_PROMPT}
             ),
             "checkpoint": demo.checkpoint,
             "accuracy": accuracy.model_copy(update={"scoring": scoring}),
             "measurements": demo.measurements,
+        }
+    )
+
+
+def _answered_by(demo: Benchmark, benchmark: Benchmark) -> Benchmark:
+    """`benchmark` with the engine settings and the sampling of the demo."""
+    return benchmark.model_copy(
+        update={
+            "engine": demo.engine,
+            "engine_of": demo.name,
+            "engine_scenarios": {},
+            "sampling": demo.sampling.changed(_lengths(benchmark)),
+            "sampling_of": {},
         }
     )
 

@@ -20,12 +20,13 @@ def download(model: str, parts: Sequence[str], report: Report) -> None:
     """
     workspace = Workspace()
     for wanted in _chosen(load_benchmark(model, workspace), parts):
-        target = _root(wanted, workspace) / wanted.folder
+        target = root_of(wanted, workspace) / wanted.folder
         fetch(wanted, target, report)
         sys.stdout.write(f"{wanted.part}: {target}\n")
 
 
-def _root(wanted: Download, workspace: Workspace) -> Path:
+def root_of(wanted: Download, workspace: Workspace) -> Path:
+    """The folder that the download's own folder is in."""
     return workspace.models if wanted.part == "model" else workspace.data
 
 

@@ -39,7 +39,7 @@ class _Repository(BaseModel):
 
 def connect(download: Download, tell: Tell) -> AbstractContextManager[Wire]:
     """A wire to the hub, with the token if there is one; content comes from elsewhere, by a redirect without it."""
-    token = _token()
+    token = find_token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def explain(url: str, response: httpx.Response) -> HarnessError:
@@ -73,8 +73,12 @@ def _remote(download: Download, file: _Sibling) -> RemoteFile:
     return RemoteFile(file.name, url, file.size, checksum)
 
 
-def _token() -> str:
-    """The token, or nothing."""
+def find_token() -> str:
+    """The token of the environment or of huggingface_hub's login, or nothing.
+
+    Raises:
+        ConfigError: it has characters that no token has.
+    """
     token = (os.environ.get(_VARIABLE) or get_token() or "").strip()
     if token and not is_sendable(token):
         raise _wrong_token("characters that no token has")

@@ -41,24 +41,43 @@ class CellView:
 
 @dataclass
 class CellProgress:
-    """The running cell's figures; times in seconds."""
+    """The running cell's figures; times in seconds.
+
+    Attributes:
+        predicted_s: duration of the run; by the probe, once that is over.
+    """
 
     view: CellView
     began: float = field(default_factory=time.monotonic)
     body: dict[str, Any] = field(default_factory=dict)
     text: str = "attaching"
     tokens_per_second: float = 0.0
+    predicted_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.predicted_s = self.view.predicted_s
 
     def take(self, body: Mapping[str, Any]) -> None:
         """A status line of LoadGen's process."""
         if body["event"] == "probed":
-            rate = body["rate"]
-            self.text = "probe: answers take longer than it lasts" if rate is None else f"probe: {rate:.0f} samples/s"
+            self._take_prediction(body["prediction"], body.get("reason", ""))
         elif body["event"] == "started":
             self.began, self.text = time.monotonic(), "running"
         elif body["event"] == "progress":
             self.body = dict(body)
             self.tokens_per_second = body["tokens"] / max(self.elapsed, 1e-9)
+
+    def _take_prediction(self, prediction: Mapping[str, float] | None, reason: str) -> None:
+        if prediction is None:
+            self.text = f"probe: no prediction: {reason}"
+            return
+        self.predicted_s = prediction["run_s"]
+        self.text = (
+            f"probe: {prediction['samples_per_second']:.4g} samples/s predicted "
+            f"({prediction['low']:.4g} to {prediction['high']:.4g}), {prediction['tokens_per_second']:,.0f} tokens/s, "
+            f"run of {clock(self.predicted_s)}; {prediction['load_s']:.1f} s of load, {prediction['drain_s']:.1f} s of "
+            "drain"
+        )
 
     @property
     def elapsed(self) -> float:
@@ -70,7 +89,7 @@ class CellProgress:
         """By the samples still to come, once there are enough to tell; by the prediction until then."""
         done: int = self.body.get("done", 0)
         if done < self.view.total / 20:
-            return self.view.predicted_s - self.elapsed
+            return self.predicted_s - self.elapsed
         return self.elapsed * (self.view.total - done) / done
 
     def facts(self) -> list[str]:

@@ -76,11 +76,15 @@ def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
     ]
 
 
-def ask_nvidia(fields: Sequence[str]) -> list[list[str]]:
-    """What nvidia-smi says of `fields`, a row per accelerator; none where tool, driver or answer are not there."""
+def ask_nvidia(fields: Sequence[str], table: str = "gpu") -> list[list[str]]:
+    """The rows that nvidia-smi prints for `fields`, one per accelerator; none where tool, driver or answer are missing.
+
+    Args:
+        table: `gpu`, or `compute-apps` for a row per process (nvidia-smi --help-query-compute-apps).
+    """
     if not shutil.which("nvidia-smi"):
         return []
-    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--query-{table}={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.loadgen.logs import DETAIL, parse_detail
 from harness_llm.package.architecture import (
     Architecture,
@@ -64,15 +64,20 @@ class Debts:
             ConfigError: the system file lacks facts.
             GateFailed: ECC is off, or the network is too narrow for a result.
         """
+        for refusal in self.refusals(results):
+            raise refusal
+
+    def refusals(self, results: Sequence[MeasuredResult] = ()) -> Iterator[HarnessError]:
+        """Every error that `require` raises."""
         if missing := self.missing():
-            raise ConfigError(
+            yield ConfigError(
                 f"closed datacenter needs to know more of {self.description['system_name']}",
                 where=str(self.file),
                 found="nothing for\n         " + "\n         ".join(missing),
                 hint="docs/closed-datacenter.md has an example",
             )
         if faults := self.faults(results):
-            raise GateFailed(
+            yield GateFailed(
                 f"{self.description['system_name']} is not what closed datacenter asks for",
                 where=str(self.file),
                 expected="ECC of memory and accelerators, and bandwidth for the throughput",

@@ -13,7 +13,6 @@ from harness_llm.package.submission import Submission
 from harness_llm.runs import Run, RunRecord
 
 _ANY = {"system": "<system>", "benchmark": "<benchmark>", "scenario": "<scenario>"}
-_BIN = ".venv/bin"  # made by `make setup`
 _MADE = {
     "published": "A gated checkpoint wants HF_TOKEN, the token of an account that was given access.",
     "demo": "It makes model and data itself.",
@@ -51,16 +50,22 @@ def repeating(submission: Submission, records: Sequence[RunRecord], quantization
     """The command lines that repeat runs of one subject, from the source to the tree."""
     benchmark, checkpoint = submission.benchmark, submission.benchmark.checkpoint
     yield "make setup"
+    programs = _programs(records[0].subject)
     inherited: dict[str, str] = records[0].subject.get("inherited", {})
     yield from (f"export {name}={shlex.quote(value)}" for name, value in inherited.items())
     if benchmark.preparer == "published":
-        yield f"{_BIN}/harness-llm download --model {benchmark.name}"
+        yield f"{programs}/harness-llm download --model {benchmark.name}"
         if benchmark.dataset.made_by:
             yield benchmark.dataset.made_by
         recipe = quantization.get("recipe", {}).get("name")
         if recipe and checkpoint.original != checkpoint.quantized:
-            yield f"{_BIN}/harness-llm quantize --model {benchmark.name} --recipe {recipe}"
-    yield from dict.fromkeys(f"{_BIN}/{record.command} --company {submission.submitter}" for record in records)
+            yield f"{programs}/harness-llm quantize --model {benchmark.name} --recipe {recipe}"
+    yield from dict.fromkeys(f"{programs}/{record.command} --company {submission.submitter}" for record in records)
+
+
+def _programs(subject: Mapping[str, Any]) -> str:
+    """The folder of harness-llm, made by `make setup`: of the build of vLLM that the runs used."""
+    return ".venv-cuda/bin" if "vllm" in subject.get("packages", {}) and not subject.get("image") else ".venv/bin"
 
 
 def write_result_readme(

@@ -21,6 +21,7 @@ class Wanted:
     """What a run must be to count.
 
     Attributes:
+        rehearsed: whether runs of the replay engine count, and no others.
         subjects: by scenario, the one subject that counts; without an entry, it is the newest of which every
             test has a VALID run.
     """
@@ -29,6 +30,7 @@ class Wanted:
     profile: str
     round: str
     division: str
+    rehearsed: bool = False
     subjects: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -114,8 +116,10 @@ def _obstacle(run: Run, wanted: Wanted) -> str:
     """Why a run may not count, whatever its subject."""
     if run.record is None or run.state is not State.VALID:
         return "; ".join(run.reasons) or _UNSAID.get(run.state, "no reason recorded")
-    if run.record.engine == REPLAY:
+    if run.record.engine == REPLAY and not wanted.rehearsed:
         return "VALID but of the replay engine, which computes nothing"
+    if run.record.engine != REPLAY and wanted.rehearsed:
+        return f"VALID but of the engine {run.record.engine}, where the replay engine is rehearsed"
     if wanted.division == "closed" and run.record.division != "closed":
         return f"VALID but made for the {run.record.division} division"
     if wanted.division == "closed" and (departures := run.record.cell_facts.get("departures")):

@@ -115,6 +115,7 @@ class BenchmarkRules(_Facts):
         latency_ms: p99 limits by scenario.
         answer_latency_ms: p99 limits on whole answers by scenario; LoadGen's target_latency, else 0.
         token_latencies: whether LoadGen counts tokens (else it infers them from the samples).
+        output_tokens: mean of the reference's answers in performance.
         max_output_tokens: of performance; `accuracy_max_output_tokens` where accuracy has a limit of its own.
         ingress_tokens: token ids that one query may bring, `egress_tokens` that its answer may hold; of 4 bytes each.
     """
@@ -130,6 +131,7 @@ class BenchmarkRules(_Facts):
     gates: dict[str, float]
     limits: dict[str, float] = {}
     compliance: tuple[str, ...] = ()
+    output_tokens: float
     min_output_tokens: int
     max_output_tokens: int
     accuracy_max_output_tokens: int | None = None
