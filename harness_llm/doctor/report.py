@@ -50,7 +50,8 @@ def refuse(results: Sequence[CheckResult]) -> None:
         kind = ConfigError
     if len(found) == 1:
         (only,) = found
-        raise kind(only.found, only.where, only.expected, only.observed, only.hint)
+        what = only.found if only.self_contained else f"{only.name}: {only.found}"
+        raise kind(what, only.where, only.expected, only.observed, only.hint)
     raise kind(
         f"{len(found)} checks refuse this submission",
         found=f"\n{render(found)}",

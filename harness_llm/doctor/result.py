@@ -27,6 +27,7 @@ class CheckResult:
         hint: the command or the line to type next.
         exit_code: of a command that an ERROR ends.
         observed: the value itself, where `found` names the fault.
+        self_contained: whether `found` names the fault without `name`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class CheckResult:
     hint: str = ""
     exit_code: int = EnvironmentMissing.exit_code
     observed: str = ""
+    self_contained: bool = False
 
 
 def passed(name: str, found: str) -> CheckResult:
@@ -62,7 +64,17 @@ def not_checked(name: str, reason: str, *, hint: str = "") -> CheckResult:
 def from_error(name: str, error: HarnessError) -> CheckResult:
     """The result of a check whose subject raised `error`."""
     code = ConfigError.exit_code if isinstance(error, ConfigError) else EnvironmentMissing.exit_code
-    return CheckResult(name, Level.ERROR, error.what, error.expected, error.where, error.hint, code, error.found)
+    return CheckResult(
+        name,
+        Level.ERROR,
+        error.what,
+        error.expected,
+        error.where,
+        error.hint,
+        exit_code=code,
+        observed=error.found,
+        self_contained=True,
+    )
 
 
 def errors(results: Iterable[CheckResult]) -> list[CheckResult]:
