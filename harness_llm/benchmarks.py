@@ -59,7 +59,8 @@ class Dataset(_Facts):
         source: the module that reads the files, `harness_llm.datasets.sources`.
         calibration: the file of the official calibration set.
         sets: `evaluation`, and sets of their own by test (accuracy, TEST07).
-        made_by: the command that makes the files of what is downloaded, where they are not published as they are read.
+        made_by: the command that makes the files of what is downloaded, where they are not published as they are
+            read; a program of the environment (.venv, .venv-cuda) and its arguments.
         mean_tokens: published mean length of answers, with prompts where published, by which the submitter is warned
             of a small KV cache; 0 where none is published. Nothing of it reaches the engine.
     """

@@ -11,14 +11,13 @@ import typer
 
 from harness_llm.containers import lifeline
 from harness_llm.doctor.purpose import Part
-from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.errors import INTERRUPTED, EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.familiar import translate
 
 if TYPE_CHECKING:
     from harness_llm.choices import Choices
     from harness_llm.monitor.panel import Panel
 
-INTERRUPTED = 130
 VERBOSE = "HARNESS_LLM_VERBOSE"
 
 app = typer.Typer(

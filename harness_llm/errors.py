@@ -7,7 +7,8 @@ HarnessError
 └── RunFailed          4  a run ended without a result
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,6 +77,25 @@ class RunFailed(HarnessError):
 _KINDS: dict[int, type[HarnessError]] = {
     kind.exit_code: kind for kind in (GateFailed, ConfigError, EnvironmentMissing, RunFailed)
 }
+
+
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C ends."""
+
+
+def exit_code_of(program: Callable[[], int | None]) -> int:
+    """Run `program`, and print its HarnessError to stderr.
+
+    Returns:
+        The program's own exit code, that of its error, or 130 after Ctrl-C.
+    """
+    try:
+        return program() or 0
+    except HarnessError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def rebuild(facts: Mapping[str, Any]) -> HarnessError:

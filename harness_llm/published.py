@@ -1,5 +1,6 @@
 """A published benchmark: its checkpoint and files are looked for, its data sets converted once to token stores."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,6 +118,7 @@ class PublishedPreparation:
 
     def _no_file(self, name: str, file: Path) -> EnvironmentMissing:
         benchmark, calibration = self.benchmark, name == CALIBRATION
+        then = f", then {Path(sys.executable).parent}/{benchmark.dataset.made_by}" if benchmark.dataset.made_by else ""
         setting = "dataset.calibration" if calibration else f"dataset.sets.{name}.file"
         return EnvironmentMissing(
             f"a data set of {benchmark.name} is not there",
@@ -124,5 +126,5 @@ class PublishedPreparation:
             expected=f"the file that {setting} of models/{benchmark.name}/benchmark.yaml names "
             f"below {self.workspace.data} ({DATA_VARIABLE})",
             hint=f"harness-llm download --model {benchmark.name} --part {CALIBRATION if calibration else 'dataset'}"
-            + (f", then {benchmark.dataset.made_by}" if benchmark.dataset.made_by else ""),
+            + then,
         )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness_llm.bus import NO_ACCELERATOR, PLATFORMS, accelerators
-from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
+from harness_llm.errors import ConfigError, EnvironmentMissing, exit_code_of
 from setup.environments import ensure
 from setup.layers import LAYERS
 
@@ -98,17 +98,10 @@ def set_up(names: Sequence[str], environ: Mapping[str, str]) -> Path:
     return LAYERS[build].folder / "bin"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code."""
-    try:
-        sys.stdout.write(f"{set_up(arguments, os.environ)}\n")
-    except HarnessError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+def main() -> None:
+    """Print the folder of the programs."""
+    sys.stdout.write(f"{set_up(sys.argv[1:], os.environ)}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code_of(main))

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness_llm.errors import EnvironmentMissing, HarnessError
+from harness_llm.errors import EnvironmentMissing, exit_code_of
 from setup.layers import LAYERS, LOCKED, REQUIREMENTS, CudaLayer, Layer, Separate, pinned, torch_source
 from setup.uv import Uv
 
@@ -174,20 +174,14 @@ def _programs() -> Iterator[tuple[int, str]]:
             yield int(process.name), os.path.normpath(process.joinpath("cwd").readlink() / program)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code."""
-    try:
-        if arguments[0] == "lock":
-            lock(arguments[1:])
-        else:
-            ensure(arguments)
-    except HarnessError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+def main() -> None:
+    """Lock the packages, or bring the named layers up to date."""
+    arguments = sys.argv[1:]
+    if arguments[0] == "lock":
+        lock(arguments[1:])
+    else:
+        ensure(arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code_of(main))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness_llm.datasets.cnn_dailymail import write_calibration, write_evaluation
 from harness_llm.datasets.encoder import load_encoder
-from harness_llm.errors import HarnessError
+from harness_llm.errors import exit_code_of
 
 
 def main() -> None:
@@ -20,17 +20,13 @@ def main() -> None:
     parser.add_argument("--calibration-list-file", type=Path, help="calibration/CNNDailyMail/calibration-list.txt")
     parser.add_argument("--output-dir", type=Path, required=True, help="folder of the files")
     options = parser.parse_args()
-    try:
-        encode = load_encoder(options.model_dir / "tokenizer.json") if options.model_dir else None
-        files = [write_evaluation(options.dataset_dir, options.output_dir, encode, options.n_samples)]
-        if options.calibration_list_file:
-            listed = options.calibration_list_file
-            files.append(write_calibration(options.dataset_dir, listed, options.output_dir, encode))
-        sys.stdout.write("".join(f"{file}\n" for file in files))
-    except HarnessError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(error.exit_code)
+    encode = load_encoder(options.model_dir / "tokenizer.json") if options.model_dir else None
+    files = [write_evaluation(options.dataset_dir, options.output_dir, encode, options.n_samples)]
+    if options.calibration_list_file:
+        listed = options.calibration_list_file
+        files.append(write_calibration(options.dataset_dir, listed, options.output_dir, encode))
+    sys.stdout.write("".join(f"{file}\n" for file in files))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness_llm.datasets.encoder import load_encoder
 from harness_llm.datasets.openorca import build, read_parquet, write
-from harness_llm.errors import HarnessError
+from harness_llm.errors import exit_code_of
 
 
 def main() -> None:
@@ -19,20 +19,16 @@ def main() -> None:
     parser.add_argument("--num_total_samples", type=int, default=24576, help="of the evaluation set (%(default)s)")
     parser.add_argument("--calibration_subset_size", type=int, default=1000, help="(%(default)s)")
     options = parser.parse_args()
-    try:
-        sets = build(
-            read_parquet(options.dataset_pq_path),
-            load_encoder(options.model_dir / "tokenizer.json"),
-            options.seqlen_limit,
-            options.num_total_samples,
-            options.calibration_subset_size,
-        )
-        for file in write(options.export_dir, *sets):
-            sys.stdout.write(f"{file}\n")
-    except HarnessError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(error.exit_code)
+    sets = build(
+        read_parquet(options.dataset_pq_path),
+        load_encoder(options.model_dir / "tokenizer.json"),
+        options.seqlen_limit,
+        options.num_total_samples,
+        options.calibration_subset_size,
+    )
+    for file in write(options.export_dir, *sets):
+        sys.stdout.write(f"{file}\n")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main))

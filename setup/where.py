@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from harness_llm.bus import NO_ACCELERATOR, accelerators
-from harness_llm.errors import ConfigError
+from harness_llm.errors import ConfigError, exit_code_of
 from setup.builds import gpu_name
 
 LOCAL, CONTAINER = "local", "container"
@@ -34,16 +34,11 @@ def where(environ: Mapping[str, str], *, accelerated: bool, docker: bool) -> str
     return asked or (CONTAINER if wanted else LOCAL)
 
 
-def main() -> int:
-    """Print it; returns the exit code."""
+def main() -> None:
+    """Print `local` or `container`."""
     docker = any(shutil.which(program) for program in ("docker", "podman"))
-    try:
-        sys.stdout.write(f"{where(os.environ, accelerated=bool(accelerators()), docker=docker)}\n")
-    except ConfigError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    return 0
+    sys.stdout.write(f"{where(os.environ, accelerated=bool(accelerators()), docker=docker)}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code_of(main))

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import cells
 import msgspec
 import psutil
 import pytest
@@ -68,11 +69,6 @@ class Unscored(Scorer):
     def judge(self, run: Path, samples: int, *, enforce: bool) -> Outcome:
         log = parse_detail(run / DETAIL)
         return Outcome(State.INVALID if log.errors else State.VALID, [str(error) for error in log.errors])
-
-
-class Silent:
-    def progress(self, body: Mapping[str, Any]) -> None:
-        """Nobody listens."""
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +131,7 @@ def bench_of(request: Request, assets: Assets, fleet: Fleet) -> Bench:
 def run(
     request: Request, assets: Assets, fleet: Fleet, test: str = "performance", watcher: Watcher | None = None
 ) -> Run:
-    return run_cell(bench_of(request, assets, fleet), test, watcher or Silent())
+    return run_cell(bench_of(request, assets, fleet), test, watcher or cells.Watcher())
 
 
 def right(index: int) -> list[int]:

@@ -8,9 +8,7 @@ from itertools import takewhile
 from typing import get_args
 
 from harness_llm.containers.spec import ImageName
-from harness_llm.errors import HarnessError
-
-INTERRUPTED = 130
+from harness_llm.errors import exit_code_of
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,18 +35,9 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def main() -> int:
-    """Do what one of the scripts asks; returns the exit code."""
-    try:
-        return _do(sys.argv[1:])
-    except HarnessError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-def _do(arguments: Sequence[str]) -> int:
-    """Each verb is imported where it is used, so that a start waits for nothing of the others."""
+    """Run one verb; returns the exit code."""
+    arguments = sys.argv[1:]
+    # Each verb is imported where it is used: a start need not import the others.
     if arguments[:1] in (["submit"], ["doctor"]):
         from harness_llm.containers import submission
 
@@ -72,4 +61,4 @@ def _do(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code_of(main))

@@ -20,9 +20,8 @@ from docker.errors import APIError, NotFound
 
 from harness_llm.containers.daemon import Daemon
 from harness_llm.containers.refusal import refusal
-from harness_llm.errors import RunFailed
+from harness_llm.errors import INTERRUPTED, RunFailed
 
-INTERRUPTED = 130
 PATIENCE_S = 90  # what an interrupted stage may take to end its children
 _OWN = (0, 1, 2, 3, 4, INTERRUPTED)  # how harness-llm ends; it has said why
 _KILLED = 137

@@ -56,7 +56,7 @@ def repeating(submission: Submission, records: Sequence[RunRecord], quantization
     if benchmark.preparer == "published":
         yield f"{programs}/harness-llm download --model {benchmark.name}"
         if benchmark.dataset.made_by:
-            yield benchmark.dataset.made_by
+            yield f"{programs}/{benchmark.dataset.made_by}"
         recipe = quantization.get("recipe", {}).get("name")
         if recipe and checkpoint.original != checkpoint.quantized:
             yield f"{programs}/harness-llm quantize --model {benchmark.name} --recipe {recipe}"
