@@ -174,7 +174,7 @@ test-gpu-rehearsal: test-gpu-settings test-gpu-nodes ## everything about GPUs th
 
 .PHONY: test-gpu-settings
 test-gpu-settings: tools ## every NVIDIA setting by the CUDA build of vLLM, with stubs of NVML and the driver
-	setup/environments.sh cuda
+	setup/environments.sh cuda ray-cuda
 	$(TESTS)/python -m pytest -m gpu_rehearsal tests/gpu_rehearsal -rP
 
 .PHONY: test-gpu-nodes
