@@ -78,10 +78,8 @@ class Pipeline:
             return [r for plan in plans for r in self._run_scenario(plan, self.request.asked, assets)]
 
     def prepare(self) -> None:
-        """Put in place what the runs need; unlike `submit`, this also brings what is published elsewhere."""
+        """Download, train and quantize what the runs need."""
         with self._devices():
-            if isinstance(preparation := self.preparation, PublishedPreparation):
-                provide(preparation, self.request.choices.gpu, self.panel.stage)
             self._prepare()
 
     def _devices(self) -> AbstractContextManager[None]:
@@ -118,7 +116,10 @@ class Pipeline:
         return package(request.submission, selection, machine, request.workspace, assets.checkpoint, ecc=ecc)
 
     def _prepare(self) -> Assets:
-        assets = prepare(self.preparation, self.panel.stage)
+        preparation = self.preparation
+        if isinstance(preparation, PublishedPreparation):
+            provide(preparation, self.request.choices.gpu, self.panel.stage)
+        assets = prepare(preparation, self.panel.stage)
         if self.cluster:
             paths = [assets.checkpoint, assets.calibration]
             survey(self.cluster.address, self.request.workspace.stage_log("nodes"), paths)

@@ -94,12 +94,11 @@ def test_each_disk_is_checked_for_itself(tmp_path: Path, monkeypatch: pytest.Mon
     assert [result.level for result in found] == [Level.OK, Level.OK]
 
 
-def test_a_run_without_model_is_refused_and_the_host_of_containers_downloads(workspace: Workspace) -> None:
-    result = examined(Purpose.MEASURE)["Model and data"]
-    assert result.level is Level.ERROR
-    assert result.hint.startswith("harness-llm prepare --model llama2-70b")
-    found = examined(Purpose.MEASURE, part=Part.HOST)
-    assert found["Model and data"].level is Level.OK
+@pytest.mark.parametrize("purpose", Purpose)
+@pytest.mark.parametrize("part", [Part.ALL, Part.HOST])
+def test_every_command_checks_what_it_will_download(purpose: Purpose, part: Part, workspace: Workspace) -> None:
+    found = examined(purpose, part=part)
+    assert found["Model and data"].found == "to be made: dataset, calibration, model, checkpoint"
     assert found["Hugging Face token"].level is Level.ERROR
 
 

@@ -20,7 +20,7 @@ from harness_llm.doctor.purpose import Part, Purpose
 from harness_llm.doctor.result import CheckResult, Level
 
 GIB = 2**30
-ELSEWHERE = ("Model and data", "LoadGen", "Shared memory", "vLLM build")  # of the machine that runs this test
+ELSEWHERE = ("Hugging Face token", "Disk", "LoadGen", "Shared memory", "vLLM build")  # of the machine that runs this test
 
 
 @pytest.fixture(autouse=True)

@@ -81,7 +81,7 @@ def test_the_build_is_a_check_of_doctor(
     monkeypatch.setattr(software, "versions", lambda: packages)
     [result] = software.check_vllm_build(request())
     assert (result.name, result.level) == ("vLLM build", level)
-    assert result in checks._software(request())
+    assert result in checks._software(request(), usable=True)
 
 
 def test_other_engines_have_no_check_of_the_build() -> None:
@@ -118,6 +118,8 @@ def test_vllm_checks_the_engine_arguments_only_with_its_build_for_accelerators(m
     refused = CheckResult("Engine settings, vLLM", Level.ERROR, "vLLM refuses the engine arguments")
     monkeypatch.setattr(software, "check_by_vllm", lambda _: [refused])
     monkeypatch.setattr(software, "versions", lambda: CPU)
-    assert software.check_engine_arguments(request()) == []
+    assert software.check_engine_arguments(request(), usable=True) == []
     monkeypatch.setattr(software, "versions", lambda: CUDA)
-    assert software.check_engine_arguments(request()) == [refused]
+    assert software.check_engine_arguments(request(), usable=True) == [refused]
+    (result,) = software.check_engine_arguments(request(), usable=False)
+    assert result.found == "not checked: vLLM needs usable accelerators for it"

@@ -17,12 +17,8 @@ _GB = 10**9
 _QUANTIZED = 0.55  # of the original's size: a byte for two, and scales, embeddings and heads that stay
 
 
-def check_assets(request: Request, *, downloads: bool) -> Iterator[CheckResult]:
-    """Check model and data of a published benchmark; others make their own.
-
-    Args:
-        downloads: whether what is missing will be downloaded, and quantized; else it refuses.
-    """
+def check_assets(request: Request) -> Iterator[CheckResult]:
+    """Check what is to be downloaded and quantized for a published benchmark; others make their own model and data."""
     preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
     if not isinstance(preparation, PublishedPreparation):
         return
@@ -31,13 +27,6 @@ def check_assets(request: Request, *, downloads: bool) -> Iterator[CheckResult]:
     name = "Model and data"
     if not to_make:
         yield passed(name, str(preparation.assets.checkpoint))
-    elif not downloads:
-        yield failed(
-            name,
-            f"missing: {', '.join(dict.fromkeys(to_make))}",
-            where=str(preparation.assets.checkpoint),
-            hint=request.choices.command(verb="prepare"),
-        )
     else:
         missing = [download for download in request.benchmark.downloads if download.part in parts]
         yield passed(name, f"to be made: {', '.join(dict.fromkeys(to_make))}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness_llm.bus import accelerators
 from harness_llm.choices import Choices
 from harness_llm.config import EngineConfig
 from harness_llm.devices import hold
@@ -16,7 +17,7 @@ from harness_llm.doctor.gpus import UTILIZATION, Wanted, check_gpus
 from harness_llm.doctor.host import check_host
 from harness_llm.doctor.limits import check_limits, read_limits
 from harness_llm.doctor.purpose import Part, Purpose
-from harness_llm.doctor.result import CheckResult, from_error, not_checked, passed
+from harness_llm.doctor.result import CheckResult, errors, from_error, not_checked, passed
 from harness_llm.doctor.settings import check_engine, check_names, check_nodes, resolve_settings
 from harness_llm.doctor.software import (
     check_compilers,
@@ -87,20 +88,21 @@ def examine(
     workspace = Workspace()
     request, settings = resolve_settings(choices, workspace, in_image=part is Part.HOST)
     if part is Part.SOFTWARE:
-        return Examination([*settings, *_software(request)], request, None)
+        return Examination([*settings, *_software(request, usable=bool(accelerators(root)))], request, None)
     cluster, reached = _cluster(choices, workspace, tell)
     results = [*settings, *reached, _other_submissions(choices)]
     if request:
-        results += check_assets(request, downloads=purpose is Purpose.PREPARE or part is Part.HOST)
+        results += check_assets(request)
     if purpose is not Purpose.PREPARE:
         machine = _machine(cluster, part, root)
         results.append(check_names(choices, purpose))
         results += _system(request, purpose, machine, workspace)
-        results += _gpus(choices, request, part, root)
+        devices = list(_gpus(choices, request, part, root))
+        results += devices
         results += _hosts(choices, cluster, root)
         if part is Part.ALL:
             results += _limits(choices, request, root)
-            results += _software(request)
+            results += _software(request, usable=bool(accelerators(root)) and not errors(devices))
     return Examination(results, request, cluster)
 
 
@@ -205,10 +207,11 @@ def _limits(choices: Choices, request: Request | None, root: Path) -> Iterator[C
         yield from check_limits(read_limits(root), max(groups, default=1))
 
 
-def _software(request: Request | None) -> Iterator[CheckResult]:
+def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]:
+    """The checks of installed packages; `usable` as for `check_engine_arguments`."""
     if request:
         yield check_loadgen(request)
         yield from check_vllm_build(request)
-        yield from check_engine_arguments(request)
+        yield from check_engine_arguments(request, usable=usable)
         yield from check_compilers(request)
         yield from check_scoring(request)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from harness_llm.demo.stand_in import NEEDS_MORE
-from harness_llm.doctor.result import CheckResult, failed, from_error, passed, warned
+from harness_llm.doctor.result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.engine_settings.checks import BY_VLLM, check_by_vllm
 from harness_llm.engines.compilers import has_nvcc, missing_for_triton
 from harness_llm.engines.nvidia import torch_cuda
@@ -44,10 +44,16 @@ def check_vllm_build(request: Request) -> Iterator[CheckResult]:
         yield passed(_BUILD, ", ".join(f"{name} {version}" for name, version in packages.items()))
 
 
-def check_engine_arguments(request: Request) -> list[CheckResult]:
-    """Check the engine arguments by vLLM's own resolution, where its build for the accelerators is installed."""
+def check_engine_arguments(request: Request, *, usable: bool) -> list[CheckResult]:
+    """Check the engine arguments by vLLM's own resolution, where its build for the accelerators is installed.
+
+    Args:
+        usable: whether this machine has accelerators, and their checks found no error; vLLM asks the driver.
+    """
     if is_cpu_build(versions()):  # check_vllm_build refuses it
         return []
+    if not usable:
+        return [not_checked(BY_VLLM, "vLLM needs usable accelerators for it")]
     try:
         return check_by_vllm(request)
     except HarnessError as error:
