@@ -79,7 +79,7 @@ LOG_CASES = [
         "LoadGen of another round",
         "open",
         lambda h: h.performance(loadgen_version="5.1.2 @ 0c1353faf7"),
-        (f"error loadgen-version {OPEN}/{PERFORMANCE}",),
+        (f"warning loadgen-version {OPEN}/{PERFORMANCE}",),
     ),
 ]
 
@@ -133,7 +133,7 @@ PERFORMANCE_CASES = [
         "no equal issue",
         "open",
         lambda h: h.performance(effective_sample_concatenate_permutation=False),
-        (f"error equal-issue {OPEN}/{PERFORMANCE}",),
+        (f"warning equal-issue {OPEN}/{PERFORMANCE}",),
     ),
     Case(
         "few samples",
@@ -172,7 +172,28 @@ PERFORMANCE_CASES = [
         "other latency limit",
         "open",
         lambda h: h.performance(requested_server_ttft_latency=3_000_000_000),
-        (f"error latency-settings {OPEN}/{PERFORMANCE}",),
+        (f"warning latency-settings {OPEN}/{PERFORMANCE}",),
+    ),
+    Case(
+        "other latency limit in closed",
+        "closed",
+        lambda h: h.performance(requested_server_ttft_latency=3_000_000_000),
+        (f"error latency-settings {SERVER}/{PERFORMANCE}",),
+    ),
+    *(
+        Case(
+            f"Interactive slower than its limits in {division}",
+            division,
+            lambda h: [
+                write_result(h.path, h.benchmark.name, "Interactive"),
+                write_log(
+                    h.benchmark / "Interactive/performance/run_1",
+                    performance_log("Interactive") | {"result_first_token_99.00_percentile_latency_ns": 450_000_000},
+                ),
+            ],
+            (f"{severity} latency {R}/{name}/Interactive/{PERFORMANCE}",),
+        )
+        for division, name, severity in (("closed", VARIANT, "error"), ("open", "tiny", "warning"))
     ),
     Case(
         "Server log in Interactive",

@@ -18,7 +18,7 @@ import pytest
 from trees import ACCURACY, GOLDEN, PERFORMANCE, SCORES_FILE, rename, sparse, write, write_json
 
 import harness_llm.check
-from harness_llm.check import check
+from harness_llm.check import Authority, Finding, check
 from harness_llm.check.findings import Rule
 from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
 from harness_llm.rules import load_round
@@ -44,13 +44,17 @@ ANSWERS = f"{SERVER}/TEST06/accuracy/mlperf_log_accuracy.json"
 GPT_OSS = f"{RESULTS}/gpt-oss-120b/Offline"
 TEST07, TEST09 = f"{GPT_OSS}/TEST07", f"{GPT_OSS}/TEST09"
 NETWORK = "network/MangoBoost"
+# the same with a power measurement of the Server run
+POWER = f"{SERVER}/performance/power"
 # v5.1, AMD, closed
 AMD = "closed/AMD"
 AMD_RESULT = "8xMI300X_2xEPYC_9575F/llama2-70b-99.9/Interactive"
 AMD_FILES = f"{AMD}/measurements/{AMD_RESULT}"
 AMD_TEST = f"{AMD}/compliance/{AMD_RESULT}/TEST06"
+AMD_LOG = f"{AMD}/results/{AMD_RESULT}/{PERFORMANCE}"
 # v6.0-wrong-seeds, NVIDIA, open
 NVIDIA = "open/NVIDIA"
+EDGE = f"{NVIDIA}/results/Jetson-Thor_TRT/llama3.1-8b-edge"
 
 ARCHITECTURE = "documentation/system_architecture.md"
 OK, BAD = (0, 0), (1, 1)
@@ -82,9 +86,13 @@ def logged(**values: object) -> Break:
     return change
 
 
-def error(path: Path) -> None:
-    line = {"key": "error_runtime", "value": "queue overrun", "metadata": {"is_error": True, "is_warning": False}}
-    path.write_text(f"{path.read_text()}:::MLLOG {json.dumps(line)}\n")
+def error(message: str = "queue overrun") -> Break:
+    line = {"key": "error_runtime", "value": message, "metadata": {"is_error": True, "is_warning": False}}
+
+    def append(path: Path) -> None:
+        path.write_text(f"{path.read_text()}:::MLLOG {json.dumps(line)}\n")
+
+    return append
 
 
 def words(old: str, new: str) -> Break:
@@ -94,6 +102,11 @@ def words(old: str, new: str) -> Break:
         path.write_text(text.replace(old, new))
 
     return change
+
+
+def emptied(path: Path) -> None:
+    shutil.rmtree(path)
+    path.mkdir()
 
 
 def text(content: str) -> Break:
@@ -131,6 +144,25 @@ def gpt_oss(tree: Path) -> None:
     logged(result_samples_per_second=50, result_tokens_per_second=50 * 1278.2)(tree / TEST09 / PERFORMANCE)
 
 
+def powered(tree: Path) -> None:
+    """With the files of a power measurement, by name alone."""
+    described(tree, HOME)
+    rules, performance = load_round("v6.0").power, tree / SERVER / "performance"
+    shutil.copytree(performance / "run_1", performance / "ranging")
+    for folder, files in rules.items():
+        for name in files.required:
+            if not (performance / folder / name).exists():
+                write(performance / folder / name, "as measured\n")
+    fields(system_power_capacity="10000")(tree / SYSTEM)
+
+
+def served(tree: Path) -> None:
+    """An open result on an edge system, renamed to one of Server."""
+    shutil.rmtree(tree / "closed")
+    rename(tree / EDGE / "SingleStream", tree / EDGE / "Server")
+    logged(effective_scenario="Server")(tree / EDGE / "Server" / ACCURACY)
+
+
 def network(tree: Path) -> None:
     """LoadGen was told the name that this division asks for."""
     rename(tree / HOME, tree / NETWORK)
@@ -151,13 +183,17 @@ V60 = Base("v6.0", "v6.0", lambda tree: described(tree, HOME))
 V51 = Base("v5.1", "v5.1", lambda tree: described(tree, AMD))
 OSS = Base("v6.0", "v6.0", gpt_oss)
 NET = Base("v6.0", "v6.0", network)
+POWERED = Base("v6.0", "v6.0", powered)
+POWERED_V61 = Base("v6.0", "v6.1", powered)
+SERVED = Base("v6.0-wrong-seeds", "v6.0", served)
 OPEN = Base("v6.0-wrong-seeds", "v6.0", lambda tree: shutil.rmtree(tree / "closed"))
 
 
 class Mutation(NamedTuple):
     """What is done to `place`, and what that adds: `rule` once at each of `at`, which is the place unless given.
 
-    `codes` are what the official checker then says; None where it refuses the tree anyway.
+    `codes` are what the official checker then says; None where it refuses the tree anyway. They are not OK where the
+    finding's authority is the official checker, and OK where it is another.
     """
 
     rule: str
@@ -174,27 +210,40 @@ class Mutation(NamedTuple):
 
 MUTATIONS = [
     # what stands where
-    Mutation("tree", "closed", shutil.rmtree, at=(".",)),
+    Mutation("tree", "closed", shutil.rmtree, OK, at=(".",)),
+    Mutation("results", f"{HOME}/results", shutil.rmtree, BAD, at=(HOME,)),
+    Mutation("results", f"{HOME}/results", emptied, OK, at=(HOME,)),
     Mutation("results", f"{NVIDIA}/results", shutil.rmtree, None, OPEN, (NVIDIA,)),
     Mutation("profile", "profile.json", text("{"), OK),
     Mutation("not-submittable", "profile.json", text('{"profile": "smoke"}'), OK),
     Mutation("source", f"{HOME}/src", shutil.rmtree, BAD),
+    Mutation("source", f"{HOME}/src", emptied, OK),
     Mutation("source", f"{AMD}/code", shutil.rmtree, BAD, V51),
     Mutation("calibration", f"{HOME}/documentation/calibration.md", Path.unlink, OK, at=(HOME,)),
     Mutation("architecture", f"{HOME}/{ARCHITECTURE}", Path.unlink, OK, at=(HOME,)),
     Mutation("model-mapping", f"{NVIDIA}/model_mapping.json", text("{"), None, OPEN),
     Mutation("benchmark", BENCHMARK, lambda p: p.rename(p.with_name("llama2-7b")), BAD, at=(f"{RESULTS}/llama2-7b",)),
+    Mutation(
+        "not-judged",
+        BENCHMARK,
+        lambda p: p.rename(p.with_name("whisper")),
+        at=(f"{RESULTS}/whisper/Offline", f"{RESULTS}/whisper/Server"),
+    ),
+    Mutation(
+        "not-judged",
+        SERVER,
+        lambda p: (emptied(p), write_json(p / "performance/result_summary.json", {"qps": 1})),
+    ),
     Mutation("scenarios", OFFLINE, shutil.rmtree, BAD, at=(BENCHMARK,)),
     Mutation("scenarios", SERVER, shutil.rmtree, BAD, at=(BENCHMARK,)),
     Mutation("scenarios", SYSTEM, fields(system_type="edge"), BAD, at=(BENCHMARK,)),
     Mutation("scenario-name", SERVER, lambda p: p.rename(p.with_name("server")), OK, at=(f"{BENCHMARK}/server",)),
-    Mutation(
-        "power",
-        f"{SERVER}/performance",
-        lambda p: (p / "power").mkdir(),
-        BAD,
-        at=tuple(f"{SERVER}/performance/{file}" for file in load_round("v6.0").power_files),
-    ),
+    # power
+    Mutation("power", f"{POWER}/server.log", Path.unlink, base=POWERED),
+    Mutation("power", f"{POWER}/notes.txt", text("x"), base=POWERED),
+    Mutation("power", f"{SERVER}/performance/run_1/spl.txt", Path.unlink, base=POWERED),
+    Mutation("power", f"{SERVER}/performance/run_1/stdout.txt", text("x"), base=POWERED),
+    Mutation("power", f"{SERVER}/performance/ranging/mlperf_log_summary.txt", Path.unlink, base=POWERED),
     # files
     Mutation("file-name", f"{HOME}/src/a b", text("x"), OK),
     Mutation("file-name", f"{HOME}/.env", text("x"), OK),
@@ -212,8 +261,11 @@ MUTATIONS = [
     Mutation("system-type", SYSTEM, fields(system_type="Datacenter"), BAD),
     Mutation("system-owner", SYSTEM, fields(submitter="Boost"), BAD),
     Mutation("system-owner", SYSTEM, fields(division="open"), BAD),
+    Mutation("system-field", SYSTEM.replace(HOME, NETWORK), fields(nic_sut=None), BAD, NET),
     Mutation("system-network", SYSTEM, fields(is_network=False), BAD),
     Mutation("system-network", SYSTEM.replace(HOME, NETWORK), fields(is_network="false"), BAD, NET),
+    Mutation("system-cloud", SYSTEM, fields(system_type_detail="Cloud"), OK),
+    Mutation("system-power", SYSTEM, fields(system_power_capacity=None), None, POWERED_V61),
     # measurements
     Mutation("measurements-file", f"{SERVER}/measurements.json", Path.unlink, BAD),
     Mutation(
@@ -244,8 +296,10 @@ MUTATIONS = [
     Mutation("log", SERVER_ACCURACY, text(":::MLLOG {"), BAD, at=(f"{SERVER_ACCURACY}:1",)),
     Mutation("log-mode", SERVER_LOG, logged(effective_test_mode="AccuracyOnly"), OK),
     Mutation("log-scenario", SERVER_ACCURACY, logged(effective_scenario="Offline"), OK),
-    Mutation("loadgen-errors", SERVER_LOG, error, (0, 1)),
-    Mutation("loadgen-errors", SERVER_ACCURACY, error, BAD),
+    Mutation("loadgen-errors", SERVER_LOG, error(), (0, 1)),
+    Mutation("loadgen-errors", SERVER_LOG, error("Loadgen built with uncommitted changes!"), OK),
+    Mutation("loadgen-errors", SERVER_ACCURACY, error(), BAD),
+    Mutation("loadgen-errors", SERVER_ACCURACY, error("Loadgen built with uncommitted changes!"), (1, 0)),
     Mutation("loadgen-version", SERVER_LOG, logged(loadgen_version="5.1.0 @ 091d51f041"), OK),
     Mutation("loadgen-valid", SERVER_LOG, logged(result_validity="INVALID"), OK),
     Mutation("early-stopping", SERVER_LOG, logged(early_stopping_met=False), BAD),
@@ -258,9 +312,19 @@ MUTATIONS = [
     Mutation("network-sut", SERVER_LOG.replace(HOME, NETWORK), logged(sut_name="PySUT"), BAD, NET),
     Mutation("performance-samples", SERVER_LOG, logged(effective_performance_sample_count=24575), BAD),
     Mutation("samples-per-query", f"{OFFLINE}/{PERFORMANCE}", logged(effective_samples_per_query=24575), BAD),
+    Mutation(
+        "samples-per-query",
+        f"{OFFLINE}/{PERFORMANCE}".replace(HOME, NETWORK),
+        logged(effective_samples_per_query=24575),
+        OK,
+        NET,
+    ),
+    Mutation("checker-gap", f"{EDGE}/Server/{PERFORMANCE}", logged(effective_scenario="Server"), None, SERVED),
     Mutation("latency-settings", SERVER_LOG, logged(requested_server_ttft_latency=3 * 10**9), OK),
     Mutation("latency", SERVER_LOG, logged(result_first_token_99__00_percentile_latency_ns=2 * 10**9), BAD),
     Mutation("latency", SERVER_LOG, logged(result_time_per_output_token_99__00_percentile_ns=2 * 10**8), BAD),
+    Mutation("latency", AMD_LOG, logged(result_first_token_99__00_percentile_latency_ns=5 * 10**8), OK, V51),
+    Mutation("latency", AMD_LOG, logged(result_first_token_99__00_percentile_latency_ns=2 * 10**9), BAD, V51),
     # compliance
     Mutation("compliance", f"{SERVER}/TEST06", shutil.rmtree, BAD),
     Mutation("compliance", AMD_TEST, shutil.rmtree, BAD, V51),
@@ -286,14 +350,18 @@ def prepared(base: Base, folder: Path) -> Path:
     return tree
 
 
-def found(tree: Path, base: Base) -> Counter[tuple[str, str]]:
-    return Counter((finding.rule, finding.path) for finding in check(tree, load_round(base.round)))
+def found(tree: Path, base: Base) -> list[Finding]:
+    return check(tree, load_round(base.round))
+
+
+def places(findings: list[Finding]) -> Counter[tuple[str, str]]:
+    return Counter((finding.rule, finding.path) for finding in findings)
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Base], Counter[tuple[str, str]]]:
     """What is found in a tree that nothing was done to yet."""
-    return functools.cache(lambda base: found(prepared(base, tmp_path_factory.mktemp("before")), base))
+    return functools.cache(lambda base: places(found(prepared(base, tmp_path_factory.mktemp("before")), base)))
 
 
 def test_every_rule_has_a_mutation():
@@ -314,7 +382,11 @@ def test_a_described_tree_that_was_published_has_no_error(before, base):
 def test_a_mutation_adds_its_findings_and_no_others(tmp_path, before, mutation):
     tree = prepared(mutation.base, tmp_path)
     mutation.breaks(tree / mutation.place)
-    assert found(tree, mutation.base) - before(mutation.base) == mutation.adds
+    findings = found(tree, mutation.base)
+    assert places(findings) - before(mutation.base) == mutation.adds
+    if mutation.codes:
+        authorities = {finding.authority for finding in findings if (finding.rule, finding.path) in mutation.adds}
+        assert (Authority.CHECKER in authorities) == (mutation.codes != OK)
 
 
 @golden
@@ -333,3 +405,20 @@ def test_what_the_official_checker_says_of_a_mutation(tmp_path, mutation):
     mutation.breaks(tree / mutation.place)
     verdicts = run_official(tree, mutation.base.round, Path(os.environ[CHECKOUT_VARIABLE]))
     assert tuple(verdict.exit_code for verdict in verdicts) == mutation.codes
+
+
+@golden
+@official
+@pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.rule == "power"], ids=lambda m: m.place)
+def test_the_official_checker_names_the_same_files_of_a_power_measurement(tmp_path, mutation):
+    tree = prepared(mutation.base, tmp_path)
+    checkout = Path(os.environ[CHECKOUT_VARIABLE])
+
+    def mismatches() -> list[str]:
+        verdict, _ = run_official(tree, mutation.base.round, checkout)
+        return [error for error in verdict.errors if "file list mismatch" in error]
+
+    assert mismatches() == []
+    mutation.breaks(tree / mutation.place)
+    (mismatch,) = mismatches()
+    assert repr(Path(mutation.place).name) in mismatch

@@ -1,12 +1,13 @@
 import json
 
-from harness_llm.check.findings import Finding, Severity
+from harness_llm.check.findings import Authority, Finding, Severity
 from harness_llm.check.official import OfficialVerdict
 from harness_llm.check.report import as_json, render, render_official
 
 SEEDS = Finding(
     rule="seeds",
-    clause="performance_check.py",
+    authority=Authority.CHECKER,
+    citation="performance_check.py, seeds_check",
     severity=Severity.ERROR,
     what="A seed is wrong",
     path="open/a.txt",
@@ -14,17 +15,20 @@ SEEDS = Finding(
     found="2",
     hint="run again",
 )
-SUMMARY = Finding("summary", "structure.md", Severity.WARNING, "No summary", "open/b.txt", "a file", "", "")
-SHORT = Finding("min-duration", "x.py", Severity.SCALE, "Short", "open/c.txt", "600 s", "5 s", "", scale=True)
+NAME = Finding("file-name", Authority.ADVICE, "checks.sh", Severity.WARNING, "A dot", "open/.b", "a name", "", "")
+SHORT = Finding(
+    "min-duration", Authority.CHECKER, "x.py", Severity.SCALE, "Short", "open/c.txt", "600 s", "5 s", "", scale=True
+)
+VISION = Finding("not-judged", Authority.SCOPE, "here", Severity.NOT_JUDGED, "Vision", "open/d", "", "resnet", "")
 
 
 def test_errors_come_first_and_each_rule_once():
-    text = render([SHORT, SUMMARY, SEEDS, Finding(**{**vars(SEEDS), "path": "open/b.txt"})])
+    text = render([VISION, SHORT, NAME, SEEDS, Finding(**{**vars(SEEDS), "path": "open/b.txt"})])
     assert (
         text
         == """\
 error seeds: A seed is wrong
-  clause: performance_check.py
+  official checker: performance_check.py, seeds_check
   where: open/a.txt
     expected: 1
     found: 2
@@ -33,24 +37,29 @@ error seeds: A seed is wrong
     found: 2
   hint: run again
 
-warning summary: No summary
-  clause: structure.md
-  where: open/b.txt
-    expected: a file
+warning file-name: A dot
+  advice: checks.sh
+  where: open/.b
+    expected: a name
 
 scale min-duration: Short
-  clause: x.py
+  official checker: x.py
   where: open/c.txt
     expected: 600 s
     found: 5 s
 
-2 errors, 1 warning, 1 for the size of the runs
+not judged not-judged: Vision
+  scope: here
+  where: open/d
+    found: resnet
+
+2 errors, 1 warning, 1 for the size of the runs, 1 result not judged
 """
     )
 
 
 def test_many_places_are_counted():
-    text = render([Finding(**{**vars(SUMMARY), "path": f"open/{i}"}) for i in range(7)])
+    text = render([Finding(**{**vars(NAME), "path": f"open/{i}"}) for i in range(7)])
     assert text.count("where:") == 5
     assert "  and 2 more\n" in text
     assert text.endswith("0 errors, 7 warnings\n")
@@ -72,7 +81,8 @@ def test_json_holds_every_field():
     assert document["findings"] == [
         {
             "rule": "seeds",
-            "clause": "performance_check.py",
+            "authority": "official checker",
+            "citation": "performance_check.py, seeds_check",
             "severity": "error",
             "what": "A seed is wrong",
             "path": "open/a.txt",

@@ -1,28 +1,37 @@
-"""Check a submission tree against the rules of a round."""
+"""Check a submission tree, of any submitter, against the rules of a round."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness_llm.check import accuracy, compliance, files, logs, measurements, performance, structure, system
-from harness_llm.check.findings import Finding, Rule, Severity, exit_code
+from harness_llm.check import accuracy, compliance, files, logs, measurements, performance, power, structure, system
+from harness_llm.check.findings import Authority, Finding, Rule, Severity, advised, exit_code
 from harness_llm.check.tree import Benchmark, Log, Result, System, Tree
 from harness_llm.errors import ConfigError
 from harness_llm.rules.rounds import Round
 
-__all__ = ["Finding", "Severity", "check", "exit_code"]
+__all__ = ["Authority", "Finding", "Severity", "check", "exit_code"]
 
 S = TypeVar("S")
+
+RESULT: tuple[Rule[Result], ...] = (
+    *structure.RESULT,
+    *measurements.RESULT,
+    *accuracy.RESULT,
+    *files.RESULT,
+    *power.RESULT,
+)
 
 
 def check(tree: Path, rules: Round) -> list[Finding]:
     """Everything in which `tree` departs from the rules of a round.
 
-    In a tree whose profile says that it is small, what it cannot meet for its size is no error.
+    Rules on results apply to LLM results with LoadGen logs; other results are listed as not judged. In a tree whose
+    profile says that it is small, what it cannot meet for its size is no error.
 
     Args:
-        tree: the folder that holds closed/ or open/.
+        tree: the folder that holds closed/, network/ or open/.
         rules: the round.
 
     Raises:
@@ -52,19 +61,18 @@ def _system(subject: System, tree: Tree) -> Iterator[Finding]:
 
 
 def _benchmark(benchmark: Benchmark, tree: Tree) -> Iterator[Finding]:
-    known = benchmark.rules is not None
     yield from _apply(structure.BENCHMARK, benchmark, tree)
     for result in benchmark.results:
-        yield from _result(result, tree, known=known)
+        if result.judged:
+            yield from _result(result, tree)
 
 
-def _result(result: Result, tree: Tree, *, known: bool) -> Iterator[Finding]:
-    rules = (*structure.RESULT, *measurements.RESULT, *accuracy.RESULT, *files.RESULT)
-    yield from _apply((*rules, *(accuracy.JUDGED if known else ())), result, tree)
-    for finding in _apply(compliance.JUDGED if known else (), result, tree):
-        yield finding if result.submitter.enforced else replace(finding, severity=Severity.WARNING)  # open owes none
-    yield from _log(result.performance, (*performance.LOG, *(performance.JUDGED if known else ())), tree)
-    yield from _log(result.accuracy, accuracy.LOG if known else (), tree)
+def _result(result: Result, tree: Tree) -> Iterator[Finding]:
+    yield from _apply(RESULT, result, tree)
+    for finding in _apply(compliance.RESULT, result, tree):
+        yield finding if result.submitter.enforced else finding.on(advised(finding.citation))  # open owes no tests
+    yield from _log(result.performance, performance.LOG, tree)
+    yield from _log(result.accuracy, accuracy.LOG, tree)
 
 
 def _log(log: Log, rules: Iterable[Rule[Log]], tree: Tree) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness_llm.accuracy.gates import Gates, judge
 from harness_llm.accuracy.report import ACCURACY as SCORES
 from harness_llm.accuracy.report import parse
-from harness_llm.check.findings import Fault, Rule, Severity, rule
+from harness_llm.check.findings import Fault, Rule, advised, forbidden, rejected, rule
 from harness_llm.check.tree import Log, Result
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import ACCURACY
@@ -23,27 +23,30 @@ def _text(result: Result) -> str | None:
     return _path(result).read_text(errors="replace") if _path(result).is_file() else None
 
 
-@rule("accuracy-file", "accuracy_check.py, accuracy_result_check")
+_SCORED = "accuracy_check.py, accuracy_result_check"
+_REPORTED = forbidden("inference_policies/inference_rules.adoc:361")
+"""Open reports its accuracy, which no gate binds and the official checker does not read."""
+
+
+@rule("accuracy-file", rejected(_SCORED))
 def accuracy_file(result: Result) -> Iterator[Fault]:
     """The scores are missing."""
     if _text(result) is None:
         yield Fault(_path(result), "a file", "none")
 
 
-@rule(
-    "accuracy-hash",
-    "accuracy_check.py, accuracy_result_check",
-    hint="truncate the answers from the run's own",
-)
+@rule("accuracy-hash", rejected(_SCORED), hint="truncate the answers from the run's own")
 def accuracy_hash(result: Result) -> Iterator[Fault]:
     """The scores do not name the hash of the whole answers."""
     text = _text(result)
     if text is not None and not _HASH.search(text):
-        severity = None if result.submitter.enforced else Severity.WARNING
-        yield Fault(_path(result), "a line hash=<sha256>", "none", severity=severity)
+        basis = None if result.submitter.enforced else advised(_SCORED)
+        yield Fault(_path(result), "a line hash=<sha256>", "none", basis=basis)
 
 
-@rule("accuracy-log", "accuracy_check.py, accuracy_json_check", hint="truncate it; keep the original elsewhere")
+@rule(
+    "accuracy-log", rejected("accuracy_check.py, accuracy_json_check"), hint="truncate it; keep the original elsewhere"
+)
 def accuracy_log(result: Result) -> Iterator[Fault]:
     """The answers are missing or not truncated."""
     path, most = result.path / "accuracy" / ACCURACY, result.round.max_accuracy_log_bytes
@@ -53,13 +56,14 @@ def accuracy_log(result: Result) -> Iterator[Fault]:
         yield Fault(path, f"at most {most} bytes", f"{path.stat().st_size} bytes")
 
 
-@rule("accuracy-metric", "constants.py, ACC_PATTERN; inference_policies/inference_rules.adoc:355-365")
+@rule("accuracy-metric", rejected(f"{_SCORED}; constants.py, ACC_PATTERN"))
 def accuracy_metric(result: Result) -> Iterator[Fault]:
     """A metric is missing, or the official checker cannot read it."""
     text = _text(result)
     faults = (_unread(text, metric) for metric in result.rules.gates if text is not None)
     for what, expected, found, hint in dict.fromkeys(fault for fault in faults if fault):
-        yield Fault(_path(result), expected, f"{what}: {found or 'nothing'}", hint)
+        basis = None if result.submitter.enforced else _REPORTED
+        yield Fault(_path(result), expected, f"{what}: {found or 'nothing'}", hint, basis)
 
 
 def _unread(text: str, metric: str) -> tuple[str, str, str, str] | None:
@@ -77,7 +81,7 @@ def _scores(line: str) -> dict[str, float]:
         return {}
 
 
-@rule("accuracy-gate", "constants.py, accuracy-target and accuracy-upper-limit")
+@rule("accuracy-gate", rejected(f"{_SCORED}; constants.py, accuracy-target and accuracy-upper-limit"))
 def accuracy_gate(result: Result) -> Iterator[Fault]:
     """A score lies beyond its bound."""
     gates = Gates(result.rules.gates, result.rules.limits)
@@ -90,7 +94,7 @@ def accuracy_gate(result: Result) -> Iterator[Fault]:
             yield Fault(_path(result), expected, f"{verdict.found:.10g}")
 
 
-@rule("accuracy-samples", "accuracy_check.py, dataset_check", hint="run the whole data set", scale=True)
+@rule("accuracy-samples", rejected("accuracy_check.py, dataset_check"), hint="run the whole data set", scale=True)
 def accuracy_samples(log: Log) -> Iterator[Fault]:
     """The accuracy run did not cover the data set."""
     rules, found = log.result.rules, log.detail.accuracy_sample_count
@@ -99,6 +103,5 @@ def accuracy_samples(log: Log) -> Iterator[Fault]:
         yield Fault(log.path, f"{expected} samples", str(found))
 
 
-RESULT: tuple[Rule[Result], ...] = (accuracy_file, accuracy_hash, accuracy_log)
-JUDGED: tuple[Rule[Result], ...] = (accuracy_metric, accuracy_gate)
+RESULT: tuple[Rule[Result], ...] = (accuracy_file, accuracy_hash, accuracy_log, accuracy_metric, accuracy_gate)
 LOG: tuple[Rule[Log], ...] = (accuracy_samples,)

@@ -1,22 +1,29 @@
-"""Rules on the compliance tests of a result."""
+"""Rules on the compliance tests of a result; open owes none, so that they are advice there."""
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from harness_llm.check.findings import Fault, Rule, Severity, rule
+import numpy as np
+
+from harness_llm.check.findings import Basis, Fault, Rule, advised, forbidden, rejected, rule
 from harness_llm.check.tree import Result
 from harness_llm.compliance import test06
+from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, DetailLog, parse_detail, read_accuracy_log
 
 _SHOWN = 3
 _SCORE = re.compile(r"^Accuracy score: (\d+(?:\.\d+)?)$", re.MULTILINE)
+_UNVERIFIED = advised("compliance/README.md:13, 27")
+"""A log that says nothing about the verdict: the official checker reads the verdict alone."""
 
 
 def _present(result: Result) -> list[tuple[str, Path]]:
     """The tests that the benchmark asks for and that are there, and their folders."""
-    tests = ((test, result.compliance(test)) for test in result.rules.compliance)
+    rules = result.rules
+    tests = ((test, result.compliance(test)) for test in (*rules.compliance, *rules.checker_compliance))
     return [(test, folder) for test, folder in tests if folder.is_dir()]
 
 
@@ -27,30 +34,37 @@ def _evidence(result: Result, wanted: str, name: str) -> Path | None:
     return next((place for place in places if place.name == name and place.is_file()), None)
 
 
-@rule("compliance", "compliance_check.py, dir_exists_check; constants.py:311-328")
+@rule("compliance", rejected("compliance_check.py, dir_exists_check; constants.py:311-328"))
 def compliance(result: Result) -> Iterator[Fault]:
     """A compliance test is missing."""
-    present = {test for test, _ in _present(result)}
-    for test in result.rules.compliance:
+    present, rules = {test for test, _ in _present(result)}, result.rules
+    for test in (*rules.compliance, *rules.checker_compliance):
         if result.submitter.enforced and test not in present:
-            yield Fault(result.compliance(test), f"{test} of each scenario", "no such folder")
+            hint = "" if test in rules.compliance else "the round itself asks for none (compliance/README.md)"
+            yield Fault(result.compliance(test), f"{test} of each scenario", "no such folder", hint)
 
 
-@rule("compliance-verdict", "compliance_check.py, accuracy_check", hint="mend what it names and run the test again")
+@rule(
+    "compliance-verdict",
+    rejected("compliance_check.py, accuracy_check"),
+    hint="mend what it names and run the test again",
+)
 def compliance_verdict(result: Result) -> Iterator[Fault]:
     """A compliance test did not pass."""
     for test, folder in _present(result):
         facts = result.round.compliance[test]
         path = folder / facts.verdict
-        lines = {line.strip() for line in path.read_text(errors="replace").splitlines()} if path.is_file() else set()
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        lines = {line.strip() for line in text.splitlines()}
+        held = lines if facts.whole_lines else text
         for group in facts.passes:
-            if lines.isdisjoint(group):
+            if not any(wanted in held for wanted in group):
                 subject = group[0].rpartition(" ")[0]
                 found = next((line for line in sorted(lines) if line.startswith(subject)), "no such line")
                 yield Fault(path, " or ".join(group), found)
 
 
-@rule("compliance-file", "compliance/TEST06, TEST07 and TEST09/run_verification.py", hint="take it from the test's run")
+@rule("compliance-file", forbidden("compliance/README.md:13, 27"), hint="take it from the test's run")
 def compliance_file(result: Result) -> Iterator[Fault]:
     """A file of a compliance test is missing."""
     for test, folder in _present(result):
@@ -59,32 +73,58 @@ def compliance_file(result: Result) -> Iterator[Fault]:
                 yield Fault(folder / place, "a file", "none")
 
 
-@rule("test06-log", "compliance/TEST06/run_verification.py", hint="the answers must be what LoadGen was told")
+@rule("test06-log", forbidden("compliance/TEST06/README.md:11-14"), hint="the answers must be what LoadGen was told")
 def test06_log(result: Result) -> Iterator[Fault]:
     """The answers of TEST06 do not bear its verdict out."""
     path = _evidence(result, "TEST06", ACCURACY)
     if path is None:
         return
-    answers, eos_ids = read_accuracy_log(path), result.rules.eos_ids
-    verdict = test06.verify(answers, result.scenario, eos_ids, str(path))
-    asked = result.round.compliance["TEST06"].audit["accuracy_log_sampling_target"]
-    if len(answers) != asked:
-        yield Fault(path, f"{asked} answers", str(len(answers)))
+    eos_ids = result.rules.eos_ids
+    try:
+        answers = _as_claimed(read_accuracy_log(path))
+        verdict = test06.verify(answers, result.scenario, eos_ids, str(path))
+    except ConfigError as error:
+        yield Fault(path, error.expected or "answers", error.found or error.what, error.hint, _UNVERIFIED)
+        return
     if verdict.failures:
-        broken = verdict.first_token is False or not verdict.length or any(_ends_twice(a, eos_ids) for a in answers)
         more = len(verdict.failures) - _SHOWN
         found = "; ".join(verdict.failures[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        severity = Severity.ERROR if broken else Severity.WARNING
-        yield Fault(path, "first token, end and length as claimed", found, severity=severity)
+        yield Fault(
+            path, "first token, end and length as claimed", found, basis=_test06_basis(verdict, answers, eos_ids)
+        )
+
+
+def _as_claimed(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers with ids of the width that the claimed lengths tell: int32 here and by default, or int64.
+
+    run_verification.py of TEST06 takes the width as an option (-d), which no file of a tree names.
+    """
+    if not all(answer.token_count is not None and len(answer.ids) == 2 * answer.token_count for answer in answers):
+        return list(answers)
+    return [
+        replace(
+            answer, ids=answer.ids.view(np.int64), first=None if answer.first is None else answer.first.view(np.int64)
+        )
+        for answer in answers
+    ]
+
+
+def _test06_basis(verdict: test06.Verdict, answers: Sequence[Answer], eos_ids: Collection[int]) -> Basis | None:
+    """An end-of-sequence id inside of an answer is odd, and passes the official script."""
+    broken = verdict.first_token is False or not verdict.length or any(_ends_twice(a, eos_ids) for a in answers)
+    return None if broken else _UNVERIFIED
 
 
 def _ends_twice(answer: Answer, eos_ids: Collection[int]) -> bool:
-    """What the rules forbid; an end-of-sequence id inside of an answer is odd, and passes the official script."""
     last = answer.ids[-2:].tolist()
     return len(last) > 1 and set(last) <= set(eos_ids)
 
 
-@rule("test07-score", "compliance/TEST07/run_verification.py", hint="score the answers of the test's run again")
+@rule(
+    "test07-score",
+    forbidden("compliance/TEST07/gpt-oss-120b/audit.config"),
+    hint="score the answers of the test's run again",
+)
 def test07_score(result: Result) -> Iterator[Fault]:
     """The score of TEST07 does not bear its verdict out."""
     for test, folder in _present(result):
@@ -93,10 +133,15 @@ def test07_score(result: Result) -> Iterator[Fault]:
         if least is not None and path.is_file():
             scores = _SCORE.findall(path.read_text(errors="replace"))
             if not scores or float(scores[-1]) < least:
-                yield Fault(path, f"Accuracy score: {least:g} or more", scores[-1] if scores else "none")
+                basis = None if scores else _UNVERIFIED
+                yield Fault(path, f"Accuracy score: {least:g} or more", scores[-1] if scores else "none", basis=basis)
 
 
-@rule("test09-length", "compliance/TEST09/run_verification.py", hint="answers may not be cut, nor drawn out")
+@rule(
+    "test09-length",
+    forbidden("compliance/TEST09/gpt-oss-120b/audit.config"),
+    hint="answers may not be cut, nor drawn out",
+)
 def test09_length(result: Result) -> Iterator[Fault]:
     """The log of TEST09 does not bear its verdict out."""
     path = _evidence(result, "TEST09", DETAIL)
@@ -104,7 +149,8 @@ def test09_length(result: Result) -> Iterator[Fault]:
         mean, bounds = _mean_length(parse_detail(path)), result.round.compliance["TEST09"].bounds
         least, most = bounds["min_output_tokens"], bounds["max_output_tokens"]
         if not least <= mean <= most:
-            yield Fault(path, f"{least:g} to {most:g} tokens per answer", f"{mean:.2f}")
+            basis = _UNVERIFIED if math.isnan(mean) else None
+            yield Fault(path, f"{least:g} to {most:g} tokens per answer", f"{mean:.2f}", basis=basis)
 
 
 def _mean_length(log: DetailLog) -> float:
@@ -115,7 +161,7 @@ def _mean_length(log: DetailLog) -> float:
     return log.tokens_per_second / log.samples_per_second * (1 - left_out / log.query_count)
 
 
-JUDGED: tuple[Rule[Result], ...] = (
+RESULT: tuple[Rule[Result], ...] = (
     compliance,
     compliance_verdict,
     compliance_file,

@@ -1,7 +1,7 @@
 """Rules, and what they find.
 
-A rule is a function that yields the faults of one subject (the tree, a system, a result, a log); what it says
-is the first line of its docstring.
+A rule is a function that yields the faults of one subject (the tree, a system, a result, a log). The first line of its
+docstring is the message. Its basis says who demands what it checks, and so whether a fault is an error.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,14 +16,59 @@ S = TypeVar("S")
 
 
 class Severity(StrEnum):
-    """An error breaks a rule or the official checker, a warning is advice.
+    """An error decides the exit code, a warning is advice.
 
-    What a tree of small runs cannot meet for its size is `scale` there.
+    What a tree of small runs cannot meet for its size is `scale` there. A result to which no rule applies is
+    `not judged`.
     """
 
     ERROR = "error"
     WARNING = "warning"
     SCALE = "scale"
+    NOT_JUDGED = "not judged"
+
+
+class Authority(StrEnum):
+    """Who demands what a rule checks.
+
+    The official checker rejects a result with the fault; a clause of MLCommons' rules forbids it, which the official
+    checker does not notice; neither does, and the rule is advice; or the result is out of scope of the rules here.
+    """
+
+    CHECKER = "official checker"
+    CLAUSE = "clause"
+    ADVICE = "advice"
+    SCOPE = "scope"
+
+
+_SEVERITY = {
+    Authority.CHECKER: Severity.ERROR,
+    Authority.CLAUSE: Severity.ERROR,
+    Authority.ADVICE: Severity.WARNING,
+    Authority.SCOPE: Severity.NOT_JUDGED,
+}
+
+
+class Basis(NamedTuple):
+    """An authority, and the file and function or line where it demands something."""
+
+    authority: Authority
+    citation: str
+
+
+def rejected(citation: str) -> Basis:
+    """What the official checker rejects, by file and function of tools/submission/submission_checker."""
+    return Basis(Authority.CHECKER, citation)
+
+
+def forbidden(citation: str) -> Basis:
+    """What a clause forbids, by file and line."""
+    return Basis(Authority.CLAUSE, citation)
+
+
+def advised(citation: str) -> Basis:
+    """What neither the official checker nor a clause demands, and where it comes from."""
+    return Basis(Authority.ADVICE, citation)
 
 
 @dataclass(frozen=True)
@@ -32,18 +77,20 @@ class Finding:
 
     Attributes:
         rule: the name of the rule, for example `seeds`.
-        clause: where MLCommons says so; a file of its submission checker, or of inference_policies.
+        authority: the official checker, a clause or advice.
+        citation: where it demands this.
         severity: errors decide the exit code.
         what: one sentence that names the fault.
         path: relative to the tree.
         expected: what would have been right.
-        found: what stands there.
+        found: what is there.
         hint: what to do about it.
         scale: whether it is a matter of size or duration alone.
     """
 
     rule: str
-    clause: str
+    authority: Authority
+    citation: str
     severity: Severity
     what: str
     path: str
@@ -52,15 +99,19 @@ class Finding:
     hint: str
     scale: bool = False
 
+    def on(self, basis: Basis) -> "Finding":
+        """The same finding on another basis."""
+        return replace(self, **basis._asdict(), severity=_SEVERITY[basis.authority])
+
 
 class Fault(NamedTuple):
-    """What a rule yields; `hint` and `severity` replace the rule's own."""
+    """What a rule yields; `hint` and `basis` replace the rule's own."""
 
     path: Path
     expected: str = ""
     found: str = ""
     hint: str | None = None
-    severity: Severity | None = None
+    basis: Basis | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +119,7 @@ class Rule(Generic[S]):
     """One named rule over subjects of one kind."""
 
     id: str
-    clause: str
-    severity: Severity
+    basis: Basis
     what: str
     hint: str
     scale: bool
@@ -85,10 +135,12 @@ class Rule(Generic[S]):
             yield replace(self._finding(fault, tree), what=error.what, scale=False)
 
     def _finding(self, fault: Fault, tree: Path) -> Finding:
+        authority, citation = fault.basis or self.basis
         return Finding(
             rule=self.id,
-            clause=self.clause,
-            severity=fault.severity or self.severity,
+            authority=authority,
+            citation=citation,
+            severity=_SEVERITY[authority],
             what=self.what,
             path=str(fault.path.relative_to(tree)),
             expected=fault.expected,
@@ -100,17 +152,16 @@ class Rule(Generic[S]):
 
 def rule(
     id: str,  # noqa: A002 (the word of the finding's readers)
-    clause: str,
+    basis: Basis,
     *,
     hint: str = "",
-    severity: Severity = Severity.ERROR,
     scale: bool = False,
 ) -> Callable[[Callable[[S], Iterable[Fault]]], Rule[S]]:
     """Name the function below as a rule; `scale` marks what small runs cannot meet."""
 
     def named(faults: Callable[[S], Iterable[Fault]]) -> Rule[S]:
         what = (faults.__doc__ or "").strip().splitlines()[0].rstrip(".")
-        return Rule(id, clause, severity, what, hint, scale, faults)
+        return Rule(id, basis, what, hint, scale, faults)
 
     return named
 

@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness_llm.check.findings import Fault, Rule, Severity, rule
+from harness_llm.check.findings import Fault, Rule, advised, forbidden, rejected, rule
 from harness_llm.check.tree import Result, json_or_none, load_json
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.user_conf import UserConf, parse
 
 
-@rule("measurements-file", "measurements_checks.py, missing_check")
+@rule("measurements-file", rejected("measurements_checks.py, missing_check"))
 def measurements_file(result: Result) -> Iterator[Fault]:
     """A result has no readable measurements."""
     load_json(result.measurements)
     yield from ()
 
 
-@rule("measurements-field", "measurements_checks.py, required_fields_check")
+@rule("measurements-field", rejected("measurements_checks.py, required_fields_check"))
 def measurements_field(result: Result) -> Iterator[Fault]:
     """A field of the measurements is missing or empty."""
     fields = json_or_none(result.measurements)
@@ -26,7 +26,7 @@ def measurements_field(result: Result) -> Iterator[Fault]:
                 yield Fault(result.measurements, f"a value for {name}", repr(fields.get(name)))
 
 
-@rule("measurements-beside", "measurements_checks.py, required_files_check")
+@rule("measurements-beside", rejected("measurements_checks.py, required_files_check"))
 def measurements_beside(result: Result) -> Iterator[Fault]:
     """A file beside the measurements is missing or empty."""
     for name in result.round.measurements_files:
@@ -37,14 +37,14 @@ def measurements_beside(result: Result) -> Iterator[Fault]:
             yield Fault(path, "text", "an empty file")
 
 
-@rule("user-conf", "loadgen/test_settings_internal.cc:508-814", severity=Severity.WARNING)
+@rule("user-conf", advised("loadgen/test_settings_internal.cc:508-814"))
 def user_conf(result: Result) -> Iterator[Fault]:
     """LoadGen passes over a line of user.conf."""
     _settings(result)
     yield from ()
 
 
-@rule("user-conf-closed", "loadgen/test_settings_internal.cc:735-760", hint="delete the line and run again")
+@rule("user-conf-closed", forbidden("loadgen/test_settings_internal.cc:735-760"), hint="delete the line and run again")
 def user_conf_closed(result: Result) -> Iterator[Fault]:
     """A setting of user.conf makes the result eligible for the open division alone."""
     try:

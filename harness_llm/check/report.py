@@ -14,15 +14,15 @@ _PLACES = 5
 
 def render(findings: Sequence[Finding]) -> str:
     """The findings for a reader: errors first, each rule once, with the places where it is broken."""
-    ordered = sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.rule, f.what, f.path))
-    groups = groupby(ordered, key=lambda f: (f.severity, f.rule, f.what))
+    ordered = sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.rule, f.what, f.citation, f.path))
+    groups = groupby(ordered, key=lambda f: (f.severity, f.rule, f.what, f.citation))
     blocks = [_block(list(group)) for _, group in groups]
     return "\n\n".join([*blocks, _summary(findings)]) + "\n"
 
 
 def _block(group: list[Finding]) -> str:
     first = group[0]
-    lines = [f"{first.severity} {first.rule}: {first.what}", f"  clause: {first.clause}"]
+    lines = [f"{first.severity} {first.rule}: {first.what}", f"  {first.authority}: {first.citation}"]
     for finding in group[:_PLACES]:
         lines.append(f"  where: {finding.path}")
         lines += [
@@ -37,8 +37,9 @@ def _block(group: list[Finding]) -> str:
 def _summary(findings: Sequence[Finding]) -> str:
     counts = {severity: sum(f.severity is severity for f in findings) for severity in Severity}
     text = f"{_counted(counts[Severity.ERROR], 'error')}, {_counted(counts[Severity.WARNING], 'warning')}"
-    scale = counts[Severity.SCALE]
-    return f"{text}, {scale} for the size of the runs" if scale else text
+    scale, others = counts[Severity.SCALE], counts[Severity.NOT_JUDGED]
+    text += f", {scale} for the size of the runs" if scale else ""
+    return f"{text}, {_counted(others, 'result')} not judged" if others else text
 
 
 def _counted(number: int, noun: str) -> str:

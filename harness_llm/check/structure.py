@@ -1,31 +1,34 @@
 """Rules on what stands where: divisions, submitters, benchmarks and scenarios."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from harness_llm.check.findings import Fault, Rule, Severity, rule
+from harness_llm.check.findings import Authority, Basis, Fault, Rule, advised, forbidden, rejected, rule
 from harness_llm.check.tree import DIVISIONS, PROFILE, Benchmark, Result, Submitter, Tree, load_json
 from harness_llm.package.datacenter import DOCUMENT
 from harness_llm.rules.rounds import ScenarioRules
 
-_ARCHITECTURE = (DOCUMENT, "documentation/bandwidth_requirement.md", "documentation/bandwidth.md")
-"""Our name for it, and those of published submissions; the rules name none."""
+_ARCHITECTURE = (DOCUMENT, "documentation/bandwidth.adoc")
+"""Our name for it, and that of policies/submission_rules.adoc:376."""
+
+_STRUCTURE = "policies/submission_rules.adoc:303-312, 366-403"
 
 
-@rule("tree", "submission_checker/loader.py", hint="give the folder that holds the divisions")
+@rule("tree", forbidden(_STRUCTURE), hint="give the folder that holds the divisions")
 def divisions(tree: Tree) -> Iterator[Fault]:
     """The tree has no submitter."""
     if not tree.submitters:
         yield Fault(tree.path, f"{' or '.join(DIVISIONS)}/<submitter>/", "none")
 
 
-@rule("results", "submission_checker/loader.py", hint="remove the submitter's folder, or package a result")
+@rule("results", rejected("loader.py, load"), hint="remove the submitter's folder, or package a result")
 def results(submitter: Submitter) -> Iterator[Fault]:
     """A submitter has no result."""
-    if not any(benchmark.results for system in submitter.systems for benchmark in system.benchmarks):
-        yield Fault(submitter.path, "results/<system>/<benchmark>/<scenario>/", "none")
+    if not submitter.results:
+        basis = forbidden(_STRUCTURE) if (submitter.path / "results").is_dir() else None
+        yield Fault(submitter.path, "results/<system>/<benchmark>/<scenario>/", "none", basis=basis)
 
 
-@rule("profile", "harness-llm")
+@rule("profile", advised("harness-llm"))
 def profile(tree: Tree) -> Iterator[Fault]:
     """The tree's profile cannot be read."""
     if (tree.path / PROFILE).exists():
@@ -35,8 +38,7 @@ def profile(tree: Tree) -> Iterator[Fault]:
 
 @rule(
     "not-submittable",
-    "inference_policies/inference_rules.adoc:147-150",
-    severity=Severity.WARNING,
+    advised("inference_policies/inference_rules.adoc:139-146"),
     hint="harness-llm submit … --profile valid makes one",
 )
 def not_submittable(tree: Tree) -> Iterator[Fault]:
@@ -45,40 +47,45 @@ def not_submittable(tree: Tree) -> Iterator[Fault]:
         yield Fault(tree.path / PROFILE, "profile valid", f"profile {tree.small}")
 
 
-@rule("source", "measurements_checks.py, directory_exist_check")
+@rule("source", rejected("measurements_checks.py, directory_exist_check"))
 def source(submitter: Submitter) -> Iterator[Fault]:
     """The submitter's source is missing or empty."""
     folder = submitter.path / submitter.tree.round.layout.source
     if not folder.is_dir():
         yield Fault(folder, "a folder with the code that ran", "no such folder")
     elif not any(folder.iterdir()):
-        yield Fault(folder, "the code that ran", "an empty folder")
+        shared = forbidden("inference_policies/inference_rules.adoc:65-70")
+        yield Fault(folder, "the code that ran", "an empty folder", basis=shared)
 
 
-@rule("calibration", "Submission_Guidelines.md; submission_checker_old.py:2840-2853")
+@rule("calibration", forbidden("inference_policies/inference_rules.adoc:686-690; policies/submission_rules.adoc:375"))
 def calibration(submitter: Submitter) -> Iterator[Fault]:
     """A description of the quantization is missing."""
     names = submitter.tree.round.layout.calibration
-    places = [submitter.path / name for name in names]
-    documents = (file for place in places for file in place.parent.glob(f"{place.stem}*{place.suffix}"))
-    if submitter.enforced and not any(documents):  # some submit one for each maker of accelerators
+    judged = any(result.judged for result in submitter.results)
+    if submitter.enforced and judged and not _has_document(submitter, names):
         yield Fault(submitter.path, " or ".join(names), "neither")
+
+
+def _has_document(submitter: Submitter, names: Iterable[str]) -> bool:
+    """Whether there is one, of any format; some submit one for each maker of accelerators."""
+    places = (submitter.path / name for name in names)
+    return any(file for place in places for file in place.parent.glob(f"{place.stem}*"))
 
 
 @rule(
     "architecture",
-    "inference_policies/inference_rules.adoc:1165-1213",
-    severity=Severity.WARNING,
+    advised("inference_policies/inference_rules.adoc:449-457"),
     hint="say what the network cards are and which way the data take, with their bandwidths",
 )
 def architecture(submitter: Submitter) -> Iterator[Fault]:
     """A description of the datacenter systems is missing."""
     datacenter = any("datacenter" in str(system.field("system_type")) for system in submitter.systems)
-    if submitter.enforced and datacenter and not any((submitter.path / place).is_file() for place in _ARCHITECTURE):
+    if submitter.enforced and datacenter and not _has_document(submitter, _ARCHITECTURE):
         yield Fault(submitter.path, " or ".join(_ARCHITECTURE), "none")
 
 
-@rule("model-mapping", "submission_checker/loader.py")
+@rule("model-mapping", rejected("loader.py, load"))
 def model_mapping(submitter: Submitter) -> Iterator[Fault]:
     """The names of benchmarks cannot be read."""
     if not submitter.enforced and submitter.mapping_path.exists():
@@ -86,21 +93,37 @@ def model_mapping(submitter: Submitter) -> Iterator[Fault]:
     yield from ()
 
 
-@rule("benchmark", "submission_checker/configuration/configuration.py, get_mlperf_model")
+@rule("benchmark", rejected("configuration.py, get_mlperf_model"))
 def benchmark(subject: Benchmark) -> Iterator[Fault]:
     """The round has no such benchmark."""
     submitter = subject.system.submitter
-    if subject.rules is None:
+    rules = submitter.tree.round
+    if subject.variant not in (*rules.benchmarks, *rules.not_judged):
         found = subject.name if subject.name == subject.variant else f"{subject.name}, for {subject.variant}"
         hint = "" if submitter.enforced else f"map it in {submitter.mapping_path.name}"
-        yield Fault(subject.path, " or ".join(submitter.tree.round.benchmarks), found, hint)
+        yield Fault(subject.path, " or ".join(rules.benchmarks), found, hint)
 
 
-@rule("scenarios", "submission_checker/loader.py, check_scenarios")
+@rule(
+    "not-judged",
+    Basis(Authority.SCOPE, "harness-llm"),
+    hint="the official checker judges it: git clone https://github.com/mlcommons/inference",
+)
+def not_judged(subject: Benchmark) -> Iterator[Fault]:
+    """No rule on results applies: another benchmark than an LLM's, or no LoadGen."""
+    known = subject.rules is not None or subject.variant in subject.system.submitter.tree.round.not_judged
+    for result in subject.results if known else ():
+        if not result.judged:
+            found = f"{subject.variant}{', measured with mlcommons/endpoints' if result.endpoints else ''}"
+            yield Fault(result.path, "an LLM benchmark measured with LoadGen", found)
+
+
+@rule("scenarios", rejected("loader.py, check_scenarios; performance_check.py, scenarios_check"))
 def scenarios(subject: Benchmark) -> Iterator[Fault]:
     """The scenarios are not those that the division asks for."""
     submitter, system_type = subject.system.submitter, str(subject.system.field("system_type"))
-    if not (submitter.enforced and subject.rules and system_type in submitter.tree.round.system.types):
+    judged = [result for result in subject.results if result.judged]
+    if not (submitter.enforced and subject.rules and judged and system_type in submitter.tree.round.system.types):
         return
     asked = _asked(subject.rules.scenarios, system_type)
     if not asked:
@@ -108,7 +131,7 @@ def scenarios(subject: Benchmark) -> Iterator[Fault]:
     for rules in asked:
         yield from _missing(subject, rules)
     allowed = {name for rules in asked for name in (*rules.required, *rules.optional)}
-    for result in subject.results:
+    for result in judged:
         if asked and result.scenario not in allowed:
             yield Fault(result.path, " or ".join(sorted(allowed)), result.scenario)
 
@@ -129,26 +152,16 @@ def _missing(subject: Benchmark, rules: ScenarioRules) -> Iterator[Fault]:
         yield Fault(subject.path, " or ".join(rules.one_of), ", ".join(sorted(present)))
 
 
-@rule("scenario-name", "submission_checker/constants.py, SCENARIO_MAPPING")
+@rule("scenario-name", rejected("performance_check.py, inferred_check"))
 def scenario_name(result: Result) -> Iterator[Fault]:
     """A folder is not named like a scenario."""
     if result.folder not in result.round.scenarios:
         known = result.scenario in result.round.scenarios  # which is enough for the official checker
-        severity = Severity.WARNING if known else None
-        yield Fault(result.path, " or ".join(result.round.scenarios), result.folder, severity=severity)
-
-
-@rule("power", "power_check.py, required_files_check", hint="remove the folder if power was not measured")
-def power(result: Result) -> Iterator[Fault]:
-    """A power measurement is incomplete."""
-    performance = result.path / "performance"
-    if (performance / "power").exists():
-        for name in result.round.power_files:
-            if not (performance / name).is_file():
-                yield Fault(performance / name, "a file", "none")
+        basis = advised("policies/submission_rules.adoc:414") if known else None
+        yield Fault(result.path, " or ".join(result.round.scenarios), result.folder, basis=basis)
 
 
 TREE: tuple[Rule[Tree], ...] = (divisions, profile, not_submittable)
 SUBMITTER: tuple[Rule[Submitter], ...] = (results, source, calibration, architecture, model_mapping)
-BENCHMARK: tuple[Rule[Benchmark], ...] = (benchmark, scenarios)
-RESULT: tuple[Rule[Result], ...] = (scenario_name, power)
+BENCHMARK: tuple[Rule[Benchmark], ...] = (benchmark, not_judged, scenarios)
+RESULT: tuple[Rule[Result], ...] = (scenario_name,)

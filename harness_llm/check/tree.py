@@ -2,6 +2,7 @@
 
 import glob
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +15,6 @@ from harness_llm.rules.rounds import BenchmarkRules, Round
 
 DIVISIONS = ("closed", "network", "open")
 PROFILE = "profile.json"
-
-_ALIASES = {f"llama3_1-{size}": f"llama3.1-{size}" for size in ("8b", "8b-edge", "405b")}
-"""Folder names that the official checker takes for a benchmark's (constants.py:232-239)."""
 
 
 def load_json(path: Path) -> dict[str, Any]:
@@ -47,6 +45,19 @@ def json_or_none(path: Path) -> dict[str, Any] | None:
 def folders(path: Path) -> list[Path]:
     """The folders in `path`, sorted; none if there is no such path."""
     return sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
+
+
+def official_name(name: str, mapping: Mapping[str, Any], rules: Round) -> str:
+    """The official checker's name for a benchmark that a submitter calls `name` (configuration.py, get_mlperf_model).
+
+    Args:
+        mapping: of the submitter's names to official ones.
+    """
+    if name in rules.benchmarks or name in rules.not_judged:
+        return name
+    if known := rules.aliases.get(name) or mapping.get(name):
+        return str(known)
+    return next((official for part, official in rules.name_parts.items() if part in name), name)
 
 
 def declared_round(tree: Path) -> str:
@@ -108,6 +119,11 @@ class Submitter:
         """The systems that have results."""
         return [System(self, folder.name) for folder in folders(self.path / "results")]
 
+    @property
+    def results(self) -> list["Result"]:
+        """All results of all systems."""
+        return [result for system in self.systems for benchmark in system.benchmarks for result in benchmark.results]
+
 
 @dataclass(frozen=True)
 class System:
@@ -125,6 +141,12 @@ class System:
     def description_path(self) -> Path:
         """What it is made of."""
         return self.submitter.path / "systems" / f"{self.name}.json"
+
+    @property
+    def nameplate_path(self) -> Path | None:
+        """The file with the power that its supplies are made for; None where the round has none."""
+        place = self.submitter.tree.round.nameplate_power.format(system=self.name)
+        return self.submitter.path / place if place else None
 
     @cached_property
     def description(self) -> dict[str, Any] | None:
@@ -156,11 +178,12 @@ class Benchmark:
     @property
     def variant(self) -> str:
         """The official benchmark that it is judged by."""
-        return str(_ALIASES.get(self.name) or self.system.submitter.mapping.get(self.name, self.name))
+        submitter = self.system.submitter
+        return official_name(self.name, submitter.mapping, submitter.tree.round)
 
     @property
     def rules(self) -> BenchmarkRules | None:
-        """The rules of the official benchmark, if the round has it."""
+        """The rules of the official benchmark; None where the round does not have it or it is not judged here."""
         return self.system.submitter.tree.round.benchmarks.get(self.variant)
 
     @cached_property
@@ -180,6 +203,17 @@ class Result:
     def scenario(self) -> str:
         """Its scenario, however its folder spells it; the folder's name where there is no such scenario."""
         return next((name for name in self.round.scenarios if name.lower() == self.folder.lower()), self.folder)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the rules on results apply: to LLM benchmarks, measured with LoadGen."""
+        return self.benchmark.rules is not None and not self.endpoints
+
+    @property
+    def endpoints(self) -> bool:
+        """Whether it was measured with mlcommons/endpoints instead of LoadGen (loader.py:469-473)."""
+        logs = self.performance.path.exists() or self.accuracy.path.exists()
+        return not logs and (self.path / "performance" / "result_summary.json").is_file()
 
     @property
     def system(self) -> System:

@@ -49,7 +49,15 @@ class Layout(_Facts):
 
 
 class SystemRules(_Facts):
-    """What `systems/<system>.json` must hold."""
+    """What `systems/<system>.json` must hold, and what it may hold.
+
+    Attributes:
+        filled: present and not empty.
+        present: present, perhaps empty.
+        network: present where one of them is.
+        cloud: of systems in a cloud.
+        power: of systems whose power is measured; `power_capacity` in watts.
+    """
 
     statuses: tuple[str, ...]
     types: tuple[str, ...]
@@ -58,6 +66,21 @@ class SystemRules(_Facts):
     integers: tuple[str, ...]
     network: tuple[str, ...]
     network_sut: str
+    cloud: tuple[str, ...]
+    power: tuple[str, ...]
+    power_capacity: str
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Fields that the official checker knows of some systems alone."""
+        return (*self.network, *self.cloud, *self.power, self.power_capacity)
+
+
+class FolderRules(_Facts):
+    """The files of a folder; others are rejected."""
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
 
 
 class ComplianceTest(_Facts):
@@ -65,13 +88,15 @@ class ComplianceTest(_Facts):
 
     Attributes:
         audit: keys of its audit.config that LoadGen reads.
-        verdict: the file that the checker looks for; it must hold one line of each group of `passes`.
+        verdict: the file that the checker looks for; it must hold one text of each group of `passes`.
+        whole_lines: whether such a text must be a line of its own.
         bounds: what the test holds a run to, by name.
         packed: files of the run that stand in the tree beside the verdict, by their place there.
     """
 
     audit: dict[str, int]
     verdict: str
+    whole_lines: bool = False
     passes: tuple[tuple[str, ...], ...]
     bounds: dict[str, float] = {}
     packed: dict[str, str]
@@ -114,6 +139,7 @@ class BenchmarkRules(_Facts):
         offline_samples: what a closed Offline query must hold; None where the checker has no number.
         latency_ms: p99 limits by scenario.
         answer_latency_ms: p99 limits on whole answers by scenario; LoadGen's target_latency, else 0.
+        checker_compliance: tests that today's official checker wants beside `compliance`, those of the round itself.
         token_latencies: whether LoadGen counts tokens (else it infers them from the samples).
         output_tokens: mean of the reference's answers in performance.
         max_output_tokens: of performance; `accuracy_max_output_tokens` where accuracy has a limit of its own.
@@ -131,6 +157,7 @@ class BenchmarkRules(_Facts):
     gates: dict[str, float]
     limits: dict[str, float] = {}
     compliance: tuple[str, ...] = ()
+    checker_compliance: tuple[str, ...] = ()
     output_tokens: float
     min_output_tokens: int
     max_output_tokens: int
@@ -146,7 +173,16 @@ class BenchmarkRules(_Facts):
 
 
 class Round(_Facts):
-    """Everything that changes from round to round; `scenarios` maps a tree's names to LoadGen's."""
+    """Everything that changes from round to round.
+
+    Attributes:
+        scenarios: a tree's names to LoadGen's.
+        aliases: names of benchmarks that the official checker takes for another's.
+        name_parts: likewise, where the key is part of a name that is neither official nor mapped.
+        power: folders below performance/ of a result with a power measurement.
+        nameplate_power: the file with the power that a system's supplies are made for; empty where a round has none.
+        not_judged: benchmarks that the round has besides `benchmarks`.
+    """
 
     round: str
     deadline: dt.date
@@ -158,9 +194,13 @@ class Round(_Facts):
     max_file_mb: int
     measurements_fields: tuple[str, ...]
     measurements_files: tuple[str, ...]
-    power_files: tuple[str, ...]
+    aliases: dict[str, str]
+    name_parts: dict[str, str]
+    power: dict[str, FolderRules]
+    nameplate_power: str
     system: SystemRules
     compliance: dict[str, ComplianceTest]
+    not_judged: tuple[str, ...]
     benchmarks: dict[str, BenchmarkRules]
 
     def variants(self, names: Sequence[str]) -> dict[str, BenchmarkRules]:
