@@ -48,6 +48,7 @@ LOG_CASES = [
         (
             f"error log-mode {R}/tiny/Offline/{PERFORMANCE}",
             f"error loadgen-valid {R}/tiny/Offline/{PERFORMANCE}",
+            f"error metric {R}/tiny/Offline/{PERFORMANCE}",
         ),
     ),
     Case(

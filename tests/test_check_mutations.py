@@ -87,12 +87,12 @@ def logged(**values: object) -> Break:
 
 
 def error(message: str = "queue overrun") -> Break:
-    line = {"key": "error_runtime", "value": message, "metadata": {"is_error": True, "is_warning": False}}
+    return appended("error_runtime", message, is_error=True)
 
-    def append(path: Path) -> None:
-        path.write_text(f"{path.read_text()}:::MLLOG {json.dumps(line)}\n")
 
-    return append
+def appended(key: str, value: object, *, is_error: bool = False) -> Break:
+    line = {"key": key, "value": value, "metadata": {"is_error": is_error, "is_warning": False}}
+    return lambda path: path.write_text(f"{path.read_text()}:::MLLOG {json.dumps(line)}\n")
 
 
 def words(old: str, new: str) -> Break:
@@ -161,6 +161,8 @@ def served(tree: Path) -> None:
     shutil.rmtree(tree / "closed")
     rename(tree / EDGE / "SingleStream", tree / EDGE / "Server")
     logged(effective_scenario="Server")(tree / EDGE / "Server" / ACCURACY)
+    for key in load_round("v6.0").metrics["Server"]:
+        appended(key, 9)(tree / EDGE / "Server" / PERFORMANCE)
 
 
 def network(tree: Path) -> None:
@@ -308,6 +310,10 @@ MUTATIONS = [
     Mutation("seeds", SERVER_LOG, logged(effective_schedule_rng_seed=1), BAD),
     Mutation("min-duration", SERVER_LOG, logged(effective_min_duration_ms=599_999), BAD),
     Mutation("token-latencies", SERVER_LOG, logged(requested_use_token_latencies=False), BAD),
+    Mutation("metric", SERVER_LOG, logged(result_completed_tokens_per_second=None), BAD),
+    Mutation("metric", SERVER_LOG, logged(result_completed_tokens_per_second=0), BAD),
+    Mutation("metric", f"{OFFLINE}/{PERFORMANCE}", logged(result_samples_per_second=None), BAD),
+    Mutation("min-query-count", f"{OFFLINE}/{PERFORMANCE}", logged(effective_min_query_count=0), BAD),
     Mutation("equal-issue", SERVER_LOG, logged(effective_sample_concatenate_permutation=False), OK),
     Mutation("network-sut", SERVER_LOG.replace(HOME, NETWORK), logged(sut_name="PySUT"), BAD, NET),
     Mutation("performance-samples", SERVER_LOG, logged(effective_performance_sample_count=24575), BAD),

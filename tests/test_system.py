@@ -231,6 +231,7 @@ def test_open_claims_no_availability_by_itself() -> None:
         ("status", "shipping", "available, preview, rdi"),
         ("accelerators_per_node", "eight", "is no number"),
         ("submitter", "Other", "contradicts the submitter"),
+        ("is_network", "yes", "false, true"),
     ],
 )
 def test_values_that_the_checker_rejects_are_refused(field: str, value: str, said: str) -> None:
@@ -243,6 +244,27 @@ def test_a_system_file_complements(tmp_path: Path) -> None:
     assert load_overrides(file, RULES) == {}
     file.write_text("cooling: Liquid\naccelerators_per_node: 0\nhw_notes:\necc: {memory: true}\narchitecture: {}\n")
     assert load_overrides(file, RULES) == {"cooling": "Liquid", "accelerators_per_node": "0", "hw_notes": ""}
+
+
+def test_fields_of_clouds_networks_and_power_are_written_where_they_are_given(tmp_path: Path) -> None:
+    file = tmp_path / "box.yaml"
+    given = {name: f"the {name}" for name in RULES.system.optional} | {"is_network": "true"}
+    file.write_text("".join(f"{name}: {value}\n" for name, value in given.items()))
+    found = described("open", overrides=full() | load_overrides(file, RULES))
+    assert given.items() <= found.items()
+    assert {"host_processor_vcpu_count", "system_power_capacity", "network_media"} <= given.keys()
+
+
+def test_a_closed_system_is_not_reached_over_a_network(tmp_path: Path) -> None:
+    file = tmp_path / "box.yaml"
+    file.write_text("is_network: false\nhost_processor_vcpu_count: 96\n")
+    found = described(overrides=full() | load_overrides(file, RULES))
+    assert found["host_processor_vcpu_count"] == "96"
+    assert {name: found[name] for name in RULES.system.network} == dict.fromkeys(RULES.system.network, "") | {
+        "is_network": "false"
+    }
+    with pytest.raises(ConfigError, match="is_network true"):
+        described(overrides=full(is_network="true"))
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,17 @@ def log_mode(log: Log) -> Iterator[Fault]:
         yield Fault(log.path, log.mode, log.detail.mode)
 
 
-@rule("log-scenario", rejected("performance_check.py, inferred_check"))
+@rule("log-scenario", _IDENTICAL)
 def log_scenario(log: Log) -> Iterator[Fault]:
     """A log is of another scenario than its folder."""
     folder, found = log.result.scenario, log.detail.scenario
     expected = log.result.round.scenarios.get(folder)
     edge = "edge" in str(log.result.system.field("system_type"))
     if expected and found != expected and not (edge and folder in _INFERRED.get(found, ())):
-        yield Fault(log.path, expected, found, basis=_IDENTICAL if log == log.result.accuracy else None)
+        judged = log == log.result.performance
+        yield Fault(
+            log.path, expected, found, basis=rejected("performance_check.py, inferred_check") if judged else None
+        )
 
 
 @rule(

@@ -22,6 +22,9 @@ ARCHITECTURE = "architecture"
 ECC = "ecc"
 _SECTIONS = (ARCHITECTURE, ECC)
 
+# Whether LoadGen reaches the system over a network: the network division alone.
+IS_NETWORK = "is_network"
+
 # How a value looks, for fields that machines seldom tell.
 _EXAMPLES = {
     "status": "available",
@@ -80,7 +83,9 @@ def describe(
     overrides: Mapping[str, str],
     file: Path,
 ) -> dict[str, str]:
-    """All fields that the round asks for, every value a text ("0", never 0).
+    """All fields that the round asks for, and those of clouds, networks and power that are given.
+
+    Every value is a text ("0", never 0).
 
     Args:
         category: datacenter, edge or both, as `system_type` says it.
@@ -95,7 +100,7 @@ def describe(
     _forbid_contradictions(given, overrides, file)
     fallback = {"system_name": system_name} | ({"status": _OPEN_STATUS} if division == "open" else {})
     known = fallback | dict(detected) | dict(overrides) | given
-    fields = {name: known.get(name, "").strip() for name in (*rules.system.filled, *rules.system.present)}
+    fields = {name: known.get(name, "").strip() for name in _names(known, rules)}
     gaps = [name for name in fields if _is_gap(name, fields, rules)]
     if division != "open":
         _refuse_gaps(system_name, gaps, fields, file)
@@ -104,8 +109,15 @@ def describe(
     return described
 
 
+def _names(known: Mapping[str, str], rules: Round) -> tuple[str, ...]:
+    """Once is_network is given, the official checker asks for all fields of a network, whatever its value."""
+    system = rules.system
+    wanted = (*system.filled, *system.present, *(system.network if IS_NETWORK in known else ()))
+    return tuple(dict.fromkeys((*wanted, *(name for name in system.optional if name in known))))
+
+
 def _text(file: Path, key: str, value: object, rules: Round) -> str:
-    fields = (*rules.system.filled, *rules.system.present)
+    fields = (*rules.system.filled, *rules.system.present, *rules.system.optional)
     if key not in fields:
         nearest = difflib.get_close_matches(key, (*fields, *_SECTIONS), n=1, cutoff=0)
         raise ConfigError(
@@ -116,6 +128,8 @@ def _text(file: Path, key: str, value: object, rules: Round) -> str:
         )
     if isinstance(value, dict | list):
         raise ConfigError("a field of a system has one value", where=f"{file}, {key}", found=str(value))
+    if isinstance(value, bool):  # is_network: true
+        return str(value).lower()
     return "" if value is None else str(value)
 
 
@@ -164,9 +178,10 @@ def _example(gaps: list[str]) -> str:
 
 
 def _check_values(fields: Mapping[str, str], rules: Round, file: Path) -> None:
-    allowed = {"status": rules.system.statuses, "system_type": rules.system.types}
+    networks = {"closed": ("false",), "network": ("true",)}.get(fields["division"], ("false", "true"))
+    allowed = {"status": rules.system.statuses, "system_type": rules.system.types, IS_NETWORK: networks}
     for name, values in allowed.items():
-        if fields[name] not in values:
+        if name in fields and fields[name] not in values:
             raise ConfigError(
                 f"a system cannot have the {name} {fields[name]}",
                 where=f"{file}, {name}",

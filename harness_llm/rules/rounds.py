@@ -177,6 +177,8 @@ class Round(_Facts):
 
     Attributes:
         scenarios: a tree's names to LoadGen's.
+        metrics: what the official checker reads of a log, by LoadGen's scenario; the last is the result. Where LoadGen
+            infers tokens, their inferred rate takes its place.
         aliases: names of benchmarks that the official checker takes for another's.
         name_parts: likewise, where the key is part of a name that is neither official nor mapped.
         power: folders below performance/ of a result with a power measurement.
@@ -190,6 +192,8 @@ class Round(_Facts):
     layout: Layout
     scenarios: dict[str, str]
     min_duration_ms: int
+    offline_min_queries: int
+    metrics: dict[str, tuple[str, ...]]
     max_accuracy_log_bytes: int
     max_file_mb: int
     measurements_fields: tuple[str, ...]
