@@ -1,17 +1,77 @@
 import os
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
-from trees import EVERY_KIND, ROUND, VARIANT, build_tree, performance_log, scenarios_of, write_log
+from trees import (
+    EVERY_KIND,
+    ROUND,
+    SUBMITTER,
+    VARIANT,
+    Kind,
+    R,
+    build_tree,
+    performance_log,
+    scenarios_of,
+    write_json,
+    write_log,
+)
 
-from harness_llm.check import check, exit_code
+from harness_llm.check import Authority, check, exit_code
 from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.rules import load_round, round_names
 
 official = pytest.mark.skipif(
     CHECKOUT_VARIABLE not in os.environ,
     reason=f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference",
 )
+
+
+@pytest.fixture(scope="module")
+def constants() -> dict[str, Any]:
+    checkout = Path(os.environ[CHECKOUT_VARIABLE])
+    return runpy.run_path(str(checkout / "tools/submission/submission_checker/constants.py"))
+
+
+@official
+@pytest.mark.parametrize("name", round_names())
+def test_every_model_of_the_official_checker_is_judged_or_listed(constants, name):
+    round_, model_config = load_round(name), constants["MODEL_CONFIG"][name]
+    assert {*round_.benchmarks, *round_.not_judged} == set(model_config["models"])
+    assert not {*round_.benchmarks} & {*round_.not_judged}
+    assert model_config["model_mapping"].items() <= round_.aliases.items()
+    assert {round_.offline_min_queries} == {
+        minima["Offline"] for model, minima in model_config["min-queries"].items() if model in round_.benchmarks
+    }
+
+
+@official
+@pytest.mark.parametrize("name", round_names())
+def test_the_metrics_are_those_of_the_official_checker(constants, name):
+    round_ = load_round(name)
+    for scenario, (rate, result) in round_.metrics.items():
+        assert constants["RESULT_FIELD_NEW"][name][scenario] == rate
+        fields = constants["RESULT_FIELD_BENCHMARK_OVERWRITE"][name]
+        held = {b: r for b, r in round_.benchmarks.items() if r.token_latencies and scenario in fields[b]}
+        assert {fields[b][scenario] for b in held} <= {result}
+
+
+@official
+@pytest.mark.parametrize("name", round_names())
+def test_files_and_fields_of_power_are_those_of_the_official_checker(constants, name):
+    round_ = load_round(name)
+    run = {*constants["REQUIRED_PERF_FILES"], *constants["REQUIRED_PERF_POWER_FILES"]}
+    assert {folder: set(files.required) for folder, files in round_.power.items()} == {
+        "power": set(constants["REQUIRED_POWER_FILES"]),
+        "ranging": run,
+        "run_1": run,
+    }
+    assert set(constants["OPTIONAL_PERF_FILES"]) <= set(round_.power["run_1"].optional)
+    assert set(round_.system.power) == set(constants["SYSTEM_DESC_REQUIRED_FIELDS_POWER"])
+    nameplate = constants["NAMEPLATE_POWER_PATH"].get(name, "")
+    assert round_.nameplate_power == nameplate.removeprefix("{division}/{submitter}/")
 
 
 def exit_codes(tree: Path) -> list[int]:
@@ -42,6 +102,32 @@ def test_the_official_checker_agrees_on_every_benchmark_of_every_round(tmp_path,
         crashes = {e.rpartition("Running ")[2] for v in verdicts for e in v.errors if "Running " in e}
         missing_test06 = {"accuracy_check in ComplianceCheck"} if division == "closed" else set()  # rules/v5.0.yaml
         assert crashes == {"min_query_count_check in PerformanceCheck"} | missing_test06
+        found = {(f.rule, f.authority) for f in check(tree, kind.round)}
+        gap, test06 = ("checker-gap", Authority.CHECKER), ("compliance", Authority.CHECKER)
+        assert found == ({gap, test06} if division == "closed" else {gap})
+
+
+@official
+def test_the_official_checker_rejects_every_server_result_of_the_edge_benchmark(tmp_path):
+    kind = Kind(ROUND, "llama3.1-8b-edge")
+    tree = build_tree(tmp_path, "open", ("Server",), kind, "edge")
+    assert exit_codes(tree) == [1, 1]
+    assert [f.rule for f in check(tree, ROUND)] == ["checker-gap"]
+
+
+@official
+@pytest.mark.parametrize("name", ["llama2-70b-99", "whisper"])
+def test_an_official_name_is_not_mapped(tmp_path, name):
+    """The official checker, too, judges a tree of such a name by the benchmark of that name."""
+    kind = Kind(load_round("v6.0"), "llama3.1-8b")
+    tree = build_tree(tmp_path, "open", ("Offline",), kind)
+    home = tree / "open" / SUBMITTER
+    (home / R / "tiny").rename(home / R / name)
+    write_json(home / "model_mapping.json", {name: kind.variant})
+    verdict, _ = run_official(tree, "v6.0", Path(os.environ[CHECKOUT_VARIABLE]))
+    assert verdict.exit_code == 1
+    found = {f.rule for f in check(tree, kind.round)}
+    assert found == ({"not-judged"} if name == "whisper" else found | {"performance-samples", "accuracy-samples"})
 
 
 @official

@@ -66,7 +66,7 @@ def token_latencies(log: Log) -> Iterator[Fault]:
 
 
 @rule(
-    "metric", rejected("performance_check.py, get_performance_metric_check; main.py, with_results"), hint="run it again"
+    "metric", rejected("performance_check.py, get_performance_metric_check; main.py:226-232"), hint="run it again"
 )
 def metric(log: Log) -> Iterator[Fault]:
     """A log does not hold the number that is the result."""
