@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from trees import (
     EVERY_KIND,
+    GOLDEN,
     ROUND,
     SUBMITTER,
     VARIANT,
@@ -18,7 +19,7 @@ from trees import (
     write_log,
 )
 
-from harness_llm.check import Authority, check, exit_code
+from harness_llm.check import Authority, Severity, check, exit_code
 from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.rules import load_round, round_names
@@ -154,6 +155,19 @@ def test_a_crash_of_the_official_checker_is_shown(tmp_path):
     verdicts = run_official(tree, ROUND.round, Path(os.environ[CHECKOUT_VARIABLE]))
     assert [v.arguments for v in verdicts] == [(), ("--submission-exceptions",)]
     assert all(not v.passed and "AttributeError" in v.tail[-1] for v in verdicts)
+
+
+@official
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
+@pytest.mark.parametrize(
+    ("tree", "round_"), [("v5.1", "v5.1"), ("v6.0", "v6.0"), ("v6.0-wrong-seeds", "v6.0"), ("v6.0", "v6.1")]
+)
+def test_published_results_get_the_verdict_of_the_official_checker(tree, round_):
+    """And no error beyond it."""
+    verdicts = run_official(GOLDEN / tree, round_, Path(os.environ[CHECKOUT_VARIABLE]))
+    errors = [f for f in check(GOLDEN / tree, load_round(round_)) if f.severity is Severity.ERROR]
+    assert {v.passed for v in verdicts} == {not errors}
+    assert {f.authority for f in errors} <= {Authority.CHECKER}
 
 
 def test_a_folder_without_the_checker_is_refused(tmp_path):

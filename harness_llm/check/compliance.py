@@ -17,7 +17,7 @@ from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, DetailLog, parse_
 _SHOWN = 3
 _SCORE = re.compile(r"^Accuracy score: (\d+(?:\.\d+)?)$", re.MULTILINE)
 _UNVERIFIED = advised("compliance/README.md:13, 27")
-"""A log that says nothing about the verdict: the official checker reads the verdict alone."""
+"""For a log that cannot be verified: the official checker reads the verdict alone."""
 
 
 def _present(result: Result) -> list[tuple[str, Path]]:
@@ -75,7 +75,7 @@ def compliance_file(result: Result) -> Iterator[Fault]:
 
 @rule("test06-log", forbidden("compliance/TEST06/README.md:11-14"), hint="the answers must be what LoadGen was told")
 def test06_log(result: Result) -> Iterator[Fault]:
-    """The answers of TEST06 do not bear its verdict out."""
+    """The log of TEST06 does not confirm its verdict."""
     path = _evidence(result, "TEST06", ACCURACY)
     if path is None:
         return
@@ -95,9 +95,9 @@ def test06_log(result: Result) -> Iterator[Fault]:
 
 
 def _as_claimed(answers: Sequence[Answer]) -> list[Answer]:
-    """The answers with ids of the width that the claimed lengths tell: int32 here and by default, or int64.
+    """The answers with ids of int32 or int64, whichever fits the reported token counts.
 
-    run_verification.py of TEST06 takes the width as an option (-d), which no file of a tree names.
+    run_verification.py of TEST06 has an option for it (-d), whose value is in no file of a tree.
     """
     if not all(answer.token_count is not None and len(answer.ids) == 2 * answer.token_count for answer in answers):
         return list(answers)
@@ -126,7 +126,7 @@ def _ends_twice(answer: Answer, eos_ids: Collection[int]) -> bool:
     hint="score the answers of the test's run again",
 )
 def test07_score(result: Result) -> Iterator[Fault]:
-    """The score of TEST07 does not bear its verdict out."""
+    """The score of TEST07 does not confirm its verdict."""
     for test, folder in _present(result):
         facts = result.round.compliance[test]
         path, least = folder / facts.verdict, facts.bounds.get("accuracy_threshold")
@@ -143,7 +143,7 @@ def test07_score(result: Result) -> Iterator[Fault]:
     hint="answers may not be cut, nor drawn out",
 )
 def test09_length(result: Result) -> Iterator[Fault]:
-    """The log of TEST09 does not bear its verdict out."""
+    """The log of TEST09 does not confirm its verdict."""
     path = _evidence(result, "TEST09", DETAIL)
     if path is not None:
         mean, bounds = _mean_length(parse_detail(path)), result.round.compliance["TEST09"].bounds
