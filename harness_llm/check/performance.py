@@ -65,9 +65,7 @@ def token_latencies(log: Log) -> Iterator[Fault]:
         yield Fault(log.path, "use_token_latencies true", "false")
 
 
-@rule(
-    "metric", rejected("performance_check.py, get_performance_metric_check; main.py:226-232"), hint="run it again"
-)
+@rule("metric", rejected("performance_check.py, get_performance_metric_check; main.py:226-232"), hint="run it again")
 def metric(log: Log) -> Iterator[Fault]:
     """A log does not hold the number that is the result."""
     scenario, keys = log.detail.scenario, log.result.round.metrics.get(log.detail.scenario, ())
