@@ -295,7 +295,7 @@ def test_another_benchmark_is_listed_and_not_judged(tmp_path, division, benchmar
     listed = [(f.rule, f.severity, f.authority, f.path, f.found) for f in findings]
     home_path = results.relative_to(tree)
     assert listed == [
-        ("not-judged", Severity.NOT_JUDGED, Authority.SCOPE, str(home_path / scenario), benchmark)
+        ("scope", Severity.NOT_JUDGED, Authority.SCOPE, str(home_path / scenario), benchmark)
         for scenario in ("Offline", "Server")
     ]
     assert exit_code(findings) == 0
@@ -312,7 +312,7 @@ def test_results_of_endpoints_are_listed_and_not_judged(tmp_path):
     write_json(folder / "performance/result_summary.json", {"qps": 1})
     write(folder / "config.yaml", "type: online\n")
     (finding,) = check(tree, kind.round)
-    assert (finding.rule, finding.path) == ("not-judged", str(folder.relative_to(tree)))
+    assert (finding.rule, finding.path) == ("scope", str(folder.relative_to(tree)))
     assert "endpoints" in finding.found
 
 

@@ -226,13 +226,13 @@ MUTATIONS = [
     Mutation("model-mapping", f"{NVIDIA}/model_mapping.json", text("{"), None, OPEN),
     Mutation("benchmark", BENCHMARK, lambda p: p.rename(p.with_name("llama2-7b")), BAD, at=(f"{RESULTS}/llama2-7b",)),
     Mutation(
-        "not-judged",
+        "scope",
         BENCHMARK,
         lambda p: p.rename(p.with_name("whisper")),
         at=(f"{RESULTS}/whisper/Offline", f"{RESULTS}/whisper/Server"),
     ),
     Mutation(
-        "not-judged",
+        "scope",
         SERVER,
         lambda p: (emptied(p), write_json(p / "performance/result_summary.json", {"qps": 1})),
     ),

@@ -19,7 +19,7 @@ NAME = Finding("file-name", Authority.ADVICE, "checks.sh", Severity.WARNING, "A 
 SHORT = Finding(
     "min-duration", Authority.CHECKER, "x.py", Severity.SCALE, "Short", "open/c.txt", "600 s", "5 s", "", scale=True
 )
-VISION = Finding("not-judged", Authority.SCOPE, "here", Severity.NOT_JUDGED, "Vision", "open/d", "", "resnet", "")
+VISION = Finding("scope", Authority.SCOPE, "here", Severity.NOT_JUDGED, "Vision", "open/d", "", "resnet", "")
 
 
 def test_errors_come_first_and_each_rule_once():
@@ -48,7 +48,7 @@ scale min-duration: Short
     expected: 600 s
     found: 5 s
 
-not judged not-judged: Vision
+not judged scope: Vision
   scope: here
   where: open/d
     found: resnet

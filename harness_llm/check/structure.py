@@ -105,8 +105,8 @@ def benchmark(subject: Benchmark) -> Iterator[Fault]:
 
 
 @rule(
-    "not-judged",
-    Basis(Authority.SCOPE, "harness-llm"),
+    "scope",
+    Basis(Authority.SCOPE, "docs/check.md, What is judged"),
     hint="the official checker judges it: git clone https://github.com/mlcommons/inference",
 )
 def not_judged(subject: Benchmark) -> Iterator[Fault]:
