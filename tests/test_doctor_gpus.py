@@ -20,7 +20,8 @@ from harness_llm.doctor.purpose import Part, Purpose
 from harness_llm.doctor.result import CheckResult, Level
 
 GIB = 2**30
-ELSEWHERE = ("Hugging Face token", "Disk", "LoadGen", "Shared memory", "vLLM build")  # of the machine that runs this test
+# Checks of the machine that runs this test.
+ELSEWHERE = ("Hugging Face token", "Disk", "LoadGen", "Shared memory", "vLLM build")
 
 
 @pytest.fixture(autouse=True)
