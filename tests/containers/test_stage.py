@@ -154,7 +154,7 @@ def test_a_stage_that_is_killed_is_no_success(
 def test_what_cannot_be_started_leaves_nothing(
     create: Callable[..., list[str]], daemon: Daemon, dockerd: Dockerd, tmp_path: Path
 ) -> None:
-    with pytest.raises(EnvironmentMissing, match="cannot be started") as caught:
+    with pytest.raises(EnvironmentMissing, match="cannot start the container") as caught:
         run_stage(daemon, "stage", create("true", more=("--gpus", "all")), tmp_path / "log", terminal=False)
     assert "could not select device driver" in caught.value.found
     assert not dockerd.docker("ps", "--all", "--quiet")
