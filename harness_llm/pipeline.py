@@ -25,6 +25,7 @@ from harness_llm.gpus import NO_ACCELERATOR, gpu_count, load_gpus
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.monitor.panel import CellView, Panel, clock
 from harness_llm.outcome import Scorer
+from harness_llm.package.ecc import UNTOLD
 from harness_llm.package.machine import detect
 from harness_llm.package.nodes import merged, merged_ecc
 from harness_llm.package.package import Package, package
@@ -113,6 +114,8 @@ class Pipeline:
         nodes = chosen[0].nodes if chosen else {}
         machine = merged([node.machine for node in nodes.values()]) if nodes else self.machine
         ecc = merged_ecc([node.ecc for node in nodes.values()]) if nodes else None
+        if not nodes and not request.measures_this_host:
+            machine, ecc = {}, UNTOLD
         return package(request.submission, selection, machine, request.workspace, assets.checkpoint, ecc=ecc)
 
     def _prepare(self) -> Assets:

@@ -10,11 +10,14 @@ from harness_llm.choices import SCENARIOS, Choices, find_benchmark
 from harness_llm.config import EngineConfig, departures, load_config, refuse_departures, refuse_engine, rule_departures
 from harness_llm.documents import read_text
 from harness_llm.engines import ENGINES
+from harness_llm.engines.location import distant_servers, location_departures
 from harness_llm.errors import ConfigError
 from harness_llm.gpus import NO_ACCELERATOR
 from harness_llm.loadgen.user_conf import UserConf, parse
 from harness_llm.node import spread, targets_file
+from harness_llm.package.architecture import load_architecture
 from harness_llm.package.submission import Submission
+from harness_llm.package.system import system_file
 from harness_llm.plan import Load
 from harness_llm.profiles import Profile, load_profile
 from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
@@ -105,6 +108,12 @@ class Request:
         )
 
     @property
+    def measures_this_host(self) -> bool:
+        """Whether this host is the system: closed describes servers elsewhere by the system file alone."""
+        urls = {url for plan in self.scenarios for url in plan.config.server_config.url}
+        return self.choices.division != "closed" or not distant_servers(urls)
+
+    @property
     def enforce_accuracy(self) -> bool:
         """Whether a run under its gate is INVALID: open reports instead, but for gates of one's own reference."""
         binding = self.choices.division == "closed" or self.benchmark.accuracy.reference is not None
@@ -139,6 +148,7 @@ def targets_of(choices: Choices) -> str:
 
 def understand(choices: Choices, workspace: Workspace) -> Request:
     """A request without scenarios: enough for what looks at runs, whatever machine they were made on."""
+    _refuse_network(choices.division)
     profile = load_profile(choices.profile, workspace)
     benchmark = find_benchmark(
         choices.model,
@@ -177,6 +187,17 @@ def _check_words(request: Request) -> None:
     if choices.tests and not request.asked:
         raise ConfigError(f"{choices.model} has no compliance test in round {choices.round}")
     _check_scenarios(request)
+
+
+def _refuse_network(division: str) -> None:
+    """A network submission needs a query dispatch library between LoadGen and the system (inference_rules.adoc:493)."""
+    if division == "network":
+        raise ConfigError(
+            "the network division is not supported",
+            where="--division network",
+            expected="closed or open",
+            hint="--division open takes servers that LoadGen reaches over a network (inference_rules.adoc:497)",
+        )
 
 
 def _check_scenarios(request: Request) -> None:
@@ -243,6 +264,7 @@ def _plan(scenario: str, request: Request, conf: UserConf, conf_file: Path) -> S
     stream = loadgen != "Offline" and request.rules.token_latencies
     refuse_engine(choices.engine, config, stream=stream)
     found = [
+        *_location_departures(config, request),
         *departures(config, request.benchmark),
         *_sample_departures(request),
         *_conf_departures(conf, model, loadgen, request.rules),
@@ -259,6 +281,30 @@ def _plan(scenario: str, request: Request, conf: UserConf, conf_file: Path) -> S
         departures=found,
         loadgen_model=model,
     )
+
+
+def _location_departures(config: EngineConfig, request: Request) -> list[str]:
+    """Servers outside the described system; closed refuses them.
+
+    Raises:
+        ConfigError: there is one, and the division is closed.
+    """
+    urls, choices = config.server_config.url, request.choices
+    if not urls:
+        return []
+    file = system_file(request.workspace, choices.system)
+    architecture = load_architecture(file)
+    found = location_departures(urls, architecture.hosts if architecture else [])
+    if found and choices.division == "closed":
+        raise ConfigError(
+            "closed takes no server outside the described system",
+            where="server_config.url",
+            expected="this host, or a host of a node in architecture.nodes of the system file "
+            "(policy of this project; inference_rules.adoc:493-496, Network Division)",
+            found="; ".join(found),
+            hint=f"--division open, or name the nodes in {file}: docs/closed-datacenter.md",
+        )
+    return found
 
 
 def _conf(test: str, request: Request, conf: UserConf, model: str, scenario: str) -> UserConf:

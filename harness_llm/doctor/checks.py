@@ -31,7 +31,7 @@ from harness_llm.engine_settings.checks import check_rules
 from harness_llm.errors import HarnessError
 from harness_llm.gpus import NO_ACCELERATOR, Gpu, load_gpus
 from harness_llm.host import read_host
-from harness_llm.package.ecc import Ecc, read_ecc
+from harness_llm.package.ecc import UNTOLD, Ecc, read_ecc
 from harness_llm.package.machine import detect
 from harness_llm.package.nodes import merged, merged_ecc
 from harness_llm.request import Request
@@ -94,7 +94,7 @@ def examine(
     if request:
         results += check_assets(request)
     if purpose is not Purpose.PREPARE:
-        machine = _machine(cluster, part, root)
+        machine = _machine(request, cluster, part, root)
         results.append(check_names(choices, purpose))
         results += _system(request, purpose, machine, workspace)
         devices = list(_gpus(choices, request, part, root))
@@ -123,7 +123,9 @@ def _cluster(choices: Choices, workspace: Workspace, tell: Tell) -> "tuple[Clust
     return cluster, [passed("Ray cluster", nodes)]
 
 
-def _machine(cluster: "Cluster | None", part: Part, root: Path) -> _Machine:
+def _machine(request: Request | None, cluster: "Cluster | None", part: Part, root: Path) -> _Machine:
+    if request and not cluster and not request.measures_this_host:
+        return _Machine({}, UNTOLD)
     if cluster:
         looks = [node.look for node in cluster.nodes]
         return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))

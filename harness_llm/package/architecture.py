@@ -25,11 +25,16 @@ class _Facts(BaseModel):
 
 
 class Node(_Facts):
-    """Nodes of one kind; `role` is what runs on them."""
+    """Nodes of one kind; `role` is what runs on them.
+
+    Attributes:
+        hosts: their names or addresses, which URLs of running servers may have.
+    """
 
     name: str
     count: int = Field(ge=1)
     role: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 class Nic(_Facts):
@@ -76,6 +81,11 @@ class Architecture(_Facts):
     nics: tuple[Nic, ...] = ()
     data_path: tuple[Link, ...] = ()
     equipment: tuple[Equipment, ...] = ()
+
+    @property
+    def hosts(self) -> list[str]:
+        """Of all nodes."""
+        return [host for node in self.nodes for host in node.hosts]
 
     @property
     def segments(self) -> list[Segment]:

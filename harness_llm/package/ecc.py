@@ -58,6 +58,10 @@ class Ecc:
         return {"memory": self.memory, "accelerators": self.accelerators}
 
 
+UNTOLD = Ecc(UNKNOWN, UNKNOWN)
+"""Of a machine that cannot be asked."""
+
+
 class _Stated(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
