@@ -204,3 +204,25 @@ def test_exit_code_is_2_only_if_every_error_is_wrong_configuration(
 def test_warnings_do_not_refuse() -> None:
     refuse([warned("a", "b"), passed("c", "d")])
     assert list(Level) == ["ok", "warning", "error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--model", "gptj", "--round", "v5.0", "--division", "closed"], ["Offline", "Offline, Server"]),
+        (["--model", "gptj", "--round", "v5.0", "--division", "open", "--scenarios", "Server"], []),
+        (["--model", "llama3.1-8b-edge", "--division", "open", "--scenarios", "Offline,Server"], ["Server"]),
+        (["--model", "llama3.1-8b-edge", "--division", "open", "--scenarios", "Offline"], []),
+        (["--model", "llama3.1-8b", "--division", "closed"], []),
+    ],
+)
+def test_results_that_the_official_checker_never_accepts_are_a_warning(
+    harness: CommandLine, words: list[str], found: list[str]
+) -> None:
+    division = words[words.index("--division") + 1]
+    warnings = results(harness, *words, "--gpu", "h100", *NAMES).get("Official checker", [])
+    assert {warning["level"] for warning in warnings} <= {"warning"}
+    assert [warning["found"].partition(f", {division}: ")[0] for warning in warnings] == [
+        f"never accepts {words[1]} {scenarios}" for scenarios in found
+    ]
+    assert all(warning["hint"] for warning in warnings)

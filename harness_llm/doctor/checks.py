@@ -18,7 +18,7 @@ from harness_llm.doctor.host import check_host
 from harness_llm.doctor.limits import check_limits, read_limits
 from harness_llm.doctor.purpose import Part, Purpose
 from harness_llm.doctor.result import CheckResult, errors, from_error, not_checked, passed
-from harness_llm.doctor.settings import check_engine, check_names, check_nodes, resolve_settings
+from harness_llm.doctor.settings import check_acceptance, check_engine, check_names, check_nodes, resolve_settings
 from harness_llm.doctor.software import (
     check_compilers,
     check_engine_arguments,
@@ -149,6 +149,7 @@ def _system(
     if request is None:
         return
     yield from check_engine(request, purpose)
+    yield from check_acceptance(request)
     yield from check_rules(request)
     yield from check_nodes(request)
     if purpose is Purpose.SUBMIT and request.choices.system:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from harness_llm.choices import Choices, require_names
 from harness_llm.doctor.purpose import Purpose
-from harness_llm.doctor.result import CheckResult, failed, from_error, not_checked, passed
+from harness_llm.doctor.result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.node import targets_file
 from harness_llm.request import Request, resolve, targets_of, understand
@@ -75,6 +75,19 @@ def check_engine(request: Request, purpose: Purpose) -> Iterator[CheckResult]:
         request.profile.check_engine(request.choices.engine)
     except HarnessError as error:
         yield from_error("Engine", error)
+
+
+def check_acceptance(request: Request) -> Iterator[CheckResult]:
+    """Warn of scenarios whose results the official checker can never accept."""
+    division, asked = request.choices.division, request.choices.scenarios
+    for refusal in request.rules.never_accepted:
+        scenarios = [scenario for scenario in refusal.scenarios if scenario in asked]
+        if division in refusal.divisions and scenarios:
+            yield warned(
+                "Official checker",
+                f"never accepts {request.benchmark.name} {', '.join(scenarios)}, {division}: {refusal.reason}",
+                hint=refusal.hint,
+            )
 
 
 def check_nodes(request: Request) -> Iterator[CheckResult]:

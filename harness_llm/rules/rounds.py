@@ -131,6 +131,20 @@ class Decoding(_Facts):
     beams: int = 1
 
 
+class NeverAccepted(_Facts):
+    """Results that the official checker (mlcommons/inference b66003e1) refuses, whatever was measured.
+
+    Attributes:
+        reason: the file and line of the checker that refuses.
+        hint: what the submitter can do instead.
+    """
+
+    divisions: tuple[str, ...]
+    scenarios: tuple[str, ...]
+    reason: str
+    hint: str
+
+
 class BenchmarkRules(_Facts):
     """One benchmark variant in one round. Gates are lower bounds, limits are upper bounds.
 
@@ -143,6 +157,7 @@ class BenchmarkRules(_Facts):
         token_latencies: whether LoadGen counts tokens (else it infers them from the samples).
         output_tokens: mean of the reference's answers in performance.
         max_output_tokens: of performance; `accuracy_max_output_tokens` where accuracy has a limit of its own.
+        never_accepted: what the official checker of today refuses of it.
         ingress_tokens: token ids that one query may bring, `egress_tokens` that its answer may hold; of 4 bytes each.
     """
 
@@ -166,6 +181,7 @@ class BenchmarkRules(_Facts):
     eos_ids: tuple[int, ...]
     ingress_tokens: int | None = None
     egress_tokens: int | None = None
+    never_accepted: tuple[NeverAccepted, ...] = ()
 
     def loadgen_model(self, scenario: str) -> str:
         """LoadGen's name for the benchmark; Interactive is a model name of its own (mlperf.conf:119-164)."""
