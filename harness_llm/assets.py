@@ -24,6 +24,7 @@ class Assets:
         stores: token stores, by the name of the sample set; `sources` are the files that they were made from.
         calibration: token store.
         reference: scores of the original checkpoint, JSON; None where the round's gates hold.
+        draft: head for speculative decoding, where a scenario has one.
         livecodebench: folder of LiveCodeBench's data set, which the reference's evaluators load; None for others.
     """
 
@@ -34,6 +35,7 @@ class Assets:
     reference: Path | None = None
     sources: Mapping[str, Path] = field(default_factory=dict)
     livecodebench: Path | None = None
+    draft: Path | None = None
 
     def store(self, test: str) -> Path:
         """The samples that `test` asks."""

@@ -82,19 +82,21 @@ class Checkpoint(_Facts):
 
     Attributes:
         config: the published config.json of the original, a file below models/; empty where none is published.
+        draft: the head that proposes tokens, where a scenario speculates with one of its own.
     """
 
     original: str
     quantized: str
     config: str = ""
+    draft: str = ""
 
 
 class Download(_Facts):
     """Where one part of a benchmark comes from: an MLCommons metadata URI, or a Hugging Face repository.
 
     Attributes:
-        part: `model` lands below the models folder, the others below the data folder, in `folder`; `livecodebench`
-            is what an evaluator of the reference loads.
+        part: `model` and `draft`, a head for speculative decoding, land below the models folder, the others below the
+            data folder, in `folder`; `livecodebench` is what an evaluator of the reference loads.
         uri: of the metadata file, `https://…/metadata/<name>.uri`.
         repo: with its `revision`, a commit.
         files: patterns of the files that are wanted of a list or repository; all if empty.
@@ -102,7 +104,7 @@ class Download(_Facts):
         gated: whether the repository requires a token of an owner who accepted its licence.
     """
 
-    part: Literal["dataset", "calibration", "livecodebench", "model"]
+    part: Literal["dataset", "calibration", "livecodebench", "model", "draft"]
     folder: str
     uri: str = ""
     repo: str = ""
@@ -111,6 +113,11 @@ class Download(_Facts):
     files: tuple[str, ...] = ()
     gb: float = 2
     gated: bool = False
+
+    @property
+    def of_models(self) -> bool:
+        """Whether it lands below the models folder."""
+        return self.part in ("model", "draft")
 
 
 class Accuracy(_Facts):

@@ -249,7 +249,9 @@ def _record(
     request = bench.request
     choices = request.choices
     facts = cell_facts(request, bench.plan, bench.assets, cell.test)
-    seen = caching_departures(attempt.counted) + identity_departures(bench.subject.get("servers", []))
+    seen = caching_departures(attempt.counted, bench.plan.config.draft_tokens) + identity_departures(
+        bench.subject.get("servers", [])
+    )
     notes = outcome.notes + preemption_notes(attempt.kv_cache, bench.plan.config.credit.batch)
     measured = attempt.kv_cache if cell.test == "performance" else {}
     return RunRecord(

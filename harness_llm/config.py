@@ -30,6 +30,9 @@ class HarnessConfig(BaseModel):
 
     replicas: int = Field(ge=1, description="engines, one per tensor-parallel group")
     backlog: int = Field(ge=0, description="Offline: queries a replica holds beyond max_num_seqs")
+    speculative_decoding: tuple[str, ...] = Field(
+        description="scenarios that speculate, where the rules allow it; separated by commas"
+    )
     warm_up_tokens: int = Field(ge=1, description="tokens per answer to the calibration prompts of the warm-up")
     loadgen_cpus: int = Field(ge=1, description="cores kept for LoadGen's process")
     startup_timeout_s: float = Field(gt=0, description="seconds until a replica that is not ready has failed")
@@ -41,6 +44,13 @@ class HarnessConfig(BaseModel):
         gt=0,
         description="seconds that a busy engine may go without a step; after twice that without answers a run ends",
     )
+
+    @field_validator("speculative_decoding", mode="before")
+    @classmethod
+    def _listed(cls, scenarios: object) -> object:
+        if not isinstance(scenarios, str | None):
+            return scenarios
+        return tuple(name.strip() for name in (scenarios or "").split(",") if name.strip())
 
 
 class ServerConfig(BaseModel):
@@ -136,6 +146,11 @@ class EngineConfig(BaseModel):
         return min(self.harness_config.warm_up_tokens, self.sampling.max_tokens)
 
     @property
+    def draft_tokens(self) -> int:
+        """Draft tokens of a step; 0 without speculative decoding."""
+        return int((self.llm_config.get("speculative_config") or {}).get("num_speculative_tokens", 0))
+
+    @property
     def credit(self) -> Credit:
         """Queries that a replica may hold in Offline."""
         return Credit(int(self.llm_config["max_num_seqs"]), self.harness_config.backlog)
@@ -158,7 +173,11 @@ REFUSED = {
     "seed": "LoadGen's seeds are the only ones",
     "generation_config": "sampling stands in benchmark.yaml",
     "override_generation_config": "sampling stands in benchmark.yaml",
-    "speculative_config": "speculative decoding is not allowed here (inference_rules.adoc, LLM rules)",
+    **dict.fromkeys(
+        ("speculative_config", "spec_method", "spec_model", "spec_tokens"),
+        "harness_config.speculative_decoding switches speculative decoding on where the rules allow it "
+        "(inference_rules.adoc, appendix Speculative Decoding)",
+    ),
     "logits_processors": "sampling stands in benchmark.yaml",
     "hf_overrides": "the checkpoint says what the model is",
     **dict.fromkeys(

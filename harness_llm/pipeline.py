@@ -124,7 +124,7 @@ class Pipeline:
             provide(preparation, self.request.choices.gpu, self.panel.stage)
         assets = prepare(preparation, self.panel.stage)
         if self.cluster:
-            paths = [assets.checkpoint, assets.calibration]
+            paths = [assets.checkpoint, assets.calibration, *filter(None, [assets.draft])]
             survey(self.cluster.address, self.request.workspace.stage_log("nodes"), paths)
         return assets
 
@@ -163,6 +163,7 @@ class Pipeline:
             plan.config,
             engine=self.request.choices.engine,
             checkpoint=checkpoint_digest(assets.checkpoint),
+            draft=checkpoint_digest(assets.draft) if assets.draft and plan.config.draft_tokens else "",
             loadgen=loadgen_version(self.request.round),
             machine=self.machine,
             nodes=self.cluster.facts() if self.cluster else (),

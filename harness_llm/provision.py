@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from harness_llm.assets import Report
 from harness_llm.downloads.command import download
-from harness_llm.published import CALIBRATION, LIVECODEBENCH, PublishedPreparation
+from harness_llm.published import CALIBRATION, DRAFT, LIVECODEBENCH, PublishedPreparation
 from harness_llm.quantize.command import quantize
 
 
@@ -39,3 +39,5 @@ def _lacking(preparation: PublishedPreparation) -> Iterator[str]:
         yield LIVECODEBENCH
     if not (preparation.has_checkpoint() or (original / "config.json").is_file()):
         yield "model"
+    if not preparation.has_draft():
+        yield DRAFT

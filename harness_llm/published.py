@@ -14,6 +14,7 @@ from harness_llm.workspace import DATA_VARIABLE, MODELS_VARIABLE, Workspace
 
 CALIBRATION = "calibration"
 LIVECODEBENCH = "livecodebench"
+DRAFT = "draft"
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class PublishedPreparation:
             sources=self.files,
             stores={name: store_path(file) for name, file in self.files.items() if name != CALIBRATION},
             calibration=store_path(self.files[CALIBRATION]),
+            draft=models / checkpoint.draft if checkpoint.draft else None,
             livecodebench=next((self.workspace.data / download.folder for download in self._livecodebench), None),
         )
 
@@ -48,6 +50,7 @@ class PublishedPreparation:
         """The checkpoint, then a store for each file."""
         return [
             Stage("checkpoint", None, self.has_checkpoint, self._refuse_checkpoint),
+            Stage("draft head", None, self.has_draft, self._refuse_draft),
             *(self._conversion(name, file) for name, file in self.files.items()),
             *self.splitter(),
             *(
@@ -81,8 +84,20 @@ class PublishedPreparation:
 
     def has_checkpoint(self) -> bool:
         """Whether the checkpoint to be served is there."""
-        folder = self.assets.checkpoint
-        return (folder / "config.json").is_file() and bool(weight_files(folder))
+        return _is_checkpoint(self.assets.checkpoint)
+
+    def has_draft(self) -> bool:
+        """Whether the head for speculative decoding is there; also where none is needed."""
+        draft = self.assets.draft
+        return draft is None or _is_checkpoint(draft)
+
+    def _refuse_draft(self, _: Report) -> None:
+        raise EnvironmentMissing(
+            f"missing draft head for speculative decoding of {self.benchmark.name}",
+            where=str(self.assets.draft),
+            expected=f"config.json and {' or '.join(WEIGHTS)}",
+            hint=f"harness-llm download --model {self.benchmark.name} --part {DRAFT}",
+        )
 
     def _refuse_checkpoint(self, _: Report) -> None:
         benchmark = self.benchmark
@@ -128,3 +143,7 @@ class PublishedPreparation:
             hint=f"harness-llm download --model {benchmark.name} --part {CALIBRATION if calibration else 'dataset'}"
             + then,
         )
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and bool(weight_files(folder))

@@ -1,7 +1,7 @@
 """What the user asked for, resolved against files into one plan per scenario. Nothing is started here."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from harness_llm.plan import Load
 from harness_llm.profiles import Profile, load_profile
 from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
 from harness_llm.runs import log_folder
+from harness_llm.speculation import draft_folder, with_speculation
 from harness_llm.workspace import Workspace
 
 STAND_IN = "stand-in"
@@ -138,7 +139,14 @@ def resolve(choices: Choices, workspace: Workspace) -> Request:
     conf_file = choices.user_conf or targets_file(targets_of(choices), choices.gpu_count, workspace)
     conf = _read_conf(conf_file, loadgen_models())
     plans = tuple(_plan(scenario, request, conf, conf_file) for scenario in choices.scenarios)
-    return replace(request, scenarios=plans)
+    return replace(request, scenarios=plans, benchmark=_with_draft(request, plans))
+
+
+def _with_draft(request: Request, plans: Sequence[ScenarioPlan]) -> Benchmark:
+    """The benchmark, with the draft head that a scenario needs."""
+    heads = [request.rules.speculation[plan.scenario].head for plan in plans if plan.config.draft_tokens]
+    checkpoint = request.benchmark.checkpoint.model_copy(update={"draft": draft_folder(next(filter(None, heads), ""))})
+    return request.benchmark.model_copy(update={"checkpoint": checkpoint})
 
 
 def targets_of(choices: Choices) -> str:
@@ -257,7 +265,13 @@ def _plan(scenario: str, request: Request, conf: UserConf, conf_file: Path) -> S
             "user.conf sets what only the open division may", where=str(conf_file), found=", ".join(barred)
         )
     values = {name.key: value for name, value in own.values.items()}
-    config = load_config(request.benchmark, scenario, choices.gpu, choices.sets, request.workspace)
+    config = with_speculation(
+        load_config(request.benchmark, scenario, choices.gpu, choices.sets, request.workspace),
+        scenario,
+        engine=choices.engine,
+        allowed=request.rules.speculation if request.benchmark.preparer == "published" else {},
+        models=request.workspace.models,
+    )
     if choices.gpu_count:
         config = spread(config, choices.gpu_count)
     load = _load(loadgen, request, values, f"{conf_file}: {model}.{loadgen}")

@@ -21,6 +21,8 @@ STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORC
 HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
 # What is done about a fault is no part of what was measured without one.
 SUPERVISION = {"startup_timeout_s", "heartbeat_timeout_s", "stall_timeout_s", "on_replica_loss"}
+# The scenarios that speculate have it in llm_config; for the others it changes nothing.
+_ELSEWHERE = {"speculative_decoding"}
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 IMAGE_VARIABLE = "HARNESS_LLM_IMAGE_ID"
 """Names the image that a container was started from, by whoever started it; inside, nothing else tells."""
@@ -41,6 +43,7 @@ def subject(
     checkpoint: str,
     loadgen: str,
     machine: dict[str, str],
+    draft: str = "",
     nodes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The facts by which two runs belong to one result.
@@ -49,6 +52,7 @@ def subject(
         checkpoint: digest of the checkpoint's files.
         loadgen: version of LoadGen.
         machine: what was detected of this machine, or of all nodes together.
+        draft: digest of the head for speculative decoding, where it has files of its own.
         nodes: from `node_facts`, of each node of a cluster.
     """
     return {
@@ -56,8 +60,9 @@ def subject(
         **_server(engine, config),
         "llm_config": config.llm_config,
         "env_config": config.env_config,
-        "harness_config": config.harness_config.model_dump(exclude=SUPERVISION),
+        "harness_config": config.harness_config.model_dump(exclude=SUPERVISION | _ELSEWHERE),
         "checkpoint": checkpoint,
+        **({"draft": draft} if draft else {}),
         "packages": {} if _is_elsewhere(engine, config) else versions(),
         "loadgen": loadgen,
         "hardware": {name: machine[name] for name in HARDWARE if name in machine},

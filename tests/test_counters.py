@@ -19,13 +19,14 @@ vllm:prefix_cache_hits_created{engine="0",model_name="/models/m"} 1.7e+09
 # TYPE vllm:external_prefix_cache_hits_total counter
 vllm:external_prefix_cache_hits_total{engine="0",model_name="/models/m"} 2.0
 """
-SPECULATING = PAGE + 'vllm:spec_decode_num_draft_tokens_total{engine="0"} 12\n'
+DRAFTING = 'vllm:spec_decode_num_draft_tokens_total{engine="0"} 12\nvllm:spec_decode_num_drafts_total{engine="0"} 4\n'
+SPECULATING = PAGE + DRAFTING
 NAMES = server_kinds()["vllm"].counters
 
 
 def test_counters_are_added_up() -> None:
-    assert read_counters(PAGE, NAMES) == {"cache_hits": 9, "speculated": 0}
-    assert read_counters(SPECULATING, NAMES) == {"cache_hits": 9, "speculated": 12}
+    assert read_counters(PAGE, NAMES) == {"cache_hits": 9, "speculated": 0, "drafts": 0}
+    assert read_counters(SPECULATING, NAMES) == {"cache_hits": 9, "speculated": 12, "drafts": 4}
 
 
 @pytest.mark.parametrize("text", ["", "vllm:spec_decode_num_draft_tokens_total 0\n", "sglang:cached_tokens_total 1\n"])
@@ -65,5 +66,22 @@ def test_growth_that_nobody_knows(before: list[Counters | None], after: list[Cou
 )
 def test_what_bars_a_run_from_closed(counted: Counters | None, words: list[str]) -> None:
     found = caching_departures(counted)
+    assert len(found) == len(words)
+    assert all(word in line for word, line in zip(words, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("counted", "words"),
+    [
+        ({"speculated": 12.0, "drafts": 4.0}, []),
+        ({"cache_hits": 0.0, "speculated": 10.0, "drafts": 4.0}, []),  # the last of an answer are fewer
+        ({"speculated": 13.0, "drafts": 4.0}, ["13 tokens were speculated in 4 drafts"]),
+        ({"cache_hits": 1.0, "speculated": 12.0, "drafts": 4.0}, ["prompt tokens were taken from a cache: 1"]),
+        ({"cache_hits": 0.0, "speculated": 12.0}, ["does not tell its drafts"]),
+        (None, ["does not tell its cache hits"]),
+    ],
+)
+def test_what_bars_a_run_that_may_speculate_three_tokens(counted: Counters | None, words: list[str]) -> None:
+    found = caching_departures(counted, draft_tokens=3)
     assert len(found) == len(words)
     assert all(word in line for word, line in zip(words, found, strict=True))

@@ -149,9 +149,25 @@ CASES = [
         (
             "an engine argument is not yours to set",
             f"where: {{root}}/{OFFLINE}: llm_config.speculative_config",
-            "expected: speculative decoding is not allowed here (inference_rules.adoc, LLM rules)",
+            "expected: harness_config.speculative_decoding switches speculative decoding on where the rules allow it",
+            "(inference_rules.adoc, appendix Speculative Decoding)",
         ),
         settings=("llm_config", "speculative_config", {"num_speculative_tokens": 3}),
+    ),
+    Wrong(
+        "speculative decoding by another argument",
+        ("an engine argument is not yours to set", "where: --set llm_config.spec_method=ngram: llm_config.spec_method"),
+        words=("--set", "llm_config.spec_method=ngram"),
+    ),
+    Wrong(
+        "speculative decoding where the rules do not allow it",
+        (
+            "the rules do not allow speculative decoding here",
+            "where: harness_config.speculative_decoding",
+            "expected: no scenario of this benchmark in this round (inference_rules.adoc, appendix",
+            "found: Offline",
+        ),
+        words=("--set", "harness_config.speculative_decoding=Offline"),
     ),
     Wrong(
         "an argument that vLLM does not have",

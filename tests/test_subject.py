@@ -22,6 +22,7 @@ def config(**changes: Any) -> EngineConfig:
         "harness_config": HarnessConfig(
             replicas=1,
             backlog=1,
+            speculative_decoding=(),
             warm_up_tokens=1,
             loadgen_cpus=1,
             startup_timeout_s=1,

@@ -65,7 +65,7 @@ def _needs(preparation: PublishedPreparation, missing: Sequence[Download]) -> di
     models, data = preparation.workspace.models, preparation.workspace.data
     needs: dict[Path, float] = defaultdict(float)
     for download in missing:
-        folder = (models if download.part == "model" else data) / download.folder
+        folder = (models if download.of_models else data) / download.folder
         there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         needs[folder] += max(download.gb * _GB - there, 0)
     checkpoint = preparation.benchmark.checkpoint

@@ -27,7 +27,7 @@ def download(model: str, parts: Sequence[str], report: Report) -> None:
 
 def root_of(wanted: Download, workspace: Workspace) -> Path:
     """The folder that the download's own folder is in."""
-    return workspace.models if wanted.part == "model" else workspace.data
+    return workspace.models if wanted.of_models else workspace.data
 
 
 def _chosen(benchmark: Benchmark, parts: Sequence[str]) -> list[Download]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from harness_llm.benchmarks import Benchmark
@@ -49,12 +50,13 @@ def check_by_vllm(request: Request) -> list[CheckResult]:
         return []
     if not vllm_installed():
         return [not_checked(BY_VLLM, "vLLM is not installed here", hint="make setup")]
-    candidates = [candidate(plan.config, config, gpu) for plan in request.scenarios]
+    engines = [_without_missing_head(plan.config) for plan in request.scenarios]
+    candidates = [candidate(engine, config, gpu) for engine in engines]
     resolutions = resolve_candidates(candidates, request.workspace.cache)
     found = [
         (plan.scenario, result)
-        for plan, resolution in zip(request.scenarios, resolutions, strict=True)
-        for result in _refusals(resolution)
+        for plan, engine, resolution in zip(request.scenarios, engines, resolutions, strict=True)
+        for result in (*_refusals(resolution), *_unchecked(plan.config, engine))
     ]
     return _joined(found) or [passed(BY_VLLM, "; ".join(dict.fromkeys(map(_summary, resolutions))))]
 
@@ -74,6 +76,21 @@ def gpu_facts(name: str, gpus: dict[str, Gpu]) -> Gpu | None:
 def candidate(engine: EngineConfig, config: dict[str, Any], gpu: Gpu) -> Candidate:
     """What vLLM is given to resolve."""
     return Candidate(config=config, llm_config=engine.llm_config, env=engine.env_config, platform=gpu.platform)
+
+
+def _without_missing_head(engine: EngineConfig) -> EngineConfig:
+    """`engine` without speculative decoding while its head is not downloaded, as vLLM would look for it elsewhere."""
+    head = (engine.llm_config.get("speculative_config") or {}).get("model", "")
+    if not head or Path(head, "config.json").is_file():
+        return engine
+    own = {name: value for name, value in engine.llm_config.items() if name != "speculative_config"}
+    return engine.model_copy(update={"llm_config": own})
+
+
+def _unchecked(wanted: EngineConfig, checked: EngineConfig) -> Iterator[CheckResult]:
+    if wanted != checked:
+        result = not_checked(BY_VLLM, "speculative decoding, until its head is downloaded")
+        yield replace(result, where="llm_config.speculative_config")
 
 
 def scenario_results(

@@ -4,11 +4,8 @@ from collections.abc import Iterable
 
 from harness_llm.engines import Counters
 
-CACHE_HITS = "cache_hits"
-_MEANINGS = {
-    CACHE_HITS: "prompt tokens were taken from a cache",
-    "speculated": "tokens were speculated",
-}
+CACHE_HITS, SPECULATED, DRAFTS = "cache_hits", "speculated", "drafts"
+_BY = "by the engine's own count"
 
 
 def growth(looks: Iterable[tuple[Counters | None, Counters | None]]) -> Counters | None:
@@ -25,12 +22,29 @@ def growth(looks: Iterable[tuple[Counters | None, Counters | None]]) -> Counters
     return total
 
 
-def caching_departures(counted: Counters | None) -> list[str]:
+def caching_departures(counted: Counters | None, draft_tokens: int = 0) -> list[str]:
     """Why a run that counted this is never closed.
 
-    Every input query is computed in its entirety, without speculation (inference_rules.adoc, LLM rules); equal issue
-    repeats prompts, so that a cache would fake the result.
+    Every input query is computed in its entirety (inference_rules.adoc, LLM rules); equal issue repeats prompts, so
+    that a cache would fake the result.
+
+    Args:
+        draft_tokens: of a step, where the rules allow the run to speculate.
     """
     if counted is None:
         return ["the server does not tell its cache hits, so that nothing proves that every prompt was computed"]
-    return [f"{_MEANINGS[what]}: {count:,.0f} by the server's own count" for what, count in counted.items() if count]
+    hits = counted.get(CACHE_HITS)
+    found = [f"prompt tokens were taken from a cache: {hits:,.0f} {_BY}"] if hits else []
+    return found + _speculation_departures(counted, draft_tokens)
+
+
+def _speculation_departures(counted: Counters, draft_tokens: int) -> list[str]:
+    """Speculation that is not allowed, or with more tokens a draft (inference_rules.adoc, Speculative Decoding)."""
+    speculated, drafts = counted.get(SPECULATED, 0.0), counted.get(DRAFTS)
+    if not draft_tokens:
+        return [f"tokens were speculated: {speculated:,.0f} {_BY}"] if speculated else []
+    if drafts is None:
+        return ["the server does not tell its drafts, so that the tokens of each are unknown"]
+    if speculated <= draft_tokens * drafts:
+        return []
+    return [f"{speculated:,.0f} tokens were speculated in {drafts:,.0f} drafts {_BY}, more than {draft_tokens} in each"]

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 HOST = "127.0.0.1"
 MODELS = "/v1/models"
+FLAGS = "{flags}"
+"""Place holder of a command: all of llm_config as vLLM's command line has it."""
 THIS_PYTHON = "{python}"
 """Place holder of a command: the interpreter of this environment, whose packages the server then uses."""
 # Not passed to vLLM's server, which keeps statistics by default: the flag exists only to turn them off.
@@ -91,7 +93,7 @@ def command_line(
     Raises:
         KeyError: the template names what llm_config does not have.
     """
-    whole = {"{flags}": flags(llm_config), "{program}": list(program)}
+    whole = {FLAGS: flags(llm_config), "{program}": list(program)}
     places = {"python": sys.executable, "checkpoint": checkpoint, "host": HOST, "port": port, "options": options}
     values = {**_DEFAULTS, **llm_config, **places}
     words: list[str] = []

@@ -18,6 +18,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from harness_llm.benchmarks import Sampling
 from harness_llm.checkpoint import quantization_config
 from harness_llm.engines import Counters, Step
+from harness_llm.engines.counters import DRAFTS, SPECULATED
 from harness_llm.engines.kv_cache import KvCache
 from harness_llm.engines.vllm_core import engine_core
 from harness_llm.fleet.ray_link import placement_group
@@ -101,6 +102,14 @@ def count_preemptions(outputs: Sequence[EngineCoreOutput]) -> int:
     )
 
 
+def added(drafted: Counters, batch: EngineCoreOutputs) -> Counters:
+    """`drafted` with the drafts that the scheduler reports with a batch of outputs."""
+    stats = batch.scheduler_stats.spec_decoding_stats if batch.scheduler_stats else None
+    if stats is None:
+        return drafted
+    return {SPECULATED: drafted[SPECULATED] + stats.num_draft_tokens, DRAFTS: drafted[DRAFTS] + stats.num_drafts}
+
+
 def ends(answer: Sequence[int], endings: Endings) -> bool:
     """Whether `answer` ends with one of `endings`."""
     return any(tuple(answer[-len(ending) :]) == ending for ending in endings)
@@ -113,6 +122,7 @@ class VllmEngine:
         self._engine = engine
         self._core = engine_core(engine.engine_core)
         self._preemptions = 0
+        self._drafted: Counters = {SPECULATED: 0, DRAFTS: 0} if engine.vllm_config.speculative_config else {}
         self._params = SamplingParams()
         self._stream = False
         self.generated = 0
@@ -162,6 +172,7 @@ class VllmEngine:
     def _processed(self, batch: EngineCoreOutputs) -> list[RequestOutput]:
         self.generated += sum(len(output.new_token_ids) for output in batch.outputs)
         self._preemptions += count_preemptions(batch.outputs)
+        self._drafted = added(self._drafted, batch)
         processed = self._engine.output_processor.process_outputs(batch.outputs, batch.timestamp)
         outputs: list[RequestOutput] = processed.request_outputs
         return outputs
@@ -200,8 +211,8 @@ class VllmEngine:
         return self._core.arrivals
 
     def counters(self) -> Counters:
-        """Nothing to count: config fixes enable_prefix_caching to false, and refuses what would speculate."""
-        return {}
+        """Speculated tokens and their drafts, where it speculates; config fixes enable_prefix_caching to false."""
+        return dict(self._drafted)
 
     def kv_cache(self) -> KvCache:
         """Capacity as vLLM computed it at the start, and preemptions since."""

@@ -5,8 +5,9 @@ from harness_llm.rules.rounds import (
     ComplianceTest,
     LatencyLimit,
     Round,
+    Speculation,
     load_round,
     round_names,
 )
 
-__all__ = ["BenchmarkRules", "ComplianceTest", "LatencyLimit", "Round", "load_round", "round_names"]
+__all__ = ["BenchmarkRules", "ComplianceTest", "LatencyLimit", "Round", "Speculation", "load_round", "round_names"]

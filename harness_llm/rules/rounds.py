@@ -131,6 +131,20 @@ class Decoding(_Facts):
     beams: int = 1
 
 
+class Speculation(_Facts):
+    """How a scenario may speculate.
+
+    Attributes:
+        method: vLLM's name of the algorithm.
+        head: repository of the draft head; empty where the model's own checkpoint contains it.
+        tokens: draft tokens of a step, one candidate for each (top-k 1).
+    """
+
+    method: str
+    head: str = ""
+    tokens: int
+
+
 class NeverAccepted(_Facts):
     """Results that the official checker (mlcommons/inference b66003e1) refuses, whatever was measured.
 
@@ -157,6 +171,7 @@ class BenchmarkRules(_Facts):
         token_latencies: whether LoadGen counts tokens (else it infers them from the samples).
         output_tokens: mean of the reference's answers in performance.
         max_output_tokens: of performance; `accuracy_max_output_tokens` where accuracy has a limit of its own.
+        speculation: scenarios that may speculate.
         never_accepted: what the official checker of today refuses of it.
         ingress_tokens: token ids that one query may bring, `egress_tokens` that its answer may hold; of 4 bytes each.
     """
@@ -181,6 +196,7 @@ class BenchmarkRules(_Facts):
     eos_ids: tuple[int, ...]
     ingress_tokens: int | None = None
     egress_tokens: int | None = None
+    speculation: dict[str, Speculation] = {}
     never_accepted: tuple[NeverAccepted, ...] = ()
 
     def loadgen_model(self, scenario: str) -> str:

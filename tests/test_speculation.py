@@ -1,0 +1,202 @@
+"""Speculative decoding: refused but where the rules of the round have it, and there as they have it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_settings import HERE, all_cases
+
+from harness_llm.benchmarks import load_benchmark
+from harness_llm.choices import choose
+from harness_llm.engine_settings.checks import candidate, check_by_vllm
+from harness_llm.engine_settings.resolution import resolve_candidates
+from harness_llm.errors import ConfigError
+from harness_llm.preparations import preparation_of
+from harness_llm.provision import missing_parts
+from harness_llm.published import PublishedPreparation
+from harness_llm.request import Request, resolve
+from harness_llm.rules import load_round, round_names
+from harness_llm.speculation import draft_folder, with_speculation
+from harness_llm.subject import subject
+from harness_llm.workspace import MODELS_VARIABLE, Workspace
+
+SWITCH = "harness_config.speculative_decoding"
+MTP = {"method": "mtp", "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
+HEAD = "gpt-oss-120b-Eagle3-long-context"
+# The shape of the head, by the sizes of its tensors.
+SHAPE = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "hidden_size": 2880,
+    "intermediate_size": 17280,
+    "head_dim": 64,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 1,
+    "vocab_size": 201088,
+    "draft_vocab_size": 201088,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(MODELS_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def ask(model: str, scenarios: str = "Interactive", *, speculating: str = "Interactive", **words: Any) -> Request:
+    given = {"model": model, "gpu": "b200", "scenarios": scenarios, "set_": [f"{SWITCH}={speculating}"]}
+    return resolve(choose(given | words), HERE)
+
+
+def write_head(models: Path, **more: Any) -> Path:
+    folder = models / HEAD
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(SHAPE | more))
+    return folder
+
+
+def test_the_rounds_allow_two_benchmarks_in_interactive_alone() -> None:
+    found = {
+        (name, variant, scenario): (rule.method, rule.head, rule.tokens)
+        for name in round_names()
+        for variant, rules in load_round(name).benchmarks.items()
+        for scenario, rule in rules.speculation.items()
+    }
+    eagle = ("eagle3", f"nvidia/{HEAD}", 3)
+    assert found == {
+        ("v6.0", "deepseek-r1", "Interactive"): ("mtp", "", 3),
+        ("v6.1", "deepseek-r1", "Interactive"): ("mtp", "", 3),
+        ("v6.1", "gpt-oss-120b", "Interactive"): eagle,
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "scenarios", "speculating", "words", "allowed"),
+    [
+        ("llama2-70b", "Interactive", "Interactive", {}, "no scenario of this benchmark in this round"),
+        ("deepseek-r1", "Offline", "Offline", {}, "Interactive"),
+        ("deepseek-r1", "Interactive", "Interactive,Server", {"division": "open"}, "Interactive"),
+        ("gpt-oss-120b", "Interactive", "Interactive", {"round_name": "v6.0"}, "no scenario"),
+        ("deepseek-r1", "Offline", "Interactive", {"round_name": "v5.1"}, "no scenario"),
+        (
+            "deepseek-r1",
+            "Interactive",
+            "Interactive",
+            {"stand_in": True, "division": "open", "gpu": "cpu"},
+            "no scenario",
+        ),
+    ],
+)
+def test_it_is_refused_where_the_rules_do_not_allow_it(
+    model: str, scenarios: str, speculating: str, words: dict[str, Any], allowed: str
+) -> None:
+    with pytest.raises(ConfigError, match="the rules do not allow speculative decoding here") as caught:
+        ask(model, scenarios, speculating=speculating, **words)
+    assert caught.value.where == SWITCH
+    assert caught.value.expected.startswith(allowed)
+    assert "appendix Speculative Decoding" in caught.value.expected
+
+
+@pytest.mark.parametrize("name", ["speculative_config", "spec_method", "spec_model", "spec_tokens"])
+def test_arguments_of_the_engine_do_not_switch_it_on(name: str) -> None:
+    with pytest.raises(ConfigError, match="not yours to set") as caught:
+        ask("deepseek-r1", speculating="", set_=[f"llm_config.{name}=x"])
+    assert SWITCH in caught.value.expected
+
+
+@pytest.mark.parametrize("round_", ["v6.0", "v6.1"])
+def test_deepseek_speculates_with_the_head_of_its_checkpoint(round_: str) -> None:
+    request = ask("deepseek-r1", "Offline,Interactive", round_name=round_)
+    offline, interactive = (plan.config for plan in request.scenarios)
+    assert interactive.llm_config["speculative_config"] == MTP
+    assert interactive.draft_tokens == 3
+    assert "speculative_config" not in offline.llm_config
+    assert offline.draft_tokens == 0
+    assert request.benchmark.checkpoint.draft == ""
+
+
+def test_gpt_oss_speculates_with_the_published_head(models: Path) -> None:
+    request = ask("gpt-oss-120b")
+    (plan,) = request.scenarios
+    assert plan.config.llm_config["speculative_config"] == MTP | {"method": "eagle3", "model": str(models / HEAD)}
+    assert request.benchmark.checkpoint.draft == HEAD
+
+
+def test_scenarios_that_do_not_speculate_are_the_same_subject_with_the_switch() -> None:
+    plans = [ask("deepseek-r1", "Offline", speculating=on).scenarios[0] for on in ("", "Interactive")]
+    one, two = (subject(plan.config, engine="vllm", checkpoint="c", loadgen="6.0.17", machine={}) for plan in plans)
+    assert one == two
+
+
+def test_the_head_is_missing_only_where_it_is_needed(models: Path) -> None:
+    for speculating, parts in (("", []), ("Interactive", ["draft"])):
+        request = ask("gpt-oss-120b", speculating=speculating)
+        preparation = preparation_of(request.benchmark, request.workspace, 1)
+        assert isinstance(preparation, PublishedPreparation)
+        assert [part for part in missing_parts(preparation) if part == "draft"] == parts
+        assert preparation.assets.draft == (models / HEAD if parts else None)
+    (write_head(models) / "model.safetensors").touch()
+    assert "draft" not in missing_parts(preparation)
+
+
+def test_the_download_is_the_head_of_the_rules() -> None:
+    (download,) = [d for d in load_benchmark("gpt-oss-120b", HERE).downloads if d.part == "draft"]
+    rule = load_round("v6.1").benchmark("gpt-oss-120b").speculation["Interactive"]
+    assert (download.repo, download.folder) == (rule.head, draft_folder(rule.head))
+    assert download.of_models
+
+
+def test_a_quantized_head_is_refused(models: Path) -> None:
+    write_head(models, quantization_config={"quant_method": "fp8"})
+    with pytest.raises(ConfigError, match="the draft head is quantized") as caught:
+        ask("gpt-oss-120b")
+    assert caught.value.where == str(models / HEAD / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("engine", "sets"),
+    [("transformers", []), ("replay", []), ("openai", ["server_config.kind=sglang"])],
+)
+def test_an_engine_that_does_not_take_the_argument_is_refused(engine: str, sets: list[str]) -> None:
+    plain = ask("deepseek-r1", speculating="", set_=[f"{SWITCH}=Interactive", *sets]).scenarios[0].config
+    allowed = load_round("v6.1").benchmark("deepseek-r1").speculation
+    with pytest.raises(ConfigError, match=f"the engine {engine} does not speculate"):
+        with_speculation(plain, "Interactive", engine=engine, allowed=allowed, models=Path("models"))
+    assert with_speculation(plain, "Interactive", engine="vllm", allowed=allowed, models=Path("models")).draft_tokens
+
+
+def test_the_doctor_says_what_it_cannot_check_before_the_download(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness_llm.workspace.Workspace.cache", property(lambda _: tmp_path))
+    (result,) = check_by_vllm(ask("gpt-oss-120b"))
+    assert "until its head is downloaded" in result.found
+    assert result.where == "Interactive: llm_config.speculative_config"
+    assert not list(models.glob(HEAD))
+
+
+def test_the_installed_vllm_accepts_the_arguments_on_every_gpu(models: Path, tmp_path: Path) -> None:
+    """And refuses a draft of no tokens, so that the arguments are read."""
+    write_head(models)
+    workspace, names, candidates = Workspace(HERE.root), [], []
+    for case in all_cases():
+        allowed = load_round("v6.1").benchmarks.get(case.benchmark.name)
+        if case.scenario != "Interactive" or allowed is None or not allowed.speculation:
+            continue
+        asked = case.engine.harness_config.model_copy(update={"speculative_decoding": ("Interactive",)})
+        plain = case.engine.model_copy(update={"harness_config": asked})
+        engine = with_speculation(
+            plain, "Interactive", engine="vllm", allowed=allowed.speculation, models=workspace.models
+        )
+        names.append(str(case))
+        candidates.append(candidate(engine, case.config, case.gpu))
+    wrong = candidates[0].llm_config | {"speculative_config": MTP | {"num_speculative_tokens": 0}}
+    candidates.append(candidate(engine.model_copy(update={"llm_config": wrong}), case.config, case.gpu))
+    *found, refused = resolve_candidates(candidates, tmp_path / "cache", dict(os.environ))
+    assert [(name, r.violations) for name, r in zip(names, found, strict=True)] == [(name, []) for name in names]
+    assert len(names) == 19
+    assert "num_speculative_tokens" in refused.violations[0].argument + refused.violations[0].found
