@@ -30,6 +30,7 @@ class Choices:
         gpu_count: devices to use; None leaves their number to the configuration files.
         high_accuracy: whether a result counts for the strictest variant alone.
         ray: the address of the Ray cluster whose nodes hold the replicas; empty for this machine alone.
+        inferred: scenarios whose results are those of another one, as (scenario, source).
         tests: what `submit` and `run` do, by name, or `compliance` for all of its tests; None is everything.
     """
 
@@ -51,10 +52,11 @@ class Choices:
     high_accuracy: bool = False
     ray: str = ""
     tests: tuple[str, ...] | None = None
+    inferred: tuple[tuple[str, str], ...] = ()
 
     def command(self, *scenarios: str, verb: str = "submit") -> str:
         """What repeats all tests of `scenarios`, or of all; `--company` is left to whoever submits."""
-        choices = replace(self, scenarios=scenarios or self.scenarios)
+        choices = replace(self, scenarios=scenarios, inferred=()) if scenarios else self
         return shlex.join(["harness-llm", verb, *_options(choices)])
 
 
@@ -81,7 +83,7 @@ def _options(choices: Choices) -> Iterator[str]:
             yield from (option, str(value))
     if choices.ray:
         yield from ("--ray", "auto")  # whatever the address, on a node of the cluster that is its own
-    yield from ("--scenarios", ",".join(choices.scenarios))
+    yield from ("--scenarios", ",".join((*choices.scenarios, *(f"{name}={s}" for name, s in choices.inferred))))
     yield from (option for option, name in _FLAGS.items() if getattr(choices, name))
     for words in choices.sets:
         yield from ("--set", words)
@@ -127,6 +129,7 @@ def choose(words: Mapping[str, Any]) -> Choices:
         high_accuracy=strict,
         ray=words.get("ray") or "",
         tests=_listed(words.get("tests")),
+        inferred=_inferred(words.get("scenarios") or ""),
     )
 
 
@@ -160,9 +163,15 @@ def find_benchmark(
 def _scenarios(words: str, switches: Mapping[str, bool], rules: BenchmarkRules, category: str) -> tuple[str, ...]:
     """The scenarios named, or those that a closed result of the category needs, but for those switched on or off."""
     if words:
-        return tuple(_spelt(name) for name in words.split(","))
+        return tuple(_spelt(name) for name in words.split(",") if "=" not in name)
     usual = rules.scenarios[category].usual if category in rules.scenarios else ()
     return tuple(name for name in dict.fromkeys((*usual, *switches)) if switches.get(name, True))
+
+
+def _inferred(words: str) -> tuple[tuple[str, str], ...]:
+    """`Offline=SingleStream`: a scenario, and the one that it is inferred from."""
+    pairs = (name.partition("=") for name in words.split(",") if "=" in name)
+    return tuple((_spelt(target), _spelt(source)) for target, _, source in pairs)
 
 
 def _spelt(scenario: str) -> str:

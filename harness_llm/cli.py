@@ -42,7 +42,10 @@ Gpu = Annotated[
 RoundName = Annotated[str, typer.Option("--round", help="default: the newest that has the benchmark")]
 Division = Annotated[str, typer.Option(help="closed or open; default: the benchmark's first")]
 Category = Annotated[str, typer.Option(help="datacenter or edge; default: the benchmark's first")]
-Scenarios = Annotated[str, typer.Option(help="comma-separated; default: what a closed result needs")]
+Scenarios = Annotated[
+    str,
+    typer.Option(help="comma-separated; Offline=SingleStream infers it (edge); default: what a closed result needs"),
+]
 ProfileName = Annotated[
     str, typer.Option("--profile", help="test, smoke, rehearsal, fast or valid; default: smoke without accelerator")
 ]

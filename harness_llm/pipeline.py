@@ -22,6 +22,7 @@ from harness_llm.fleet.local import Launcher, launch, place_names, start_fleet
 from harness_llm.fleet.placement import Placement, place, placement
 from harness_llm.fleet.ray import ray_launcher
 from harness_llm.gpus import NO_ACCELERATOR, gpu_count, load_gpus
+from harness_llm.inferred import with_inferred
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.monitor.panel import CellView, Panel, clock
 from harness_llm.outcome import Scorer
@@ -116,6 +117,7 @@ class Pipeline:
         ecc = merged_ecc([node.ecc for node in nodes.values()]) if nodes else None
         if not nodes and not request.measures_this_host:
             machine, ecc = {}, UNTOLD
+        selection = with_inferred(selection, request.choices.inferred)
         return package(request.submission, selection, machine, request.workspace, assets.checkpoint, ecc=ecc)
 
     def _prepare(self) -> Assets:

@@ -13,6 +13,7 @@ from harness_llm.engines import ENGINES
 from harness_llm.engines.location import distant_servers, location_departures
 from harness_llm.errors import ConfigError
 from harness_llm.gpus import NO_ACCELERATOR
+from harness_llm.inferred import refuse_inferred
 from harness_llm.loadgen.user_conf import UserConf, parse
 from harness_llm.node import spread, targets_file
 from harness_llm.package.architecture import load_architecture
@@ -217,6 +218,7 @@ def _check_scenarios(request: Request) -> None:
             raise ConfigError(f"there is no scenario {scenario}", expected=", ".join(SCENARIOS))
     if len(set(choices.scenarios)) != len(choices.scenarios):
         raise ConfigError("a scenario stands twice", found=", ".join(choices.scenarios))
+    refuse_inferred(choices, request.round, rules)
     own = rules.scenarios[choices.category]
     allowed = (*own.required, *own.optional)
     for scenario in choices.scenarios:

@@ -73,6 +73,7 @@ def of_round(round_: Round, checkout: Checkout) -> Iterator[Pair]:
     yield Pair("Round.round", {round_.round} & set(constants["MODEL_CONFIG"]), {round_.round})
     yield Pair("Round.benchmarks", set(round_.benchmarks), text)
     yield Pair("Round.scenarios", set(round_.scenarios), set(constants["SCENARIO_MAPPING"].values()))
+    yield Pair("Round.inferred", {(t, s) for t, own in round_.inferred.items() for s in own}, _inferred(checkout))
     yield Pair("Round.min_duration_ms", round_.min_duration_ms, constants["TEST_DURATION_MS"])
     yield Pair("Round.max_accuracy_log_bytes", round_.max_accuracy_log_bytes, constants["MAX_ACCURACY_LOG_SIZE"])
     yield Pair("Round.max_file_mb", round_.max_file_mb, constants["FILE_SIZE_LIMIT_MB"])
@@ -84,6 +85,13 @@ def of_round(round_: Round, checkout: Checkout) -> Iterator[Pair]:
     yield Pair("LoadGenRules.seeds", round_.loadgen.seeds, config["seeds"])
     yield from _of_layout(round_, constants)
     yield from _of_system(round_, checkout)
+
+
+def _inferred(checkout: Checkout) -> set[tuple[str, str]]:
+    """(scenario, source) as `inferred_check` lists them, by the names of the scenarios."""
+    code = checkout.code("checks/performance_check.py").partition("list_inferred = ")[2]
+    names = checkout.constants["SCENARIO_MAPPING"]
+    return {(names[target], names[source]) for source, target in ast.literal_eval(code[: code.index("]") + 1])}
 
 
 def _of_layout(round_: Round, constants: dict[str, Any]) -> Iterator[Pair]:

@@ -18,7 +18,14 @@ from harness_llm.doctor.host import check_host
 from harness_llm.doctor.limits import check_limits, read_limits
 from harness_llm.doctor.purpose import Part, Purpose
 from harness_llm.doctor.result import CheckResult, errors, from_error, not_checked, passed
-from harness_llm.doctor.settings import check_acceptance, check_engine, check_names, check_nodes, resolve_settings
+from harness_llm.doctor.settings import (
+    check_acceptance,
+    check_engine,
+    check_inferred,
+    check_names,
+    check_nodes,
+    resolve_settings,
+)
 from harness_llm.doctor.software import (
     check_compilers,
     check_engine_arguments,
@@ -150,6 +157,7 @@ def _system(
         return
     yield from check_engine(request, purpose)
     yield from check_acceptance(request)
+    yield from check_inferred(request)
     yield from check_rules(request)
     yield from check_nodes(request)
     if purpose is Purpose.SUBMIT and request.choices.system:

@@ -90,6 +90,16 @@ def check_acceptance(request: Request) -> Iterator[CheckResult]:
             )
 
 
+def check_inferred(request: Request) -> Iterator[CheckResult]:
+    """Warn of what an inferred result is; whether it may be inferred is part of the settings."""
+    for target, source in request.choices.inferred:
+        yield warned(
+            "Inferred results",
+            f"{target} is inferred from {source}: the official checker takes the queries/s of {source}, one at a time",
+            hint=f"--scenarios {','.join((*request.choices.scenarios, target))} measures {target}",
+        )
+
+
 def check_nodes(request: Request) -> Iterator[CheckResult]:
     """Check that a configuration whose replicas span nodes has a Ray cluster."""
     if request.choices.ray or not any(plan.config.over_nodes for plan in request.scenarios):

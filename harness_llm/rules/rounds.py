@@ -209,6 +209,7 @@ class Round(_Facts):
 
     Attributes:
         scenarios: a tree's names to LoadGen's.
+        inferred: by scenario, those whose results an edge system may use for it.
         metrics: what the official checker reads of a log, by LoadGen's scenario; the last is the result. Where LoadGen
             infers tokens, their inferred rate takes its place.
         aliases: names of benchmarks that the official checker takes for another's.
@@ -223,6 +224,7 @@ class Round(_Facts):
     loadgen: LoadGenRules
     layout: Layout
     scenarios: dict[str, str]
+    inferred: dict[str, tuple[str, ...]]
     min_duration_ms: int
     offline_min_queries: int
     metrics: dict[str, tuple[str, ...]]

@@ -1,0 +1,87 @@
+"""Offline inferred from SingleStream: edge systems may, others are refused before anything runs."""
+
+import filecmp
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import BENCHMARK, write_all
+from submissions import submission_of
+from test_tree import checkpoint
+
+from harness_llm.choices import Choices, choose
+from harness_llm.doctor.settings import check_inferred
+from harness_llm.errors import ConfigError
+from harness_llm.inferred import with_inferred
+from harness_llm.package.package import package
+from harness_llm.package.selection import Wanted, select
+from harness_llm.request import Request, resolve
+from harness_llm.runs import find_runs
+from harness_llm.workspace import CHECKOUT, Workspace
+
+EDGE = "llama3.1-8b-edge"
+TESTS = ("performance", "accuracy", "TEST06")
+DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.30.0"}
+
+
+def chosen(scenarios: str, model: str = EDGE, **words: Any) -> Choices:
+    return choose({"model": model, "gpu": "h100", "scenarios": scenarios, "system_name": "box"} | words)
+
+
+def ask(scenarios: str, model: str = EDGE, **words: Any) -> Request:
+    return resolve(chosen(scenarios, model, **words), Workspace(CHECKOUT))
+
+
+def test_only_the_source_is_measured() -> None:
+    request = ask("singlestream,offline=singlestream")
+    assert [plan.scenario for plan in request.scenarios] == ["SingleStream"]
+    assert request.choices.inferred == (("Offline", "SingleStream"),)
+
+
+def test_the_command_that_repeats_it_says_so() -> None:
+    choices = chosen("SingleStream,Offline=SingleStream")
+    assert "--scenarios SingleStream,Offline=SingleStream" in choices.command()
+    assert "--scenarios SingleStream --" in choices.command("SingleStream") + " --"
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "words", "expected"),
+    [
+        ("Offline,Server=Offline", {}, "MultiStream=SingleStream, Offline=MultiStream, Offline=SingleStream"),
+        ("SingleStream,SingleStream=Offline", {}, "MultiStream=SingleStream"),
+        ("Offline,Offline=SingleStream", {"model": "llama3.1-8b"}, "--category edge"),
+        ("SingleStream,MultiStream=SingleStream", {}, "Offline, SingleStream"),
+        ("SingleStream,Offline,Offline=SingleStream", {}, "Offline measured, or inferred, not both"),
+        ("Server,Offline=SingleStream", {"division": "open"}, "SingleStream among the scenarios, measured"),
+    ],
+)
+def test_what_cannot_be_inferred_is_refused(scenarios: str, words: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match="this scenario cannot be inferred") as caught:
+        ask(scenarios, **words)
+    assert caught.value.expected.startswith(expected)
+    assert "inference_rules.adoc:329-346" in caught.value.expected
+    assert caught.value.where.startswith("--scenarios ")
+
+
+def test_the_doctor_says_what_an_inferred_result_is() -> None:
+    (warning,) = check_inferred(ask("SingleStream,Offline=SingleStream"))
+    assert "queries/s of SingleStream" in warning.found
+    assert warning.hint == "--scenarios SingleStream,Offline measures Offline"
+    assert not list(check_inferred(ask("SingleStream,Offline")))
+
+
+def test_the_tree_has_copies_of_the_runs_of_the_source(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    for name in ("models/demo/benchmark.yaml", "code/user_cpu.conf"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes((CHECKOUT / name).read_bytes())
+    write_all(workspace.logs, "SingleStream")
+    benchmark = ask("Offline", model=BENCHMARK, gpu="cpu").benchmark
+    submission = submission_of(benchmark, category="edge")
+    wanted = Wanted(BENCHMARK, submission.profile, "v6.1", "open")
+    measured = select(find_runs(workspace.logs, submission.system), ["SingleStream"], TESTS, wanted)
+    selection = with_inferred(measured, [("Offline", "SingleStream")])
+    made = package(submission, selection, DETECTED, workspace, checkpoint(workspace))
+    results = made.tree / f"open/Acme/results/{submission.system}/{BENCHMARK}"
+    for log in ("performance/run_1/mlperf_log_detail.txt", "accuracy/mlperf_log_accuracy.json", "user.conf"):
+        assert filecmp.cmp(results / "SingleStream" / log, results / "Offline" / log, shallow=False)
