@@ -16,6 +16,7 @@ from harness_llm.benchmarks import load_benchmark
 from harness_llm.config import load_config
 from harness_llm.datasets.store import open_store
 from harness_llm.engines import build_engine
+from harness_llm.engines.counters import caching_departures
 from harness_llm.fleet.local import replica_environment
 from harness_llm.workspace import CHECKOUT, Workspace
 
@@ -173,3 +174,22 @@ def test_the_end_of_the_core_is_reported_at_once(engine: Any, prompts: list[list
             assert "vLLM's engine core ended" in str(error)  # noqa: PT017 - outputs may come first
             assert "exit code -9" in str(error)  # noqa: PT017
             return
+
+
+def test_drafts_are_counted_as_the_scheduler_reports_them() -> None:
+    """vLLM's CPU build cannot verify drafts (its rejection sampler is a Triton kernel), so that no engine runs here."""
+    from vllm.v1.engine import EngineCoreOutputs  # noqa: PLC0415 - loads torch
+    from vllm.v1.metrics.stats import SchedulerStats  # noqa: PLC0415 - loads torch
+    from vllm.v1.spec_decode.metrics import SpecDecodingStats  # noqa: PLC0415 - loads torch
+
+    from harness_llm.engines.vllm import added  # noqa: PLC0415 - loads torch
+
+    stats, drafted = SpecDecodingStats.new(3), {"speculated": 0.0, "drafts": 0.0}
+    for accepted in (3, 0, 1):
+        stats.observe_draft(num_draft_tokens=3, num_accepted_tokens=accepted)
+    for own in (None, SchedulerStats(), SchedulerStats(spec_decoding_stats=stats)):
+        drafted = added(drafted, EngineCoreOutputs(scheduler_stats=own))
+    assert drafted == {"speculated": 9, "drafts": 3}
+    assert caching_departures(drafted, draft_tokens=3) == []
+    assert caching_departures(drafted, draft_tokens=2)
+    assert caching_departures(drafted)
