@@ -26,7 +26,7 @@ RARE = {
     "round_name": "v5.1",
     "division": "open",
     "category": "datacenter",
-    "scenarios": "Server,Offline",
+    "scenarios": "Server,Offline,MultiStream=SingleStream",
     "profile": "fast",
     "engine": "transformers",
     "system_name": "my-box",
@@ -63,7 +63,7 @@ def test_the_command_repeats_every_choice(command_line: CommandLine, monkeypatch
     monkeypatch.setattr(commands, "submit", lambda chosen, *_, **__: found.extend(chosen))
     assert command_line(*shlex.split(choices.command())[1:]).code == 0
     assert command_line(*shlex.split(choices.command("Offline"))[1:]).code == 0
-    assert found == [choices, replace(choices, scenarios=("Offline",))]
+    assert found == [choices, replace(choices, scenarios=("Offline",), inferred=())]
 
 
 def lines_of(readme: Path) -> list[str]:
