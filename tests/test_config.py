@@ -111,7 +111,7 @@ def test_what_is_fixed_reaches_the_engine(workspace: Workspace) -> None:
             "llm_config.speculative_config={num_speculative_tokens: 3}",
             "an engine argument is not yours to set",
             "llm_config.speculative_config",
-            "speculative decoding is not allowed",
+            "speculative decoding on where the rules allow it",
             "",
         ),
         (
