@@ -69,7 +69,6 @@ def of_round(round_: Round, checkout: Checkout) -> Iterator[Pair]:
     """Of everything that is not a benchmark's."""
     constants, config = checkout.constants, checkout.of_round(round_)
     text = {m for m in config["models"] if m.partition("-")[0] not in OTHER_TASKS} - NOT_HELD
-    spl = {f"{folder}/{name}" for folder in ("ranging", "run_1") for name in constants["REQUIRED_PERF_POWER_FILES"]}
     yield Pair("Round.round", {round_.round} & set(constants["MODEL_CONFIG"]), {round_.round})
     yield Pair("Round.benchmarks", set(round_.benchmarks), text)
     yield Pair("Round.scenarios", set(round_.scenarios), set(constants["SCENARIO_MAPPING"].values()))
@@ -80,11 +79,45 @@ def of_round(round_: Round, checkout: Checkout) -> Iterator[Pair]:
     fields, files = constants["SYSTEM_IMP_REQUIRED_FILES"], constants["REQUIRED_MEASURE_FILES"]
     yield Pair("Round.measurements_fields", set(round_.measurements_fields), set(fields))
     yield Pair("Round.measurements_files", set(round_.measurements_files), set(files))
-    power = {f"power/{name}" for name in constants["REQUIRED_POWER_FILES"]} | spl
-    yield Pair("Round.power_files", set(round_.power_files), power)
+    yield Pair("Round.not_judged", set(round_.not_judged), set(config["models"]) - set(round_.benchmarks))
+    queries = {config["min-queries"][name]["Offline"] for name in round_.benchmarks}
+    yield Pair("Round.offline_min_queries", {round_.offline_min_queries}, queries)
     yield Pair("LoadGenRules.seeds", round_.loadgen.seeds, config["seeds"])
+    yield from _of_names(round_, checkout)
+    yield from _of_power(round_, checkout)
     yield from _of_layout(round_, constants)
     yield from _of_system(round_, checkout)
+
+
+def _of_names(round_: Round, checkout: Checkout) -> Iterator[Pair]:
+    config, constants = checkout.of_round(round_), checkout.constants
+    ours = {alias: name for alias, name in round_.aliases.items() if name in config["models"]}
+    official = {alias: name for alias, name in config["model_mapping"].items() if name in config["models"]}
+    yield Pair("Round.aliases", ours, official)
+    guess = checkout.code("configuration/configuration.py").partition("try to guess")[2].partition("map again")[0]
+    branches = re.findall(r'if (.*):\n\s+model = "(.+)"', guess)
+    parts = [(part, name) for condition, name in branches for part in re.findall(r'"([^"]+)" in model', condition)]
+    yield Pair("Round.name_parts", list(round_.name_parts.items()), parts)
+    fields = {scenario: {constants["RESULT_FIELD_NEW"][round_.round][scenario]} for scenario in round_.metrics}
+    for benchmarks in constants["RESULT_FIELD_BENCHMARK_OVERWRITE"].values():
+        for name, own in benchmarks.items():
+            for scenario, key in own.items():
+                if name in checkout.llm_models:
+                    fields[scenario].add(key)
+    yield Pair("Round.metrics", {scenario: set(keys) for scenario, keys in round_.metrics.items()}, fields)
+
+
+def _of_power(round_: Round, checkout: Checkout) -> Iterator[Pair]:
+    constants, home = checkout.constants, "{division}/{submitter}/"
+    extra = checkout.code("utils.py").partition("optional = optional + ")[2]
+    always = set(ast.literal_eval(extra[: extra.index("]") + 1]))
+    run = {*constants["REQUIRED_PERF_FILES"], *constants["REQUIRED_PERF_POWER_FILES"]}
+    per_run = (run, always | set(constants["OPTIONAL_PERF_FILES"]))
+    official = {"power": (set(constants["REQUIRED_POWER_FILES"]), always), "ranging": per_run, "run_1": per_run}
+    ours = {folder: (set(rules.required), set(rules.optional)) for folder, rules in round_.power.items()}
+    yield Pair("Round.power", ours, official)
+    nameplate = constants["NAMEPLATE_POWER_PATH"].get(round_.round, "")
+    yield Pair("Round.nameplate_power", round_.nameplate_power, nameplate.removeprefix(home))
 
 
 def _inferred(checkout: Checkout) -> set[tuple[str, str]]:
@@ -114,6 +147,11 @@ def _of_system(round_: Round, checkout: Checkout) -> Iterator[Pair]:
     yield Pair("SystemRules.filled", set(system.filled), filled)
     yield Pair("SystemRules.present", set(system.present), set(constants["SYSTEM_DESC_REQUIRED_FIELDS"]) - filled)
     yield Pair("SystemRules.integers", set(system.integers), counted)
+    capacity = (
+        system.power_capacity if f'"{system.power_capacity}"' in checkout.code("checks/system_check.py") else None
+    )
+    yield Pair("SystemRules.power", set(system.power), set(constants["SYSTEM_DESC_REQUIRED_FIELDS_POWER"]))
+    yield Pair("SystemRules.power_capacity", system.power_capacity, capacity)
     yield Pair("SystemRules.network", set(system.network), set(network))
     yield Pair("SystemRules.network_sut", system.network_sut, constants["NETWORK_MODE_REQUIRED_SUBSTRING_IN_SUT_NAME"])
 
@@ -139,6 +177,8 @@ def of_benchmark(round_: Round, name: str, checkout: Checkout) -> Iterator[Pair]
     )
     yield Pair("BenchmarkRules.scenarios", _scenarios(rules), _official_scenarios(official, name))
     yield Pair("BenchmarkRules.compliance", sorted(rules.compliance), _tests(official, name))
+    beside = sorted(set(_tests(official, name)) - set(rules.compliance))
+    yield Pair("BenchmarkRules.checker_compliance", sorted(rules.checker_compliance), beside)
     yield Pair("BenchmarkRules.never_accepted", _refused(rules), _officially_refused(official, name, rules, checkout))
     yield from _of_latencies(name, rules, official, checkout)
     yield from _of_reference(name, rules, checkout)

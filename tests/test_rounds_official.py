@@ -23,7 +23,7 @@ BENCHMARKS = [
     pytest.param(round_, name, id=f"{round_.round}-{name}") for round_ in ROUNDS for name in round_.benchmarks
 ]
 # Compared as a whole where they are a value, but for compliance tests, which a test of their own compares.
-VALUES = {"ScenarioRules", "LatencyLimit", "Decoding", "NeverAccepted", "Speculation", "ComplianceTest"}
+VALUES = {"ScenarioRules", "LatencyLimit", "Decoding", "NeverAccepted", "Speculation", "ComplianceTest", "FolderRules"}
 PARENTS = {"Round.loadgen", "Round.layout", "Round.system", "Round.compliance"}
 
 
