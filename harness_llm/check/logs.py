@@ -5,9 +5,6 @@ from collections.abc import Iterator
 from harness_llm.check.findings import Fault, Rule, advised, forbidden, rejected, rule
 from harness_llm.check.tree import Log
 
-_INFERRED = {"SingleStream": ("MultiStream", "Offline"), "MultiStream": ("Offline",)}
-"""What an edge system may infer from a scenario; its logs are copied."""
-
 _UNCOMMITTED = "Loadgen built with uncommitted changes!"
 _UNALTERED = forbidden("inference_policies/inference_rules.adoc:462-464")
 _IDENTICAL = forbidden("inference_policies/inference_rules.adoc:470-475")
@@ -40,7 +37,7 @@ def log_scenario(log: Log) -> Iterator[Fault]:
     folder, found = log.result.scenario, log.detail.scenario
     expected = log.result.round.scenarios.get(folder)
     edge = "edge" in str(log.result.system.field("system_type"))
-    if expected and found != expected and not (edge and folder in _INFERRED.get(found, ())):
+    if expected and found != expected and not (edge and found in log.result.round.inferred.get(folder, ())):
         judged = log == log.result.performance
         yield Fault(
             log.path, expected, found, basis=rejected("performance_check.py, inferred_check") if judged else None
