@@ -14,50 +14,53 @@ from harness_llm.package.archive import archive
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     tree = tmp_path / "inference_results_6.1"
-    for name in ("open/b.txt", "open/a.txt", "README.md"):
+    for name in ("open/Acme/b.txt", "open/Acme/a.txt", "closed/Acme/c.txt", "closed/Boost/c.txt", "README.md"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(name)
     return tree
 
 
 def test_the_same_tree_gives_the_same_bytes(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = archive(tree).read_bytes()
+    first = archive(tree, "Acme").read_bytes()
     monkeypatch.setattr(time, "time", lambda: 2e9)
-    os.utime(tree / "README.md", (1, 1))
-    (tree / "README.md").chmod(0o600)
-    assert archive(tree).read_bytes() == first
+    os.utime(tree / "open/Acme/a.txt", (1, 1))
+    (tree / "open/Acme/a.txt").chmod(0o600)
+    assert archive(tree, "Acme").read_bytes() == first
 
 
-def test_members_are_sorted_and_nobody_s(tree: Path) -> None:
-    with tarfile.open(archive(tree)) as tar:
+def test_the_archive_has_the_submitters_folders_alone_sorted_and_without_an_owner(tree: Path) -> None:
+    with tarfile.open(archive(tree, "Acme")) as tar:
         members = tar.getmembers()
     assert [m.name.removeprefix(tree.name) for m in members] == [
         "",
-        "/README.md",
+        "/closed",
+        "/closed/Acme",
+        "/closed/Acme/c.txt",
         "/open",
-        "/open/a.txt",
-        "/open/b.txt",
+        "/open/Acme",
+        "/open/Acme/a.txt",
+        "/open/Acme/b.txt",
     ]
     assert {(m.uid, m.gid, m.uname, m.gname) for m in members} == {(0, 0, "", "")}
 
 
 def test_sha256sum_accepts_the_checksum_and_nothing_else_is_left(tree: Path) -> None:
-    target = archive(tree)
+    target = archive(tree, "Acme")
     checksum = f"{target.name}.sha256"
     subprocess.run(["sha256sum", "-c", checksum], cwd=tree.parent, check=True, capture_output=True)
     assert {p.name for p in tree.parent.iterdir()} == {tree.name, target.name, checksum}
 
 
 def test_a_failure_leaves_the_old_archive_with_its_checksum(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = archive(tree)
+    target = archive(tree, "Acme")
     before = {p: p.read_bytes() for p in tree.parent.glob("*.tar.gz*")}
-    (tree / "README.md").write_text("new")
+    (tree / "open/Acme/a.txt").write_text("new")
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tarfile.TarFile, "add", refuse)
     with pytest.raises(OSError, match="No space"):
-        archive(tree)
+        archive(tree, "Acme")
     assert {p: p.read_bytes() for p in tree.parent.glob("*.tar.gz*")} == before
     assert target in before

@@ -34,6 +34,7 @@ from harness_llm.check import Authority, Severity, check, exit_code
 from harness_llm.check.tree import official_name
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL
+from harness_llm.package.places import PROFILE
 from harness_llm.rules import load_round
 
 
@@ -82,31 +83,33 @@ SMALL = {
 )
 def test_only_a_declared_smoke_tree_may_be_small(tmp_path, profile, severity):
     tree = build_tree(tmp_path, "open", ("Server",))
-    write_json(tree / "profile.json", {"profile": profile, "benchmark": "tiny"})
     home = Home(tree, "open")
+    write_json(home.path / PROFILE, {"profile": profile, "benchmark": "tiny"})
     home.performance(**SMALL)
     home.accuracy(**SMALL)
     findings = check(tree, ROUND)
     small = {f.rule: f.severity for f in findings if f.scale}
     assert small == dict.fromkeys(["performance-samples", "min-duration", "accuracy-samples"], severity)
     others = [(f.rule, f.severity, f.path) for f in findings if not f.scale]
-    smoke = [("not-submittable", Severity.WARNING, "profile.json")]
+    smoke = [("not-submittable", Severity.WARNING, f"open/{SUBMITTER}/{PROFILE}")]
     assert others == ([] if profile == "valid" else smoke)
     assert exit_code(findings) == (1 if profile == "valid" else 0)
 
 
 def test_a_smoke_tree_must_be_right_but_for_its_size(tmp_path):
     tree = build_tree(tmp_path, "open", ("Server",))
-    write_json(tree / "profile.json", {"profile": "smoke"})
-    Home(tree, "open").performance(result_validity="INVALID")
+    home = Home(tree, "open")
+    write_json(home.path / PROFILE, {"profile": "smoke"})
+    home.performance(result_validity="INVALID")
     findings = check(tree, ROUND)
     assert [f.rule for f in findings if f.severity is Severity.ERROR] == ["loadgen-valid"]
 
 
 def test_a_broken_profile_is_no_smoke_tree(tmp_path):
     tree = build_tree(tmp_path, "open", ("Server",))
-    write(tree / "profile.json", "smoke")
-    Home(tree, "open").performance(effective_min_duration_ms=10_000)
+    home = Home(tree, "open")
+    write(home.path / PROFILE, "smoke")
+    home.performance(effective_min_duration_ms=10_000)
     assert sorted((f.rule, f.severity) for f in check(tree, ROUND)) == [
         ("min-duration", Severity.ERROR),
         ("profile", Severity.WARNING),

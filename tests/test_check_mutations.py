@@ -21,6 +21,7 @@ import harness_llm.check
 from harness_llm.check import Authority, Finding, check
 from harness_llm.check.findings import Rule
 from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
+from harness_llm.package.places import PROFILE
 from harness_llm.rules import load_round
 
 golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
@@ -216,8 +217,8 @@ MUTATIONS = [
     Mutation("results", f"{HOME}/results", shutil.rmtree, BAD, at=(HOME,)),
     Mutation("results", f"{HOME}/results", emptied, OK, at=(HOME,)),
     Mutation("results", f"{NVIDIA}/results", shutil.rmtree, None, OPEN, (NVIDIA,)),
-    Mutation("profile", "profile.json", text("{"), OK),
-    Mutation("not-submittable", "profile.json", text('{"profile": "smoke"}'), OK),
+    Mutation("profile", f"{HOME}/{PROFILE}", text("{"), OK),
+    Mutation("not-submittable", f"{HOME}/{PROFILE}", text('{"profile": "smoke"}'), OK),
     Mutation("source", f"{HOME}/src", shutil.rmtree, BAD),
     Mutation("source", f"{HOME}/src", emptied, OK),
     Mutation("source", f"{AMD}/code", shutil.rmtree, BAD, V51),

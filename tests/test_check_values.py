@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from trees import CLOSED, ROUND, Home, build_tree, performance_log, write_log
+from trees import CLOSED, ROUND, Home, build_tree, performance_log, write, write_log
 
 from harness_llm.check import Finding, Severity, check
+from harness_llm.package.places import PROFILE
 
 ODD = ("many", None, True)
 
@@ -53,7 +54,7 @@ def test_what_is_no_value_of_its_kind_is_an_error(tmp_path, rule, key, value):
 
 
 def test_what_cannot_be_read_is_no_matter_of_size(tmp_path):
-    (tmp_path / "profile.json").write_text('{"profile": "smoke"}')
+    write(tmp_path / "closed/Acme" / PROFILE, '{"profile": "smoke"}')
     severities = {
         value: {f.severity for f in found(tmp_path, {"effective_min_duration_ms": value}) if f.rule == "min-duration"}
         for value in (1, "1")

@@ -11,6 +11,7 @@ from workspaces import NAMES, make_workspace
 
 from harness_llm import cli
 from harness_llm.errors import RunFailed
+from harness_llm.package.places import PROFILE
 from harness_llm.rules import round_names
 
 COMMANDS = ("submit", "doctor", "run", "package", "status", "score", "verify", "check", "compare")
@@ -244,5 +245,7 @@ def test_a_tree_is_judged_by_the_round_that_it_names(
     tree = tmp_path / "tree"
     tree.mkdir()
     if declared:
-        (tree / "profile.json").write_text(f'{{"profile": "valid", "round": "{declared}"}}')
+        profile = tree / "open" / "Acme" / PROFILE
+        profile.parent.mkdir(parents=True)
+        profile.write_text(f'{{"profile": "valid", "round": "{declared}"}}')
     assert f"by the rules of round {judged}\n" in harness("check", str(tree), *words).err

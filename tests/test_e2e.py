@@ -235,7 +235,8 @@ def test_nothing_is_run_twice(journey: Journey) -> None:
 
 def test_the_tree_is_complete(tree: Path, terminal: Terminal) -> None:
     home = tree / "open" / "Acme"
-    for path in ("model_mapping.json", f"systems/{SYSTEM}.json", "src/demo/harness_llm/cli.py", "src/demo/Makefile"):
+    source = "src/demo/harness-llm"
+    for path in ("model_mapping.json", f"systems/{SYSTEM}.json", f"{source}/harness_llm/cli.py", f"{source}/Makefile"):
         assert (home / path).stat().st_size
     for scenario in SCENARIOS:
         files = digests(home / "results" / SYSTEM / "demo" / scenario)

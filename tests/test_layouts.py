@@ -189,16 +189,16 @@ def test_a_result_that_meets_both_variants_stands_twice(workspace: Workspace) ->
 def test_the_program_stands_once_and_variants_point_to_it(workspace: Workspace) -> None:
     home = build(workspace, closed("v5.1"), {"Offline": BEST})
     assert {path.name for path in (home / "code").iterdir()} == {"llama2-70b", HIGH, LOW}
-    assert "pyproject.toml" in files(home / "code/llama2-70b")
+    assert "pyproject.toml" in files(home / "code/llama2-70b/harness-llm")
     for variant in (HIGH, LOW):
-        assert files(home / "code" / variant) == {"README.md"}
-        assert "`../llama2-70b/`" in (home / "code" / variant / "README.md").read_text()
+        assert files(home / "code" / variant) == {"harness-llm/README.md"}
+        assert "`../../llama2-70b/harness-llm/`" in (home / "code" / variant / "harness-llm/README.md").read_text()
 
 
 def test_a_benchmark_of_one_name_has_no_pointer(workspace: Workspace) -> None:
     home = build(workspace, closed("v6.1", GPT_OSS), {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
     assert [path.name for path in (home / "src").iterdir()] == ["gpt-oss-120b"]
-    assert "pyproject.toml" in files(home / "src/gpt-oss-120b")
+    assert "pyproject.toml" in files(home / "src/gpt-oss-120b/harness-llm")
 
 
 @pytest.mark.parametrize("round_name", ["v5.1", "v6.0"])
@@ -218,7 +218,7 @@ def test_what_another_system_has_of_a_variant_stays(workspace: Workspace) -> Non
         f"other-box/{LOW}",
         f"{SYSTEM}/{LOW}",
     }
-    assert (home / "src" / HIGH / "README.md").is_file()
+    assert (home / "src" / HIGH / "harness-llm/README.md").is_file()
 
 
 def test_nothing_is_touched_if_no_variant_is_met(workspace: Workspace) -> None:
@@ -229,10 +229,12 @@ def test_nothing_is_touched_if_no_variant_is_met(workspace: Workspace) -> None:
 
 def test_the_documents_name_the_places_of_the_round(workspace: Workspace) -> None:
     home = build(workspace, closed("v5.1"), {"Offline": BEST})
-    text = (home.parents[1] / "README.md").read_text()
+    text = (home / "documentation/README.md").read_text()
     assert "`measurements/<system>/<benchmark>/<scenario>/README.md`" in text
     assert "`code/` holds the program" in text
-    assert "in `code/llama2-70b/`,\n" in (home / f"measurements/{SYSTEM}/{HIGH}/Offline/README.md").read_text()
+    assert (
+        "in `code/llama2-70b/harness-llm/`,\n" in (home / f"measurements/{SYSTEM}/{HIGH}/Offline/README.md").read_text()
+    )
 
 
 @golden

@@ -90,7 +90,7 @@ def test_a_result_s_readme_repeats_it_from_the_tree(
     program, *words = shlex.split(submit)
     assert program == ".venv/bin/harness-llm"
     assert words[-2:] == ["--company", "Acme"]
-    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(home / "src" / "llama2-70b"))
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(home / "src" / "llama2-70b" / "harness-llm"))
     done = command_line(*words, "--dry-run")
     assert done.code == 0, done.err
     assert "Offline      accuracy     300 samples" in done.err

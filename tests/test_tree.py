@@ -87,11 +87,19 @@ def test_the_layout_is_that_of_the_round(workspace: Workspace) -> None:
             "TEST06/accuracy/mlperf_log_accuracy.json",
         )
     }
-    assert files(made.tree) - {f"open/Acme/{name}" for name in files(home)} == {"README.md", "profile.json"}
+    assert files(made.tree) == {f"open/Acme/{name}" for name in files(home)}
+    assert files(home / "src") == {f"demo/harness-llm/{name}" for name in files(home / "src/demo/harness-llm")}
+    assert files(home / "documentation") == {
+        "README.md",
+        "profile.json",
+        "calibration.md",
+        "calibration/demo_cpu-box.md",
+        "system_architecture.md",
+    }
     assert json.loads((home / "model_mapping.json").read_text()) == {"demo": "llama2-70b-99.9"}
     assert json.loads((home / "systems/cpu-box.json").read_text())["accelerators_per_node"] == "0"
     assert json.loads((home / "results/cpu-box/demo/Offline/measurements.json").read_text()) == DEMO.measurements
-    assert json.loads((made.tree / "profile.json").read_text()) == {
+    assert json.loads((home / "documentation/profile.json").read_text()) == {
         "profile": "smoke",
         "benchmark": "demo",
         "round": "v6.1",
@@ -125,7 +133,7 @@ def test_the_source_that_ran_is_there_without_caches(workspace: Workspace) -> No
     for litter in ("__pycache__/a.pyc", ".swp"):
         (workspace.benchmarks / BENCHMARK / litter).parent.mkdir(exist_ok=True)
         (workspace.benchmarks / BENCHMARK / litter).touch()
-    folder = pack(workspace).tree / "open/Acme/src/demo"
+    folder = pack(workspace).tree / "open/Acme/src/demo/harness-llm"
     found = files(folder)
     assert {"README.md", "pyproject.toml", "harness_llm/runs.py", "harness_llm/rules/v6.1.yaml"} <= found
     assert {"models/demo/benchmark.yaml", "code/user_cpu.conf"} <= found
@@ -161,7 +169,7 @@ def test_what_is_no_result_says_so_first(
 ) -> None:
     tree = build_tree(submission(benchmark, profile=profile), {}, Papers({}), workspace)
     assert tree.name == name
-    head = (tree / "README.md").read_text()[:500]
+    head = (tree / "open/Acme/documentation/README.md").read_text()[:500]
     assert head.startswith("# NOT SUBMITTABLE" if reasons else "# MLPerf Inference v6.1")
     assert all(reason in head for reason in reasons)
 
@@ -258,8 +266,8 @@ def test_other_systems_and_submitters_stay_and_the_same_system_is_replaced(works
         "Acme/cpu-box/Server",
         "Umbrella/cpu-box/Server",
     }
-    text = (tree / "README.md").read_text()
-    assert "- `open/Acme`: demo, Offline, on other-box" in text
+    text = (tree / "open/Acme/documentation/README.md").read_text()
+    assert "- demo, Offline, on cpu-box\n- demo, Server, on cpu-box\n- demo, Offline, on other-box\n" in text
 
 
 def test_the_mapping_of_another_benchmark_stays(workspace: Workspace) -> None:
@@ -280,7 +288,7 @@ def test_calibration_documents_of_all_results_are_joined(workspace: Workspace) -
     assert document.read_text() == "\n".join(part.read_text() for part in parts)
 
 
-@pytest.mark.parametrize("step", ["_pack_result", "write_tree_readme"])
+@pytest.mark.parametrize("step", ["_pack_result", "write_home_readme"])
 def test_an_interrupted_build_leaves_the_old_tree_as_it_was(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from harness_llm.check.findings import Authority, Basis, Fault, Rule, advised, forbidden, rejected, rule
-from harness_llm.check.tree import DIVISIONS, PROFILE, Benchmark, Result, Submitter, Tree, load_json
+from harness_llm.check.tree import DIVISIONS, Benchmark, Result, Submitter, Tree, load_json
 from harness_llm.package.datacenter import DOCUMENT
+from harness_llm.package.places import PROFILE
+from harness_llm.package.submission import VALID
 from harness_llm.rules.rounds import ScenarioRules
 
 _ARCHITECTURE = (DOCUMENT, "documentation/bandwidth.adoc")
@@ -29,10 +31,10 @@ def results(submitter: Submitter) -> Iterator[Fault]:
 
 
 @rule("profile", advised("harness-llm"))
-def profile(tree: Tree) -> Iterator[Fault]:
-    """The tree's profile cannot be read."""
-    if (tree.path / PROFILE).exists():
-        load_json(tree.path / PROFILE)
+def profile(submitter: Submitter) -> Iterator[Fault]:
+    """A submitter's profile cannot be read."""
+    if (submitter.path / PROFILE).exists():
+        load_json(submitter.path / PROFILE)
     yield from ()
 
 
@@ -41,10 +43,10 @@ def profile(tree: Tree) -> Iterator[Fault]:
     advised("inference_policies/inference_rules.adoc:139-146"),
     hint="harness-llm submit … --profile valid makes one",
 )
-def not_submittable(tree: Tree) -> Iterator[Fault]:
-    """The tree was made of small runs and is no submission."""
-    if tree.small:
-        yield Fault(tree.path / PROFILE, "profile valid", f"profile {tree.small}")
+def not_submittable(submitter: Submitter) -> Iterator[Fault]:
+    """The results were made of small runs and are no submission."""
+    if submitter.profile != VALID:
+        yield Fault(submitter.path / PROFILE, "profile valid", f"profile {submitter.profile}")
 
 
 @rule("source", rejected("measurements_checks.py, directory_exist_check"))
@@ -161,7 +163,15 @@ def scenario_name(result: Result) -> Iterator[Fault]:
         yield Fault(result.path, " or ".join(result.round.scenarios), result.folder, basis=basis)
 
 
-TREE: tuple[Rule[Tree], ...] = (divisions, profile, not_submittable)
-SUBMITTER: tuple[Rule[Submitter], ...] = (results, source, calibration, architecture, model_mapping)
+TREE: tuple[Rule[Tree], ...] = (divisions,)
+SUBMITTER: tuple[Rule[Submitter], ...] = (
+    results,
+    profile,
+    not_submittable,
+    source,
+    calibration,
+    architecture,
+    model_mapping,
+)
 BENCHMARK: tuple[Rule[Benchmark], ...] = (benchmark, not_judged, scenarios)
 RESULT: tuple[Rule[Result], ...] = (scenario_name,)

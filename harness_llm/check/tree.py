@@ -10,11 +10,11 @@ from typing import Any
 
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
+from harness_llm.package.places import PROFILE
 from harness_llm.package.submission import VALID
 from harness_llm.rules.rounds import BenchmarkRules, Round
 
 DIVISIONS = ("closed", "network", "open")
-PROFILE = "profile.json"
 
 
 def load_json(path: Path) -> dict[str, Any]:
@@ -62,7 +62,8 @@ def official_name(name: str, mapping: Mapping[str, Any], rules: Round) -> str:
 
 def declared_round(tree: Path) -> str:
     """The round that a tree of ours says it was made for; empty for others."""
-    return str((json_or_none(tree / PROFILE) or {}).get("round", ""))
+    found = (json_or_none(file) or {} for file in sorted(tree.glob(f"*/*/{PROFILE}")))
+    return next((str(profile["round"]) for profile in found if "round" in profile), "")
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,9 @@ class Tree:
 
     @cached_property
     def small(self) -> str:
-        """The profile by which the tree declares in profile.json that its runs are too small; empty if it does not."""
-        profile = (json_or_none(self.path / PROFILE) or {}).get("profile", VALID)
-        return "" if profile == VALID else str(profile)
+        """The profile by which each submitter declares that its runs are too small; empty if one does not."""
+        profiles = [submitter.profile for submitter in self.submitters]
+        return next(iter(profiles), "") if VALID not in profiles else ""
 
     @cached_property
     def submitters(self) -> list["Submitter"]:
@@ -98,6 +99,11 @@ class Submitter:
     def path(self) -> Path:
         """Its folder."""
         return self.tree.path / self.division / self.name
+
+    @cached_property
+    def profile(self) -> str:
+        """The profile of its runs, as `PROFILE` declares it; the valid one if nothing is declared."""
+        return str((json_or_none(self.path / PROFILE) or {}).get("profile", VALID))
 
     @property
     def enforced(self) -> bool:

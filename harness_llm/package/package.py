@@ -86,7 +86,7 @@ def package(
     tree = build_tree(submission, selection.runs, papers, workspace)
     notices = submission.notices(dt.datetime.now(dt.UTC).date())
     notices += left_out(submission, accuracy_scores(selection.runs))
-    return Package(tree, archive(tree), notices)
+    return Package(tree, archive(tree, submission.submitter), notices)
 
 
 def _refuse_missing(selection: Selection) -> None:

@@ -7,6 +7,11 @@ from harness_llm.package.submission import Submission
 
 README = "README.md"
 RESULTS = "results"
+DOCUMENTATION = "documentation"
+PROFILE = f"{DOCUMENTATION}/profile.json"
+"""Which runs a submitter's folder has; not at the root of the tree, where no content may be (submission_rules:410)."""
+IMPLEMENTATION = "harness-llm"
+"""<implementation_id>, the folder of the source below that of the benchmark (submission_rules:372)."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +52,8 @@ def places_of(submission: Submission, name: str, scenario: str, home: Path) -> P
         measurements=home / layout.measurements.format_map(fields),
         compliance=home / layout.compliance.format_map(fields),
     )
+
+
+def source_of(submission: Submission, name: str, home: Path) -> Path:
+    """The folder of the program that made the results of `name`."""
+    return home / submission.rules.layout.source / name / IMPLEMENTATION

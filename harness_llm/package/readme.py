@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from harness_llm.package.places import README, Places
+from harness_llm.package.places import DOCUMENTATION, IMPLEMENTATION, README, RESULTS, Places
 from harness_llm.package.rendering import render
 from harness_llm.package.submission import Submission
 from harness_llm.runs import Run, RunRecord
@@ -21,18 +21,16 @@ _MADE = {
 """What is to be said of model and data, by who prepares the benchmark."""
 
 
-def write_tree_readme(tree: Path, submission: Submission) -> None:
-    """README.md at the root: what this is, and whether it can be submitted."""
-    results = sorted(path.relative_to(tree).parts for path in tree.glob("*/*/results/*/*/*") if path.is_dir())
+def write_home_readme(home: Path, submission: Submission) -> None:
+    """documentation/README.md of the submitter's folder `home`: its results, and whether they can be submitted."""
+    results = sorted(path.relative_to(home / RESULTS).parts for path in home.glob(f"{RESULTS}/*/*/*") if path.is_dir())
     text = render(
-        "tree_README.md.j2",
+        "home_README.md.j2",
         submission=submission,
         described=PurePath(submission.rules.layout.measurements.format_map(_ANY)).with_name(README),
-        results=[
-            {"division": d, "submitter": o, "system": s, "benchmark": b, "scenario": c} for d, o, _, s, b, c in results
-        ],
+        results=[{"system": s, "benchmark": b, "scenario": c} for s, b, c in results],
     )
-    (tree / README).write_text(text)
+    (home / DOCUMENTATION / README).write_text(text)
 
 
 def write_source_readme(folder: Path, submission: Submission) -> None:
@@ -43,7 +41,8 @@ def write_source_readme(folder: Path, submission: Submission) -> None:
 
 def write_pointer_readme(file: Path, submission: Submission, variant: str) -> None:
     """README.md in place of the program, where the same one stands for another name."""
-    file.write_text(render("pointer_README.md.j2", submission=submission, variant=variant))
+    text = render("pointer_README.md.j2", submission=submission, variant=variant, implementation=IMPLEMENTATION)
+    file.write_text(text)
 
 
 def repeating(submission: Submission, records: Sequence[RunRecord], quantization: Mapping[str, Any]) -> Iterator[str]:
@@ -82,6 +81,7 @@ def write_result_readme(
         "result_README.md.j2",
         submission=submission,
         name=places.name,
+        implementation=IMPLEMENTATION,
         others=[name for name in names if name != places.name],
         scenario=places.scenario,
         records=records,

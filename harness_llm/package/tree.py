@@ -21,12 +21,12 @@ from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.package.architecture import merged
 from harness_llm.package.calibration import measurements, render_calibration
 from harness_llm.package.datacenter import DOCUMENT, Debts, measured_results
-from harness_llm.package.places import README, RESULTS, Places, places_of
+from harness_llm.package.places import PROFILE, README, RESULTS, Places, places_of, source_of
 from harness_llm.package.readme import (
+    write_home_readme,
     write_pointer_readme,
     write_result_readme,
     write_source_readme,
-    write_tree_readme,
 )
 from harness_llm.package.submission import Submission
 from harness_llm.package.truncate import TRUNCATED_TESTS, pack_accuracy
@@ -94,8 +94,8 @@ def build_tree(submission: Submission, runs: Runs, papers: Papers, workspace: Wo
         _point_to_source(submission, home)
         if papers.owed:
             _write_architecture(submission, home, papers.owed)
-        _write_json(tree / "profile.json", _profile(submission))
-        write_tree_readme(tree, submission)
+        _write_json(home / PROFILE, _profile(submission))
+        write_home_readme(home, submission)
     return target
 
 
@@ -142,7 +142,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> None:
     """The program and what it read, once per benchmark."""
     benchmark = submission.benchmark
-    folder = home / submission.rules.layout.source / benchmark.name
+    folder = source_of(submission, benchmark.name, home)
     _remove(folder)
     settings = [f"models/{name}" for name in sorted({benchmark.name, benchmark.settings})]
     for root, patterns in ((CHECKOUT, _PROGRAM), (workspace.root, (*settings, *_SETTINGS))):
@@ -159,11 +159,11 @@ def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> No
 def _point_to_source(submission: Submission, home: Path) -> None:
     """A variant that has results has a folder that says where the program is."""
     for name in submission.names:
-        folder = home / submission.rules.layout.source / name
+        folder = source_of(submission, name, home)
         if name != submission.benchmark.name:
-            _remove(folder)
+            _remove(folder.parent)
             if any(home.glob(f"{RESULTS}/*/{name}")):
-                folder.mkdir()
+                folder.mkdir(parents=True)
                 write_pointer_readme(folder / README, submission, name)
 
 

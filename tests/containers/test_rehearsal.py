@@ -17,6 +17,7 @@ from harness_llm.check.findings import Severity
 from harness_llm.engines import REPLAY
 from harness_llm.gpus import load_gpus
 from harness_llm.loadgen.logs import DETAIL, parse_detail
+from harness_llm.package.places import PROFILE
 from harness_llm.pipeline import check_tree
 from harness_llm.runs import Run, State, find_runs
 from harness_llm.workspace import CHECKOUT, Workspace
@@ -72,7 +73,7 @@ def test_a_rehearsed_node_ends_with_a_checked_tree_that_is_no_submission(
     assert json.loads(hardware)["accelerators_per_node"] == "8"
     assert json.loads(hardware)["accelerator_model_name"] == load_gpus(Workspace(CHECKOUT))[gpu].name
     assert done.tree.name.endswith("-rehearsal")
-    assert json.loads((done.tree / "profile.json").read_text())["profile"] == "rehearsal"
+    assert json.loads(next(done.tree.glob(f"*/*/{PROFILE}")).read_text())["profile"] == "rehearsal"
     assert "this tree is not submittable: its answers are those of the replay engine" in done.ended.done.stderr
     findings, _ = check_tree(done.tree, records[0].round)
     assert not [finding.rule for finding in findings if finding.severity is Severity.ERROR]
