@@ -18,10 +18,15 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # GPT-J was published in PyTo
 LOADED = ("config.json", "generation_config.json", "tokenizer.json")
 
 
+def model_config(path: Path) -> dict[str, Any]:
+    """The config.json of the checkpoint in `path`."""
+    config: dict[str, Any] = json.loads((path / "config.json").read_text())
+    return config
+
+
 def quantization_config(path: Path) -> dict[str, Any]:
     """What config.json of the checkpoint in `path` tells engines of its numbers; empty where nothing is quantized."""
-    config: dict[str, Any] = json.loads((path / "config.json").read_text())
-    return config.get("quantization_config") or {}
+    return model_config(path).get("quantization_config") or {}
 
 
 def weight_files(path: Path) -> list[Path]:

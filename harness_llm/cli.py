@@ -246,13 +246,19 @@ def package(
     scenarios: Scenarios = "",
     profile: ProfileName = "",
     stand_in: StandIn = False,
+    engine: EngineName = "",
     company: Company = "",
     system_name: SystemName = "",
+    set_: Sets = None,
+    gpu_count: GpuCount = None,
+    calibration_only: Annotated[
+        bool, typer.Option("--calibration-only", help="write the calibration document, before any run")
+    ] = False,
 ) -> None:
     """Make the tree and its archive of runs that are there."""
     from harness_llm.commands import package as command
 
-    command(_choices(locals()), _panel())
+    command(_choices(locals()), _panel(), calibration_only=calibration_only)
 
 
 @app.command()

@@ -100,10 +100,16 @@ def run(chosen: Sequence[Choices], panel: Panel) -> None:
         _end(build_pipeline(ready.request, panel, ready.cluster).run(), ready.request.profile, panel)
 
 
-def package(choices: Choices, panel: Panel) -> None:
-    """Make the tree of runs that are there."""
+def package(choices: Choices, panel: Panel, *, calibration_only: bool) -> None:
+    """Make the tree of runs that are there, or only its calibration document, which needs none."""
     require_names(choices)
     request = resolve(choices, Workspace())
+    if calibration_only:
+        document, notices = Pipeline(request, panel).package_calibration()
+        for notice in notices:
+            panel.say(notice)
+        sys.stdout.write(f"{document}\n")
+        return
     if not request.profile.packaged:
         name = request.profile.name
         raise ConfigError(f"nothing is packaged of the profile {name}", hint="--profile smoke, or valid for a result")

@@ -29,7 +29,7 @@ from harness_llm.outcome import Scorer
 from harness_llm.package.ecc import UNTOLD
 from harness_llm.package.machine import detect
 from harness_llm.package.nodes import merged, merged_ecc
-from harness_llm.package.package import Package, package
+from harness_llm.package.package import Package, package, package_calibration
 from harness_llm.package.selection import Selection, Wanted, select
 from harness_llm.plan import issued, seconds
 from harness_llm.preparations import preparation_of
@@ -108,6 +108,16 @@ class Pipeline:
         """
         assets = self.required_assets()
         return self._package(self.select(assets), assets)
+
+    def package_calibration(self) -> tuple[Path, list[str]]:
+        """Write the calibration document, which needs no run; its path, and sentences for the submitter.
+
+        Raises:
+            EnvironmentMissing: the checkpoint is not there.
+        """
+        request, assets = self.request, self.required_assets()
+        subjects = {plan.scenario: self.subject(plan, assets) for plan in request.scenarios}
+        return package_calibration(request.submission, subjects, request.workspace, assets.checkpoint)
 
     def _package(self, selection: Selection, assets: Assets) -> Package:
         request = self.request

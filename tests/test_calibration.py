@@ -9,7 +9,14 @@ import pytest
 from harness_llm.benchmarks import load_benchmark
 from harness_llm.checkpoint import QUANTIZATION, write_record
 from harness_llm.errors import ConfigError
-from harness_llm.package.calibration import describe, measurements, read_quantization, render_calibration
+from harness_llm.package.calibration import (
+    Quantization,
+    describe,
+    measurements,
+    read_quantization,
+    render_calibration,
+)
+from harness_llm.package.engine_numbers import EngineNumbers, read_numbers
 from harness_llm.workspace import CHECKOUT, Workspace
 
 BENCHMARK = load_benchmark("demo", Workspace(CHECKOUT))
@@ -40,6 +47,30 @@ def write_checkpoint(folder: Path, quantization: dict[str, Any] | None, **record
     return folder
 
 
+def quantized(
+    activations: dict[str, Any] | None, kv_cache: dict[str, Any] | None = None, **record: Any
+) -> Quantization:
+    """A checkpoint with a record of ours."""
+    return Quantization({"source": "5" * 64, **record}, {"quantization_config": config(activations, kv_cache)})
+
+
+def served(environment: dict[str, str] | None = None, server: dict[str, Any] | None = None, **arguments: Any) -> dict:
+    """The subject of a run of vLLM, or of a server where one is named."""
+    return {
+        "engine": "openai" if server else "vllm",
+        "llm_config": {"max_num_seqs": 64, **arguments},
+        "env_config": environment or {},
+        **({"server_config": {"kind": "vllm", "url": [], "command": "", **server}} if server else {}),
+    }
+
+
+def engine_section(subjects: dict[str, dict], model: dict[str, Any] | None = None) -> str:
+    engines = {scenario: read_numbers(subject, model or {}) for scenario, subject in subjects.items()}
+    document = render_calibration(BENCHMARK, Quantization({}, model or {}, engines))
+    assert "Nothing is quantized" not in document
+    return section(document, "By the engine")
+
+
 def section(document: str, title: str) -> str:
     return document.split(f"\n## {title}\n\n")[1].split("\n\n## ", maxsplit=1)[0]
 
@@ -47,7 +78,7 @@ def section(document: str, title: str) -> str:
 def test_a_record_of_ours_is_told_in_full(tmp_path: Path) -> None:
     made = {"recipe": {"scheme": "FP8_DYNAMIC", "targets": "Linear"}, "tool": TOOL, "source": "5" * 64}
     checkpoint = write_checkpoint(tmp_path / "fp8", config(PER_TOKEN), **made)
-    document = render_calibration(BENCHMARK, read_quantization(checkpoint))
+    document = render_calibration(BENCHMARK, read_quantization(checkpoint, {}))
     assert document.startswith("# Quantization of demo\n")
     assert "llmcompressor 0.14.0.1, an open-source library" in document
     assert "one scale per output channel" in section(document, "Weights")
@@ -58,34 +89,33 @@ def test_a_record_of_ours_is_told_in_full(tmp_path: Path) -> None:
     assert "lm_head" in details
     assert "5" * 64 in details
     assert "scheme: FP8_DYNAMIC" in details
-    assert read_quantization(checkpoint)["files"]["config.json"] in details
+    assert read_quantization(checkpoint, {}).record["files"]["config.json"] in details
 
 
 def test_static_scales_are_not_said_to_need_no_data(tmp_path: Path) -> None:
-    record = {"source": "5" * 64, "config": config(PER_TENSOR)}
-    assert (
-        section(render_calibration(BENCHMARK, record), "Calibration data") == "It is not recorded with the checkpoint."
-    )
-    record |= {"calibration": {"file": "cal.pkl", "samples": 1000}}
-    assert section(render_calibration(BENCHMARK, record), "Calibration data") == "- file: cal.pkl\n- samples: 1000"
+    bare = render_calibration(BENCHMARK, quantized(PER_TENSOR))
+    assert section(bare, "Calibration data") == "It is not recorded with the checkpoint."
+    told = render_calibration(BENCHMARK, quantized(PER_TENSOR, calibration={"file": "cal.pkl", "samples": 1000}))
+    assert section(told, "Calibration data") == "- file: cal.pkl\n- samples: 1000"
 
 
 def test_weights_alone_and_the_cache_are_told() -> None:
-    document = render_calibration(BENCHMARK, {"source": "5" * 64, "config": config(None, kv_cache=PER_TENSOR)})
+    document = render_calibration(BENCHMARK, quantized(None, PER_TENSOR))
     assert section(document, "Activations") == "They are not quantized."
     assert "one scale per tensor" in section(document, "KV cache")
     assert section(document, "Calibration data") == "It is not recorded with the checkpoint."
 
 
 def test_measurements_name_the_weights_that_were_served() -> None:
-    assert measurements(BENCHMARK, {}) == BENCHMARK.measurements
-    changed = measurements(BENCHMARK, {"recipe": {"weights": "int4"}})
-    assert changed == BENCHMARK.measurements | {"weight_data_types": "int4"}
+    assert measurements(BENCHMARK, Quantization(), "Offline") == BENCHMARK.measurements
+    int4 = Quantization({"recipe": {"weights": "int4"}}, engines={"Server": EngineNumbers(weights="fp8")})
+    for scenario, weights in (("Offline", "int4"), ("Server", "fp8")):
+        changed = measurements(BENCHMARK, int4, scenario)
+        assert changed == BENCHMARK.measurements | {"weight_data_types": weights}
 
 
 def test_gptq_does_not_round_to_the_nearest() -> None:
-    record = {"source": "5" * 64, "config": config(PER_TOKEN), "recipe": {"algorithm": "gptq"}}
-    document = render_calibration(BENCHMARK, record)
+    document = render_calibration(BENCHMARK, quantized(PER_TOKEN, recipe={"algorithm": "gptq"}))
     assert "rounded column by column" in section(document, "Weights")
     assert "rounded to the nearest number" in section(document, "Activations")
 
@@ -97,14 +127,15 @@ def test_a_scale_without_an_observer_names_none() -> None:
 
 def test_a_checkpoint_of_others_speaks_for_itself(tmp_path: Path) -> None:
     quark = {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}
-    document = render_calibration(BENCHMARK, read_quantization(write_checkpoint(tmp_path / "quark", quark)))
+    document = render_calibration(BENCHMARK, read_quantization(write_checkpoint(tmp_path / "quark", quark), {}))
     assert "quantized before it came here" in document
     assert section(document, "Calibration data") == "It is not recorded with the checkpoint."
     assert "dtype: fp8_e4m3" in section(document, "Its quantization_config")
 
 
 def test_a_checkpoint_as_it_came_is_said_to_be_one(tmp_path: Path) -> None:
-    document = render_calibration(BENCHMARK, read_quantization(write_checkpoint(tmp_path / "bf16", None)))
+    checkpoint = write_checkpoint(tmp_path / "bf16", None)
+    document = render_calibration(BENCHMARK, read_quantization(checkpoint, {"Offline": served(dtype="bfloat16")}))
     assert "Nothing is quantized" in document
     assert "##" not in document
 
@@ -113,7 +144,7 @@ def test_a_checkpoint_that_was_changed_is_refused(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "fp8", config(PER_TOKEN), source="5" * 64)
     (checkpoint / "config.json").write_text("{} ")
     with pytest.raises(ConfigError, match="damaged"):
-        read_quantization(checkpoint)
+        read_quantization(checkpoint, {})
 
 
 @pytest.mark.parametrize(
@@ -131,3 +162,68 @@ def test_numbers_are_described_and_formulas_not_guessed(changes: dict[str, Any],
     text = " ".join(describe(WEIGHTS | changes))
     assert said in text
     assert unsaid not in text
+
+
+def test_a_cache_that_the_engine_quantizes_is_told_by_scenario() -> None:
+    text = engine_section(
+        {
+            "Offline": served(dtype="bfloat16", kv_cache_dtype="fp8"),
+            "Server": served(dtype="bfloat16", kv_cache_dtype="fp8"),
+            "Interactive": served(dtype="bfloat16"),
+        }
+    )
+    quantized_too, plain = text.split("\n\nInteractive:\n\n")
+    assert quantized_too.startswith(
+        "Offline, Server:\n\n- What is not quantized has the format bfloat16.\n- The KV cache"
+    )
+    assert "FP8 (E4M3) (`kv_cache_dtype: fp8`). The checkpoint stores no scales of keys and values" in quantized_too
+    assert "The engine quantizes nothing beside" in plain
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "said"),
+    [
+        ("fp8", {"quantization_config": config(None, PER_TENSOR)}, "are those that the checkpoint stores"),
+        ("auto", {"quantization_config": config(None, PER_TENSOR)}, "FP8 (E4M3) (`kv_cache_dtype: fp8`)"),
+        ("fp8_e5m2", {}, "FP8 (E5M2)"),
+        ("int8_per_token_head", {}, "Each token and head has a scale of its own"),
+        ("turboquant_4bit_nc", {}, "stored in turboquant_4bit_nc"),
+    ],
+)
+def test_the_scales_of_the_cache_are_told(name: str, model: dict[str, Any], said: str) -> None:
+    assert said in engine_section({"Offline": served(kv_cache_dtype=name)}, model)
+
+
+def test_weights_that_are_quantized_at_load_time_are_told_and_measured() -> None:
+    subject = served(quantization="fp8")
+    assert "when vLLM loads them, by its method `fp8`" in engine_section({"Offline": subject})
+    assert read_numbers(subject, {}).weights == "fp8"
+    assert not read_numbers(subject, {"quantization_config": config(PER_TOKEN)}).weights
+
+
+def test_no_setting_of_a_number_format_is_left_out() -> None:
+    environment = {"VLLM_MARLIN_INPUT_DTYPE": "int8", "VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "NONE", "VLLM_X": "1"}
+    text = engine_section({"Offline": served(environment, quantization_config={"moe": {"activation": "mxfp8"}})})
+    assert "`quantization_config.moe.activation: mxfp8`" in text
+    assert "`VLLM_MARLIN_INPUT_DTYPE: int8`" in text
+    assert "QUICK_REDUCE" not in text
+    assert "VLLM_X" not in text
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ({"url": ["http://a:1"]}, "http://a:1 were not started by harness-llm"),
+        ({"command": "my-server --fp8"}, "`my-server --fp8`"),
+        ({"kind": "sglang"}, "number formats of sglang servers"),
+    ],
+)
+def test_what_a_server_of_others_quantizes_is_said_to_be_unknown(server: dict[str, Any], said: str) -> None:
+    subject = served(server=server)
+    assert said in engine_section({"Offline": subject})
+    quantization = Quantization(engines={"Offline": read_numbers(subject, {})})
+    assert [said in notice and "incomplete for Offline" in notice for notice in quantization.notices] == [True]
+
+
+def test_a_server_that_was_started_here_is_known() -> None:
+    assert "FP8 (E4M3)" in engine_section({"Offline": served(server={"kind": "vllm"}, kv_cache_dtype="fp8")})

@@ -9,7 +9,7 @@ from command_line import CommandLine
 from machines import hide_tools
 from workspaces import NAMES, edit, make_workspace
 
-from harness_llm import devices
+from harness_llm import devices, subject
 from harness_llm.doctor.report import from_json, refuse, render, to_json
 from harness_llm.doctor.result import CheckResult, Level, failed, from_error, not_checked, passed, warned
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
@@ -226,3 +226,18 @@ def test_results_that_the_official_checker_never_accepts_are_a_warning(
         f"never accepts {words[1]} {scenarios}" for scenarios in found
     ]
     assert all(warning["hint"] for warning in warnings)
+
+
+def test_an_available_system_with_a_nightly_engine_is_warned_of(
+    harness: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "submission" / "systems" / "box.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("status: available\n")
+    assert [r["level"] for r in results(harness, *DEMO, *NAMES)["Availability"]] == ["ok"]
+    monkeypatch.setattr(subject, "versions", lambda: {"vllm": "0.30.1.dev3"})
+    (result,) = results(harness, *DEMO, *NAMES)["Availability"]
+    assert (result["level"], result["where"]) == ("warning", f"{file}: status: available")
+    assert result["found"] == "vllm 0.30.1.dev3: a nightly or development build"
+    file.write_text("status: preview\n")
+    assert "Availability" not in results(harness, *DEMO, *NAMES)

@@ -263,7 +263,7 @@ def test_the_record_says_what_was_done(
     assert record["tool"] == {"name": "pytest", "version": pytest.__version__}
     assert (record["recipe"]["name"], record["recipe"]["algorithm"]) == ("mxfp4", "gptq")
     assert [json.loads(line)["done"] for line in capsys.readouterr().out.splitlines()] == [0, 1]
-    document = render_calibration(DEMO, read_quantization(own.output))
+    document = render_calibration(DEMO, read_quantization(own.output, {}))
     assert f"Quantized after training with pytest {pytest.__version__}" in document
     assert f"- file: demo/set\n- sha256: {digest}\n- samples: 4\n- sequence_length: 3\n- joined: end to end" in document
     assert "- Not quantized: lm_head." in document
@@ -316,7 +316,7 @@ def test_a_recipe_is_followed(
     quantize(BENCHMARK, name, NO_ACCELERATOR, silent, workspace)
     served = workspace.models / DEMO.checkpoint.quantized
     assert capsys.readouterr().out == f"{served}\n"
-    document = render_calibration(DEMO, read_quantization(served))
+    document = render_calibration(DEMO, read_quantization(served, {}))
     assert "- file: demo/calibration.store\n" in document
     assert "- samples: 8\n- sequence_length: 96\n" in document
     told = {

@@ -10,7 +10,7 @@ from harness_llm.package.selection import Selection, Wanted, select
 from harness_llm.runs import Cell, Run, State, find_runs
 
 TESTS = ("performance", "accuracy", "TEST06")
-OTHER = {"engine": {"max_num_seqs": 256}, "versions": {"vllm": "0.32.0"}}
+OTHER = SUBJECT | {"llm_config": {"max_num_seqs": 256}}
 
 
 def choose(runs: list[Run], *scenarios: str, **wanted: Any) -> Selection:
@@ -55,7 +55,7 @@ def test_runs_of_different_subjects_never_stand_together(tmp_path: Path) -> None
     assert [s.cell.test for s in selection.missing] == ["accuracy"]
     assert reason(selection, "accuracy") == (
         "NOT COUNTED",
-        "VALID but of another subject: engine.max_num_seqs: 256 vs 128",
+        "VALID but of another subject: llm_config.max_num_seqs: 256 vs 128",
     )
 
 

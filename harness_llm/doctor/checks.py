@@ -33,7 +33,7 @@ from harness_llm.doctor.software import (
     check_scoring,
     check_vllm_build,
 )
-from harness_llm.doctor.system import check_ecc, check_system
+from harness_llm.doctor.system import check_availability, check_ecc, check_system
 from harness_llm.engine_settings.checks import check_rules
 from harness_llm.errors import HarnessError
 from harness_llm.gpus import NO_ACCELERATOR, Gpu, load_gpus
@@ -225,4 +225,12 @@ def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]
         yield from check_vllm_build(request)
         yield from check_engine_arguments(request, usable=usable)
         yield from check_compilers(request)
+        yield from _availability(request)
         yield from check_scoring(request)
+
+
+def _availability(request: Request) -> list[CheckResult]:
+    try:
+        return list(check_availability(request))
+    except HarnessError:
+        return []  # a wrong system file, which is reported with the description

@@ -6,12 +6,16 @@ from harness_llm.doctor.result import CheckResult, from_error, not_checked, pass
 from harness_llm.errors import HarnessError
 from harness_llm.package.datacenter import debts
 from harness_llm.package.ecc import Ecc, State
+from harness_llm.package.release import AVAILABLE, EXPECTED, faults_of_release
 from harness_llm.package.submission import Submission
 from harness_llm.package.system import describe, load_overrides, system_file
+from harness_llm.request import Request
+from harness_llm.subject import software
 from harness_llm.workspace import Workspace
 
 _DESCRIPTION = "System description"
 _REQUIREMENTS = "Closed requirements"
+_AVAILABILITY = "Availability"
 _ECC = "ECC"
 _SWITCH_ON = {
     "memory": "switch on ECC of the memory in the firmware setup",
@@ -45,6 +49,22 @@ def check_system(
     if owed:
         refusals = [from_error(_REQUIREMENTS, error) for error in owed.refusals()]
         yield from refusals or [passed(_REQUIREMENTS, f"documented in {file.name}")]
+
+
+def check_availability(request: Request) -> Iterator[CheckResult]:
+    """Check that a system whose file says `status: available` runs released software."""
+    file = system_file(request.workspace, request.choices.system)
+    if load_overrides(file, request.round).get("status") != AVAILABLE:
+        return
+    found = dict.fromkeys(
+        fault
+        for plan in request.scenarios
+        for fault in faults_of_release(software(request.choices.engine, plan.config))
+    )
+    for fault in found:
+        yield warned(_AVAILABILITY, fault, where=f"{file}: status: {AVAILABLE}", expected=EXPECTED)
+    if not found:
+        yield passed(_AVAILABILITY, "the engine is a release")
 
 
 def check_ecc(ecc: Ecc) -> Iterator[CheckResult]:

@@ -35,17 +35,33 @@ class Facts:
 
 def resolve_facts(config: Config, llm_config: Mapping[str, Any], gpu: Gpu) -> Facts:
     """The facts of `llm_config` for the model of `config` on `gpu`."""
-    dtype = {"auto": model_dtype(config), "half": "float16", "float": "float32"}
-    own_dtype, own_cache = llm_config.get("dtype", "auto"), llm_config.get("kv_cache_dtype", "auto")
     return Facts(
         platform=gpu.platform,
         architecture=gpu.architecture,
-        dtype=dtype.get(own_dtype, own_dtype),
-        kv_cache_dtype=_declared_cache(config) if own_cache == "auto" else own_cache,
-        kv_scales=bool(_scheme(config) or _quantization(config).get("kv_cache_quant_config")),
+        dtype=compute_dtype(config, llm_config),
+        kv_cache_dtype=cache_dtype(config, llm_config),
+        kv_scales=has_cache_scales(config),
         mla="kv_lora_rank" in config,
         attention_backend=str(llm_config.get("attention_backend") or ""),
     )
+
+
+def compute_dtype(config: Config, llm_config: Mapping[str, Any]) -> str:
+    """The dtype of activations, and of weights that are not quantized."""
+    named = {"auto": model_dtype(config), "half": "float16", "float": "float32"}
+    own = str(llm_config.get("dtype", "auto"))
+    return named.get(own, own)
+
+
+def cache_dtype(config: Config, llm_config: Mapping[str, Any]) -> str:
+    """The dtype of the KV cache; `auto` is that of activations."""
+    own = str(llm_config.get("kv_cache_dtype", "auto"))
+    return _declared_cache(config) if own == "auto" else own
+
+
+def has_cache_scales(config: Config) -> bool:
+    """Whether the checkpoint contains scales of an FP8 KV cache."""
+    return bool(_scheme(config) or _quantization(config).get("kv_cache_quant_config"))
 
 
 def weight_bits(config: Config) -> float:

@@ -1,17 +1,20 @@
-"""documentation/calibration.md: how a checkpoint was quantized, at a level where it can be done again.
+"""documentation/calibration.md: how weights, activations and KV cache are quantized, so that it can be repeated.
 
-What was done stands in two places of the checkpoint's folder: the record of our own stage, and the quantization_config
-that the checkpoint's maker wrote for the engine (in the format of compressed-tensors, where we were the maker).
+The checkpoint's folder has two sources: the record of our own stage, and the quantization_config that the checkpoint's
+maker wrote for the engine (in the format of compressed-tensors, where harness-llm made it). What the engine quantizes
+beside that follows from its settings (engine_numbers.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from harness_llm.benchmarks import Benchmark
-from harness_llm.checkpoint import QUANTIZATION, quantization_config, read_record
+from harness_llm.checkpoint import QUANTIZATION, model_config, read_record
+from harness_llm.package.engine_numbers import EngineNumbers, read_numbers
 from harness_llm.package.rendering import render
 
 # Names of number formats, and the largest value of each; compressed_tensors, quantization/quant_args.py.
@@ -37,35 +40,65 @@ _ROUNDINGS = {
 _EXTREMES = ("memoryless_minmax", "static_minmax")  # observers that keep extremes; llmcompressor/observers/min_max.py
 
 
-def read_quantization(checkpoint: Path) -> dict[str, Any]:
-    """What is known of how `checkpoint` was quantized: our record, and `config`, its quantization_config.
+@dataclass(frozen=True)
+class Quantization:
+    """How numbers are quantized, by the checkpoint's maker and by the engine.
 
-    Empty for a checkpoint that is not quantized; without our record for one that others quantized.
+    Attributes:
+        record: of our own stage; empty for a checkpoint that others made.
+        model: config.json of the checkpoint.
+        engines: what the engine does in each scenario.
+    """
+
+    record: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    engines: Mapping[str, EngineNumbers] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The checkpoint's quantization_config; empty where nothing is quantized."""
+        return self.model.get("quantization_config") or {}
+
+    @property
+    def none(self) -> bool:
+        """Whether it is known that neither checkpoint nor engine is quantized."""
+        unused = all(not (numbers.quantized or numbers.unknown) for numbers in self.engines.values())
+        return not self.record and not self.config and unused
+
+    @property
+    def notices(self) -> list[str]:
+        """What the document cannot say, one sentence for each scenario."""
+        return [
+            f"calibration.md is incomplete for {scenario}: {numbers.unknown}; add what it quantizes"
+            for scenario, numbers in self.engines.items()
+            if numbers.unknown
+        ]
+
+
+def read_quantization(checkpoint: Path, subjects: Mapping[str, Mapping[str, Any]]) -> Quantization:
+    """How `checkpoint` was quantized, and what engines quantize when they serve it.
+
+    Args:
+        subjects: of the runs, by scenario.
 
     Raises:
         ConfigError: the checkpoint is no longer what the record says.
     """
-    config = quantization_config(checkpoint)
-    return (read_record(checkpoint, QUANTIZATION) or {}) | ({"config": config} if config else {})
+    model = model_config(checkpoint)
+    engines = {scenario: read_numbers(facts, model) for scenario, facts in subjects.items()}
+    return Quantization(read_record(checkpoint, QUANTIZATION) or {}, model, engines)
 
 
-def measurements(benchmark: Benchmark, record: Mapping[str, Any]) -> dict[str, str]:
-    """What measurements.json says of `benchmark`: its own facts, and the weights as the record has them.
-
-    Args:
-        record: from `read_quantization`.
-    """
-    weights = record.get("recipe", {}).get("weights")
+def measurements(benchmark: Benchmark, quantization: Quantization, scenario: str) -> dict[str, str]:
+    """measurements.json of `benchmark`: its own facts, and the weights as they are served in `scenario`."""
+    engine = quantization.engines.get(scenario, EngineNumbers())
+    weights = engine.weights or quantization.record.get("recipe", {}).get("weights")
     return benchmark.measurements | ({"weight_data_types": weights} if weights else {})
 
 
-def render_calibration(benchmark: Benchmark, record: Mapping[str, Any]) -> str:
-    """The document on the checkpoint of `benchmark`.
-
-    Args:
-        record: from `read_quantization`.
-    """
-    config: dict[str, Any] = record.get("config") or {}
+def render_calibration(benchmark: Benchmark, quantization: Quantization) -> str:
+    """The document on the checkpoint of `benchmark` and the engine that serves it."""
+    record, config = quantization.record, quantization.config
     ours = config.get("quant_method") == "compressed-tensors"
     groups = list(config["config_groups"].values()) if ours else []
     recipe = record.get("recipe") or {}
@@ -73,7 +106,10 @@ def render_calibration(benchmark: Benchmark, record: Mapping[str, Any]) -> str:
     return render(
         "calibration.md.j2",
         benchmark=benchmark,
+        nothing=quantization.none,
         record=record,
+        served=bool(record or config),
+        engines=_grouped(quantization.engines),
         weights=_descriptions(groups, "weights", recipe.get("algorithm", "")),
         activations=_descriptions(groups, "input_activations"),
         kv_cache=describe(kv_cache) if kv_cache else [],
@@ -83,6 +119,14 @@ def render_calibration(benchmark: Benchmark, record: Mapping[str, Any]) -> str:
         recipe=_yaml(recipe),
         foreign="" if ours else _yaml(config),
     )
+
+
+def _grouped(engines: Mapping[str, EngineNumbers]) -> list[dict[str, Any]]:
+    """The scenarios that share number formats, and these."""
+    groups: dict[EngineNumbers, list[str]] = {}
+    for scenario, numbers in engines.items():
+        groups.setdefault(numbers, []).append(scenario)
+    return [{"scenarios": scenarios, "numbers": numbers} for numbers, scenarios in groups.items()]
 
 
 def describe(numbers: Mapping[str, Any], algorithm: str = "") -> list[str]:

@@ -4,17 +4,20 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.package.archive import archive
 from harness_llm.package.calibration import read_quantization
+from harness_llm.package.consistency import require_one_system
 from harness_llm.package.datacenter import debts
 from harness_llm.package.ecc import Ecc, State, read_ecc
+from harness_llm.package.release import availability_notices
 from harness_llm.package.selection import Selection
 from harness_llm.package.submission import Submission
 from harness_llm.package.system import describe, load_overrides, system_file
-from harness_llm.package.tree import Papers, accuracy_scores, build_tree
+from harness_llm.package.tree import Papers, accuracy_scores, build_tree, write_calibration
 from harness_llm.package.variants import left_out
 from harness_llm.workspace import Workspace
 
@@ -74,19 +77,50 @@ def package(
         checkpoint: the one that was served; its record says how it was quantized.
 
     Raises:
-        GateFailed: a cell has no run that counts, the accuracy is that of no variant, or closed takes no such system.
-        ConfigError: names, division or system description are wrong.
+        GateFailed: a cell has no run that counts, scenarios differ in system or versions, the accuracy is that of no
+            variant, or closed takes no such system.
+        ConfigError: names, division or system description are wrong, or the checkpoint is not that of the runs.
     """
     papers = describe_system(submission, detected, workspace, ecc)
     _refuse_missing(selection)
     _refuse_strangers(submission, selection)
     if papers.owed and submission.division == "closed":
         _refuse_without_ecc(selection)
-    papers = replace(papers, quantization=read_quantization(checkpoint))
-    tree = build_tree(submission, selection.runs, papers, workspace)
-    notices = submission.notices(dt.datetime.now(dt.UTC).date())
+    subjects = _subjects(selection)
+    require_one_system(subjects)
+    _refuse_other_checkpoint(subjects, checkpoint)
+    quantization = read_quantization(checkpoint, subjects)
+    tree = build_tree(submission, selection.runs, replace(papers, quantization=quantization), workspace)
+    notices = submission.notices(dt.datetime.now(dt.UTC).date()) + quantization.notices
+    notices += availability_notices(papers.description["status"], subjects.values())
     notices += left_out(submission, accuracy_scores(selection.runs))
     return Package(tree, archive(tree, submission.submitter), notices)
+
+
+def package_calibration(
+    submission: Submission, subjects: Mapping[str, Mapping[str, Any]], workspace: Workspace, checkpoint: Path
+) -> tuple[Path, list[str]]:
+    """Write the calibration document, which is due a week before the results (Submission_Guidelines.md).
+
+    Args:
+        subjects: of runs that could be made now, by scenario.
+        checkpoint: the one that will be served.
+
+    Returns:
+        The document, and sentences for the submitter.
+
+    Raises:
+        ConfigError: the division or a name is wrong, or the checkpoint is not what its record says.
+    """
+    submission.check()
+    quantization = read_quantization(checkpoint, subjects)
+    return write_calibration(submission, quantization, workspace), quantization.notices
+
+
+def _subjects(selection: Selection) -> dict[str, dict[str, Any]]:
+    """Of the runs of each scenario, which all share one."""
+    records = {scenario: next(iter(tests.values())).record for scenario, tests in selection.runs.items()}
+    return {scenario: record.subject for scenario, record in records.items() if record}
 
 
 def _refuse_missing(selection: Selection) -> None:
@@ -98,6 +132,20 @@ def _refuse_missing(selection: Selection) -> None:
             found="\n         ".join(lines) or "no cell",
             hint="harness-llm submit runs what is missing",
         )
+
+
+def _refuse_other_checkpoint(subjects: Mapping[str, Mapping[str, Any]], checkpoint: Path) -> None:
+    """The calibration document is about the checkpoint that the runs served."""
+    found = checkpoint_digest(checkpoint)
+    for scenario, subject in subjects.items():
+        if subject.get("checkpoint", found) != found:
+            raise ConfigError(
+                f"the runs of {scenario} served another checkpoint than the one that is there now",
+                where=str(checkpoint),
+                expected=f"sha256 digest {subject['checkpoint']}",
+                found=found,
+                hint="put the checkpoint of the runs back, or run again: harness-llm submit",
+            )
 
 
 def _refuse_without_ecc(selection: Selection) -> None:

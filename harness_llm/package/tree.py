@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from harness_llm.accuracy.report import ACCURACY as SCORES
 from harness_llm.errors import GateFailed
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.package.architecture import merged
-from harness_llm.package.calibration import measurements, render_calibration
+from harness_llm.package.calibration import Quantization, measurements, render_calibration
 from harness_llm.package.datacenter import DOCUMENT, Debts, measured_results
 from harness_llm.package.places import PROFILE, README, RESULTS, Places, places_of, source_of
 from harness_llm.package.readme import (
@@ -61,12 +60,12 @@ class Papers:
     Attributes:
         description: the content of `systems/<system>.json`.
         owed: what a datacenter owes; None elsewhere.
-        quantization: how the checkpoint was made, from `read_quantization`.
+        quantization: by the checkpoint's maker and the engine, from `read_quantization`.
     """
 
     description: Mapping[str, str]
     owed: Debts | None = None
-    quantization: Mapping[str, Any] = field(default_factory=dict)
+    quantization: Quantization = field(default_factory=Quantization)
 
 
 def build_tree(submission: Submission, runs: Runs, papers: Papers, workspace: Workspace) -> Path:
@@ -89,8 +88,8 @@ def build_tree(submission: Submission, runs: Runs, papers: Papers, workspace: Wo
                 _clear(places)
                 if places.name in names:
                     _pack_result(submission, tests, places)
-                    _write_json(places.measurements, measurements(submission.benchmark, papers.quantization))
-                    write_result_readme(places, submission, names, tests, papers.quantization)
+                    _write_json(places.measurements, measurements(submission.benchmark, papers.quantization, scenario))
+                    write_result_readme(places, submission, names, tests, papers.quantization.record)
         _point_to_source(submission, home)
         if papers.owed:
             _write_architecture(submission, home, papers.owed)
@@ -174,7 +173,15 @@ def _write_mapping(submission: Submission, home: Path) -> None:
         _write_json(file, known | {submission.benchmark.name: next(iter(submission.variants))})
 
 
-def _write_calibration(submission: Submission, home: Path, quantization: Mapping[str, Any]) -> None:
+def write_calibration(submission: Submission, quantization: Quantization, workspace: Workspace) -> Path:
+    """Put the calibration document alone into the tree of `submission`, before there are results; returns its path."""
+    target = workspace.submission / submission.tree_name
+    with _replacing(target) as tree:
+        document = _write_calibration(submission, tree / submission.division / submission.submitter, quantization)
+        return target / document.relative_to(tree)
+
+
+def _write_calibration(submission: Submission, home: Path, quantization: Quantization) -> Path:
     """One document on the checkpoints of all results in this tree (Submission_Guidelines.md), kept in parts too."""
     document = home / submission.rules.layout.calibration[0]
     parts = document.with_suffix("")
@@ -182,6 +189,7 @@ def _write_calibration(submission: Submission, home: Path, quantization: Mapping
     part = parts / f"{submission.benchmark.name}_{submission.system}.md"
     part.write_text(render_calibration(submission.benchmark, quantization))
     document.write_text("\n".join(part.read_text() for part in sorted(parts.iterdir())))
+    return document
 
 
 def _write_architecture(submission: Submission, home: Path, owed: Debts) -> None:
