@@ -128,7 +128,7 @@ class Pipeline:
         if not nodes and not request.measures_this_host:
             machine, ecc = {}, UNTOLD
         selection = with_inferred(selection, request.choices.inferred)
-        return package(request.submission, selection, machine, request.workspace, assets.checkpoint, ecc=ecc)
+        return package(request.submission, selection, machine, request.workspace, assets, ecc=ecc)
 
     def _prepare(self) -> Assets:
         preparation = self.preparation

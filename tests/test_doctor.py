@@ -10,6 +10,8 @@ from machines import hide_tools
 from workspaces import NAMES, edit, make_workspace
 
 from harness_llm import devices, subject
+from harness_llm.accuracy import evaluator
+from harness_llm.check.official import CHECKOUT_VARIABLE
 from harness_llm.doctor.report import from_json, refuse, render, to_json
 from harness_llm.doctor.result import CheckResult, Level, failed, from_error, not_checked, passed, warned
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
@@ -22,6 +24,7 @@ DEMO = ["--model", "demo", *ON_CPU]
 @pytest.fixture(autouse=True)
 def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
+    monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
     monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
 
 
@@ -241,3 +244,19 @@ def test_an_available_system_with_a_nightly_engine_is_warned_of(
     assert result["found"] == "vllm 0.30.1.dev3: a nightly or development build"
     file.write_text("status: preview\n")
     assert "Availability" not in results(harness, *DEMO, *NAMES)
+
+
+def test_an_official_script_that_cannot_run_is_warned_of(
+    harness: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Official scripts" not in results(harness, *DEMO, *NAMES)
+    script = tmp_path / "inference" / "language" / "llama2-70b" / "evaluate-accuracy.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("")
+    monkeypatch.setenv(CHECKOUT_VARIABLE, str(tmp_path / "inference"))
+    monkeypatch.setattr(evaluator, "make_folder", lambda *_: None)
+    monkeypatch.setattr(evaluator, "PYTHON", Path("/no/such/python"))
+    (result,) = results(harness, *DEMO, *NAMES)["Official scripts"]
+    assert (result["level"], result["hint"]) == ("warning", "make graders")
+    assert "harness-llm's own accuracy.txt would be packaged" in result["found"]
+    assert "Official scripts" not in results(harness, *DEMO, *NAMES, "--tests", "performance")

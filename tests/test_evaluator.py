@@ -13,7 +13,7 @@ from harness_llm.accuracy.grading import EVALUATORS, Inputs, evaluator_of
 from harness_llm.check.official import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 
-METHODS = sorted(EVALUATORS)
+METHODS = sorted(name for name, evaluator in EVALUATORS.items() if evaluator.executes)
 # In place of the reference's scripts: modules with the functions that are called, which check what they see.
 GRADERS = """
 import os

@@ -13,8 +13,9 @@ from workspaces import make_workspace
 from harness_llm import commands
 from harness_llm.benchmarks import load_benchmark
 from harness_llm.choices import Choices, choose
+from harness_llm.package.papers import Papers
 from harness_llm.package.readme import repeating
-from harness_llm.package.tree import Papers, build_tree
+from harness_llm.package.tree import build_tree
 from harness_llm.rules import load_round
 from harness_llm.runs import RunRecord, find_runs
 from harness_llm.workspace import Workspace

@@ -11,13 +11,17 @@ import pytest
 from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
 from submissions import official, submission_of
 
+from harness_llm.assets import Assets
 from harness_llm.benchmarks import Benchmark, load_benchmark
+from harness_llm.check.official import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.official_output import OfficialOutput
 from harness_llm.package import tree as tree_module
 from harness_llm.package.package import Package, package, package_calibration
+from harness_llm.package.papers import Papers
 from harness_llm.package.selection import Wanted, select
 from harness_llm.package.submission import Submission
-from harness_llm.package.tree import Papers, build_tree
+from harness_llm.package.tree import build_tree
 from harness_llm.rules.rounds import load_round
 from harness_llm.runs import State, find_runs
 from harness_llm.workspace import CHECKOUT, Workspace
@@ -43,6 +47,18 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def _no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
+
+
+def assets(workspace: Workspace) -> Assets:
+    """A checkpoint and no data sets, which official scripts alone need."""
+    folder = checkpoint(workspace)
+    return Assets(folder, folder, {}, folder)
+
+
 def checkpoint(workspace: Workspace) -> Path:
     """A folder that says nothing of a quantization."""
     folder = workspace.models / "some"
@@ -57,7 +73,7 @@ def pack(workspace: Workspace, *scenarios: str, **changes: Any) -> Package:
     wanted = Wanted(what.benchmark.name, what.profile, what.rules.round, what.division)
     runs = find_runs(workspace.logs, what.system)
     selection = select(runs, scenarios or ("Offline",), tests, wanted)
-    return package(what, selection, DETECTED, workspace, checkpoint(workspace))
+    return package(what, selection, DETECTED, workspace, assets(workspace))
 
 
 def files(folder: Path) -> set[str]:
@@ -231,7 +247,7 @@ def test_nothing_selected_is_not_complete(workspace: Workspace) -> None:
             select([], [], [], Wanted("demo", "smoke", "v6.1", "open")),
             DETECTED,
             workspace,
-            checkpoint(workspace),
+            assets(workspace),
         )
 
 
@@ -239,7 +255,7 @@ def test_runs_never_stand_under_the_name_of_another_system(workspace: Workspace)
     runs = write_all(workspace.logs, system="slow-box")
     selection = select(runs, ["Offline"], TESTS, Wanted(BENCHMARK, "smoke", "v6.1", "open"))
     with pytest.raises(ConfigError, match="another system"):
-        package(submission(system="fast-box"), selection, DETECTED, workspace, checkpoint(workspace))
+        package(submission(system="fast-box"), selection, DETECTED, workspace, assets(workspace))
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.write_text("")])
@@ -352,3 +368,30 @@ def test_an_available_system_with_a_nightly_engine_is_a_notice(workspace: Worksp
     for status, expected in (("preview", 0), ("available", 1)):
         (workspace.systems / "cpu-box.yaml").write_text(f"status: {status}\n")
         assert len([n for n in pack(workspace).notices if "vllm 0.32.1.dev7: a nightly" in n]) == expected
+
+
+def test_without_the_official_scripts_the_readme_says_that_texts_are_our_own(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    made = pack(workspace)
+    assert [n for n in made.notices if "for Offline accuracy, Offline TEST06: mlcommons/inference is not at hand" in n]
+    result = made.tree / "open/Acme/results/cpu-box/demo/Offline"
+    text = (result / "README.md").read_text()
+    assert "- `accuracy.txt` is harness-llm's own, not the output of the official script: mlcommons" in text
+    assert "- `verify_accuracy.txt` of TEST06 is harness-llm's own" in text
+
+
+def test_the_output_of_the_official_scripts_is_what_is_packaged(workspace: Workspace) -> None:
+    runs = {run.cell.test: run for run in write_all(workspace.logs)}
+    outputs = {
+        runs["accuracy"].path: OfficialOutput("\nResults\n\n{'rouge1': 90.0}\n", "language/a.py", "0" * 64),
+        runs["TEST06"].path: OfficialOutput("EOS check pass: True\n", "compliance/b.py", "1" * 64),
+    }
+    tree = build_tree(submission(), {"Offline": runs}, Papers({}, outputs=outputs), workspace)
+    result = tree / "open/Acme/results/cpu-box/demo/Offline"
+    assert (result / "accuracy/accuracy.txt").read_text().startswith("\nResults\n\n{'rouge1': 90.0}\n\nhash=")
+    assert (result / "TEST06/verify_accuracy.txt").read_text() == "EOS check pass: True\n"
+    assert (
+        f"- `accuracy.txt` is the output of `language/a.py` of mlcommons/inference (sha256 `{'0' * 64}`)"
+        in (result / "README.md").read_text()
+    )
+    assert "'tokens_per_sample'" in (runs["accuracy"].path / "accuracy.txt").read_text()  # the run stays as it is

@@ -1,7 +1,10 @@
-"""Scores by the evaluators of the reference, run in a sandbox from a checkout of mlcommons/inference."""
+"""Scores by the evaluators of the reference, run from a checkout of mlcommons/inference; in a sandbox where needed."""
 
+import hashlib
+import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,12 +21,16 @@ from harness_llm.accuracy.grading import (
 )
 from harness_llm.accuracy.jail import run_jailed
 from harness_llm.accuracy.report import parse
-from harness_llm.accuracy.sandbox import Finished
+from harness_llm.accuracy.sandbox import Finished, run_sandboxed
 from harness_llm.accuracy.score import answers_by_index, token_counts
 from harness_llm.check.official import CHECKOUT_VARIABLE, checkout
+from harness_llm.checkpoint import file_digest
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.loadgen.logs import read_accuracy_log
 from harness_llm.workspace import ENVIRONMENTS, Workspace
+
+# Nothing listens there, so that nltk.download, which scripts of ROUGE call, fails at once where packets are dropped.
+_NO_PROXY = "http://127.0.0.1:9"
 
 PYTHON = ENVIRONMENTS / ENVIRONMENT / "bin" / "python"
 
@@ -44,18 +51,43 @@ def evaluate(method: str, inputs: Inputs, samples: int) -> dict[str, float]:
         RunFailed: the evaluator failed, or printed no score.
     """
     counts = token_counts(answers_by_index(read_accuracy_log(inputs.log), samples))
-    done = _run(method, inputs)
-    if done.code:
-        raise RunFailed("the reference's evaluator failed", where=evaluator_of(method).script, found=_last_line(done))
-    printed = parse(done.out)
+    out = run_evaluator(method, inputs)
+    printed = parse(out)
     if "EXACT_MATCH" not in printed:
         raise RunFailed(
             "the reference's evaluator printed no score",
             where=evaluator_of(method).script,
             expected="'exact_match': …",
-            found=_last_line(done),
+            found=(out.splitlines() or ["nothing"])[-1],
         )
     return counts | printed
+
+
+def run_evaluator(method: str, inputs: Inputs) -> str:
+    """The output of an evaluator; kept below build/, so that the same log is scored once.
+
+    Raises:
+        EnvironmentMissing: the checkout, its packages or a sandbox are missing.
+        RunFailed: the evaluator failed.
+    """
+    kept = kept_output(method, inputs)
+    if kept.is_file():
+        return kept.read_text()
+    done = _run(method, inputs)
+    if done.code:
+        raise RunFailed("the reference's evaluator failed", where=evaluator_of(method).script, found=_last_line(done))
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    aside = kept.with_suffix(f".{os.getpid()}")
+    aside.write_text(done.out)
+    aside.rename(kept)
+    return done.out
+
+
+def kept_output(method: str, inputs: Inputs) -> Path:
+    """Where the output of an evaluator is kept; raises EnvironmentMissing without a checkout."""
+    files = (_checkout(method) / evaluator_of(method).script, inputs.log, inputs.source)
+    digests = json.dumps([file_digest(file) for file in files])
+    return Workspace().build / "official" / f"{hashlib.sha256(digests.encode()).hexdigest()}.txt"
 
 
 def require_evaluator(method: str) -> None:
@@ -65,7 +97,7 @@ def require_evaluator(method: str) -> None:
         raise EnvironmentMissing(
             "the reference's evaluator cannot work here",
             where=str(_checkout(method) / evaluator_of(method).script),
-            expected="its packages, and its submodules LiveCodeBench and prm800k",
+            expected="its packages, and the submodules LiveCodeBench and prm800k of those that execute programs",
             found=_last_line(done),
             hint="make graders; in a checkout of mlcommons/inference: git submodule update --init --depth 1 "
             "language/deepseek-r1/submodules; for an image: bash setup/build_submission_env.sh",
@@ -93,7 +125,7 @@ def _run(method: str, inputs: Inputs | None) -> Finished:
     with _scratch() as scratch:
         folder = scratch / "evaluator"
         make_folder(folder, evaluator, source, inputs)
-        if service.is_offered():
+        if service.is_offered() and evaluator.executes:
             return Finished(*service.ask(service.Grade(method=method, folder=str(folder), log=log, source=data)))
         if not PYTHON.is_file():
             raise EnvironmentMissing("the packages of the graders are missing", where=str(PYTHON), hint="make graders")
@@ -102,6 +134,11 @@ def _run(method: str, inputs: Inputs | None) -> Finished:
             files = (inputs.log, inputs.source, inputs.checkpoint, inputs.livecodebench)
             paths += [file for file in files if file]
         command = [str(PYTHON), *python_arguments(evaluator, str(folder), log, data)]
+        if not evaluator.executes:
+            home = {"HOME": str(scratch), "HF_HOME": str(scratch / "huggingface"), "https_proxy": _NO_PROXY}
+            return run_sandboxed(
+                ["env", "--ignore-environment", *_assigned({**VARIABLES, **home}), *command], "", LIMIT_S
+            )
         return run_jailed(command, [path.resolve() for path in paths], VARIABLES, LIMIT_S, scratch)
 
 
@@ -112,6 +149,10 @@ def _scratch() -> Iterator[Path]:
     above.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=above) as folder:
         yield Path(folder).resolve()
+
+
+def _assigned(variables: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in variables.items()]
 
 
 def _last_line(done: Finished) -> str:

@@ -1,14 +1,20 @@
-"""The evaluators of the reference: how each script is run, unchanged, in a folder where it finds what it loads.
+"""The accuracy scripts of the reference: how each is run, unchanged, in a folder where it finds what it loads.
 
-LiveCodeBench runs programs that the model wrote, in processes of the evaluator. So the whole evaluator runs in a
-sandbox (`jail`, or a container that the scoring service starts), with Python packages of its own (`make graders`).
+LiveCodeBench runs programs that the model wrote, in processes of the script. So such a script runs in a sandbox
+(`jail`, or a container that the scoring service starts). All have Python packages of their own (`make graders`).
+
+Scripts of ROUGE load the metric from a hub and nltk's punkt from another one. They get both without a network: the
+folder has `rouge/rouge.py`, which `evaluate.load("rouge")` prefers to the hub (evaluate 0.4.6, loading.py,
+evaluation_module_factory), and `nltk_data`, which NLTK_DATA names.
 """
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness_llm.accuracy.sandbox import WATCH
+from harness_llm.accuracy.splitter import PACKAGE, find_splitter
 from harness_llm.errors import ConfigError
 
 ENVIRONMENT = ".venv-graders"
@@ -23,16 +29,36 @@ VARIABLES: Mapping[str, str] = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
+    "USE_TORCH": "0",  # datasets and transformers ignore the empty modules of that name
 }
 """Environment variables in a sandbox."""
 
-_OUTPUT = "/tmp/output"  # noqa: S108
-_START = f"{WATCH}\nimport sys\nos.chdir(sys.argv.pop(1))\n"
+TOKENIZER = "tokenizer"
+_OUTPUT = ("--output-file", "/tmp/output")  # noqa: S108 - not used here
+_METRIC = Path(__file__).with_name("rouge_metric.py")
+# language/llama3.1-8b imports torch and uses nothing of it, so that 700 MB are spared: these are the names that the
+# script imports, and those that datasets 2.21 compares types with where torch was imported (utils/_dill.py).
+_UNUSED = {
+    "torch/__init__.py": "from torch import nn\nclass Tensor: ...\nclass Generator: ...\n",
+    "torch/nn/__init__.py": "class Module: ...\n",
+    "torch/nn/functional.py": "pad = None\n",
+    "torch/utils/__init__.py": "",
+    "torch/utils/data.py": "DataLoader = None\n",
+}
+_START = f"{WATCH}\nimport sys\nos.chdir(sys.argv.pop(1))\nos.environ['NLTK_DATA'] = os.path.abspath('nltk_data')\n"
 _LIVE_CODE_BENCH = """
 folder = os.path.abspath("submodules/LiveCodeBench")
 os.chdir(folder)
 sys.path.insert(0, folder)
 import lcb_runner.runner.scenario_router
+"""
+
+
+_TRY_ROUGE = """
+import evaluate, nltk
+nltk.sent_tokenize("One. Two.")
+metric = evaluate.load("rouge")
+assert metric.compute(predictions=["one"], references=["one"], use_stemmer=True, use_aggregator=False)["rouge1"] == [1]
 """
 
 
@@ -43,27 +69,49 @@ class Evaluator:
     Attributes:
         log: option for mlperf_log_accuracy.json.
         source: option for the data set as it was published.
-        output: option for a file that is not used here.
-        tokenizer: name on the hub that the script gives to transformers.
+        options: further options.
+        tokenizer: the name that the script gives to transformers: on the hub, or of `options`.
         program: Python code that imports and runs the script.
         trial: Python code that fails where graders cannot work; the script counts their failures as wrong answers.
+        executes: whether it executes programs that the model wrote.
     """
 
     script: str
     log: str
     source: str
-    output: str
+    options: tuple[str, ...]
     tokenizer: str
     program: str
     trial: str
+    executes: bool = True
+
+
+def _rouge(script: str, tokenizer: str) -> Evaluator:
+    """A script that scores texts; `tokenizer` is its option for the folder of the tokenizer."""
+    name = script.rpartition("/")[2]
+    run = f"import runpy\nrunpy.run_path({name!r}, run_name="
+    return Evaluator(
+        script=script,
+        log="--mlperf-accuracy-file",
+        source="--dataset-file",
+        # The harness logs token ids as int32, as the compliance tests expect them.
+        options=("--dtype", "int32", tokenizer, TOKENIZER),
+        tokenizer=TOKENIZER,
+        program=f"{run}'__main__')\n",
+        trial=f"{run}'trial')\n{_TRY_ROUGE}",
+        executes=False,
+    )
 
 
 EVALUATORS = {
+    "llama2-70b": _rouge("language/llama2-70b/evaluate-accuracy.py", "--checkpoint-path"),
+    "llama3.1-405b": _rouge("language/llama3.1-405b/evaluate-accuracy.py", "--checkpoint-path"),
+    "llama3.1-8b": _rouge("language/llama3.1-8b/evaluation.py", "--model-name"),
     "deepseek-r1": Evaluator(
         script="language/deepseek-r1/eval_accuracy.py",
         log="--input-file",
         source="--dataset-file",
-        output="--output-file",
+        options=_OUTPUT,
         tokenizer="deepseek-ai/DeepSeek-R1",
         # Loaded once before processes are forked; each would load several GB of its own.
         program="import eval_accuracy as e\nassert e.load_lcb_benchmark()\ne.main()\n",
@@ -73,13 +121,13 @@ EVALUATORS = {
         script="language/gpt-oss-120b/eval_mlperf_accuracy.py",
         log="--mlperf-log",
         source="--reference-data",
-        output="--output-file",
+        options=_OUTPUT,
         tokenizer="openai/gpt-oss-120b",
         program="import eval_mlperf_accuracy as e\ne.main()\n",
         trial=f"import eval_mlperf_accuracy as e\n{_LIVE_CODE_BENCH}",
     ),
 }
-"""By scoring method."""
+"""By scoring method, or by the benchmark whose answers harness-llm scores itself too."""
 
 
 def evaluator_of(method: str) -> Evaluator:
@@ -107,32 +155,59 @@ class Inputs:
 
 
 def make_folder(folder: Path, evaluator: Evaluator, checkout: Path, inputs: Inputs | None) -> None:
-    """Fill the folder in which an evaluator runs with links to what it imports and loads.
+    """Fill the folder in which an evaluator runs with what it imports and loads.
+
+    Args:
+        inputs: None for a trial.
+
+    Raises:
+        EnvironmentMissing: nltk's sentence splitter, which the script loads, is not here.
+    """
+    script = checkout.resolve() / evaluator.script
+    links = {folder / file.name: file for file in script.parent.glob("*.py")}
+    if evaluator.executes:
+        links |= _graders(folder, script.parent / "submodules")
+    else:
+        _copy_hubs(folder)
+    if inputs:
+        links[folder / evaluator.tokenizer] = inputs.checkpoint.resolve()
+        if inputs.livecodebench:
+            links[_benchmark(folder) / "livecodebench" / "code_generation_lite"] = inputs.livecodebench.resolve()
+    for link, target in links.items():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+
+
+def _graders(folder: Path, modules: Path) -> dict[Path, Path]:
+    """Links to the graders.
 
     `load_dataset("livecodebench/code_generation_lite")` prefers a folder of that name below the current one to the hub
     (datasets 2.21, dataset_module_factory), and the script loads from LiveCodeBench's folder. transformers prefers such
     a folder too.
-
-    Args:
-        inputs: None for a trial.
     """
-    script = checkout.resolve() / evaluator.script
-    modules, benchmark = script.parent / "submodules", folder / "submodules" / "LiveCodeBench"
-    links = {folder / file.name: file for file in script.parent.glob("*.py")}
-    links[folder / "submodules" / "prm800k"] = (modules / "prm800k").resolve()
-    links[benchmark / "lcb_runner"] = (modules / "LiveCodeBench" / "lcb_runner").resolve()
-    if inputs:
-        links[folder / evaluator.tokenizer] = inputs.checkpoint.resolve()
-        if inputs.livecodebench:
-            links[benchmark / "livecodebench" / "code_generation_lite"] = inputs.livecodebench.resolve()
-    for link, target in links.items():
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(target)
+    return {
+        folder / "submodules" / "prm800k": (modules / "prm800k").resolve(),
+        _benchmark(folder) / "lcb_runner": (modules / "LiveCodeBench" / "lcb_runner").resolve(),
+    }
+
+
+def _benchmark(folder: Path) -> Path:
+    return folder / "submodules" / "LiveCodeBench"
+
+
+def _copy_hubs(folder: Path) -> None:
+    """What scripts of ROUGE load from hubs; nltk refuses links that lead out of its data (pathsec)."""
+    language = Path("tokenizers", PACKAGE, "english")
+    shutil.copytree(find_splitter() / language.name, folder / "nltk_data" / language)
+    for name, text in {"rouge/rouge.py": _METRIC.read_text(), **_UNUSED}.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
 def python_arguments(evaluator: Evaluator, folder: str, log: str, source: str) -> list[str]:
     """Arguments of the graders' Python that run an evaluator in `folder`, or its trial where there is no log."""
     if not log:
         return ["-c", _START + evaluator.trial, folder]
-    options = [evaluator.log, log, evaluator.source, source, evaluator.output, _OUTPUT]
+    options = [evaluator.log, log, evaluator.source, source, *evaluator.options]
     return ["-c", _START + evaluator.program, folder, *options]

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.workspace import Workspace
 
 PACKAGE = "punkt_tab"
 SEARCHED = "NLTK_DATA"
@@ -21,6 +22,26 @@ def has_splitter(folder: Path) -> bool:
     except LookupError:
         return False
     return True
+
+
+def find_splitter() -> Path:
+    """The folder of the splitter's data.
+
+    Raises:
+        EnvironmentMissing: there is none.
+    """
+    import nltk  # noqa: PLC0415 - 0.5 s
+
+    has_splitter(Workspace().cache / "nltk")
+    try:
+        return Path(str(nltk.data.find(f"tokenizers/{PACKAGE}/"))).resolve()
+    except LookupError as error:
+        raise EnvironmentMissing(
+            "nltk has no sentence splitter",
+            where=SEARCHED,
+            expected=f"the data package {PACKAGE}",
+            hint=f"python -m nltk.downloader {PACKAGE}, where there is a network; {SEARCHED} names another folder",
+        ) from error
 
 
 def fetch_splitter(folder: Path) -> None:

@@ -30,6 +30,7 @@ from harness_llm.doctor.software import (
     check_compilers,
     check_engine_arguments,
     check_loadgen,
+    check_official_scripts,
     check_scoring,
     check_vllm_build,
 )
@@ -227,6 +228,7 @@ def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]
         yield from check_compilers(request)
         yield from _availability(request)
         yield from check_scoring(request)
+        yield from check_official_scripts(request)
 
 
 def _availability(request: Request) -> list[CheckResult]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness_llm.check.official import checkout
 from harness_llm.demo.stand_in import NEEDS_MORE
 from harness_llm.doctor.result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.engine_settings.checks import BY_VLLM, check_by_vllm
@@ -18,6 +19,7 @@ _LOADGEN = "LoadGen"
 _BUILD = "vLLM build"
 _COMPILERS = "Compilers"
 _SCORING = "Scoring"
+_OFFICIAL = "Official scripts"
 _PERFORMANCE = "performance"
 
 
@@ -96,3 +98,20 @@ def check_scoring(request: Request) -> Iterator[CheckResult]:
         yield passed(_SCORING, ", ".join(methods))
     except HarnessError as error:
         yield from_error(_SCORING, error)
+
+
+def check_official_scripts(request: Request) -> Iterator[CheckResult]:
+    """Check that the reference's accuracy script can score the answers; takes seconds where there is a checkout of it.
+
+    Without it harness-llm's own accuracy.txt is packaged, which a reviewer may object to; so it is a warning.
+    """
+    at_hand = checkout(request.workspace) is not None
+    if set(request.asked) <= {_PERFORMANCE} or not (at_hand or request.choices.division == "closed"):
+        return
+    from harness_llm.accuracy.official import require_script  # noqa: PLC0415 - loads nltk
+
+    try:
+        yield passed(_OFFICIAL, require_script(request.benchmark))
+    except HarnessError as error:
+        found = f"harness-llm's own accuracy.txt would be packaged: {error.what}"
+        yield warned(_OFFICIAL, found, expected="that of the reference's script", where=error.where, hint=error.hint)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness_llm.assets import Assets
 from harness_llm.checkpoint import checkpoint_digest
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.package.archive import archive
@@ -13,11 +14,13 @@ from harness_llm.package.calibration import read_quantization
 from harness_llm.package.consistency import require_one_system
 from harness_llm.package.datacenter import debts
 from harness_llm.package.ecc import Ecc, State, read_ecc
+from harness_llm.package.outputs import official_outputs, own_notices
+from harness_llm.package.papers import Papers
 from harness_llm.package.release import availability_notices
 from harness_llm.package.selection import Selection
 from harness_llm.package.submission import Submission
 from harness_llm.package.system import describe, load_overrides, system_file
-from harness_llm.package.tree import Papers, accuracy_scores, build_tree, write_calibration
+from harness_llm.package.tree import accuracy_scores, build_tree, write_calibration
 from harness_llm.package.variants import left_out
 from harness_llm.workspace import Workspace
 
@@ -66,7 +69,7 @@ def package(
     selection: Selection,
     detected: Mapping[str, str],
     workspace: Workspace,
-    checkpoint: Path,
+    assets: Assets,
     *,
     ecc: Ecc | None = None,
 ) -> Package:
@@ -74,11 +77,11 @@ def package(
 
     Args:
         detected, ecc: as for `describe_system`.
-        checkpoint: the one that was served; its record says how it was quantized.
+        assets: the checkpoint that was served and the data sets; records say how it was quantized.
 
     Raises:
         GateFailed: a cell has no run that counts, scenarios differ in system or versions, the accuracy is that of no
-            variant, or closed takes no such system.
+            variant, an official script finds other scores or another verdict, or closed takes no such system.
         ConfigError: names, division or system description are wrong, or the checkpoint is not that of the runs.
     """
     papers = describe_system(submission, detected, workspace, ecc)
@@ -88,10 +91,16 @@ def package(
         _refuse_without_ecc(selection)
     subjects = _subjects(selection)
     require_one_system(subjects)
-    _refuse_other_checkpoint(subjects, checkpoint)
-    quantization = read_quantization(checkpoint, subjects)
-    tree = build_tree(submission, selection.runs, replace(papers, quantization=quantization), workspace)
-    notices = submission.notices(dt.datetime.now(dt.UTC).date()) + quantization.notices
+    _refuse_other_checkpoint(subjects, assets.checkpoint)
+    runs = [run for tests in selection.runs.values() for run in tests.values()]
+    papers = replace(
+        papers,
+        quantization=read_quantization(assets.checkpoint, subjects),
+        outputs=official_outputs(submission, runs, assets),
+    )
+    tree = build_tree(submission, selection.runs, papers, workspace)
+    notices = submission.notices(dt.datetime.now(dt.UTC).date()) + papers.quantization.notices
+    notices += own_notices(runs, papers.outputs)
     notices += availability_notices(papers.description["status"], subjects.values())
     notices += left_out(submission, accuracy_scores(selection.runs))
     return Package(tree, archive(tree, submission.submitter), notices)

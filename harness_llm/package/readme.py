@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from harness_llm.package.papers import Papers
 from harness_llm.package.places import DOCUMENTATION, IMPLEMENTATION, README, RESULTS, Places
 from harness_llm.package.rendering import render
 from harness_llm.package.submission import Submission
@@ -72,10 +73,11 @@ def write_result_readme(
     submission: Submission,
     names: Sequence[str],
     runs: Mapping[str, Run],
-    quantization: Mapping[str, Any],
+    papers: Papers,
 ) -> None:
     """README.md of one scenario: what was run, with what, and how to do it again; the runs stand under all `names`."""
     records = {test: run.record for test, run in runs.items() if run.record}
+    outputs = {test: papers.outputs[run.path] for test, run in runs.items() if run.path in papers.outputs}
     subject = next(iter(records.values())).subject
     text = render(
         "result_README.md.j2",
@@ -85,7 +87,9 @@ def write_result_readme(
         others=[name for name in names if name != places.name],
         scenario=places.scenario,
         records=records,
-        commands=repeating(submission, list(records.values()), quantization),
+        outputs=outputs,
+        verdicts={test: facts.verdict for test, facts in submission.rules.compliance.items()},
+        commands=repeating(submission, list(records.values()), papers.quantization.record),
         made=_MADE[submission.benchmark.preparer],
         subject=yaml.safe_dump(subject, sort_keys=True, allow_unicode=True).strip(),
         digest=next(iter(records.values())).subject_digest,

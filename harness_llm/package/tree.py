@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness_llm.accuracy.report import ACCURACY as SCORES
@@ -20,6 +19,8 @@ from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.package.architecture import merged
 from harness_llm.package.calibration import Quantization, measurements, render_calibration
 from harness_llm.package.datacenter import DOCUMENT, Debts, measured_results
+from harness_llm.package.outputs import Outputs
+from harness_llm.package.papers import Papers
 from harness_llm.package.places import PROFILE, README, RESULTS, Places, places_of, source_of
 from harness_llm.package.readme import (
     write_home_readme,
@@ -53,21 +54,6 @@ def accuracy_scores(runs: Runs) -> Scores:
     return {scenario: record.metrics for scenario, record in records.items() if record}
 
 
-@dataclass(frozen=True)
-class Papers:
-    """What is said of a submission beside its results.
-
-    Attributes:
-        description: the content of `systems/<system>.json`.
-        owed: what a datacenter owes; None elsewhere.
-        quantization: by the checkpoint's maker and the engine, from `read_quantization`.
-    """
-
-    description: Mapping[str, str]
-    owed: Debts | None = None
-    quantization: Quantization = field(default_factory=Quantization)
-
-
 def build_tree(submission: Submission, runs: Runs, papers: Papers, workspace: Workspace) -> Path:
     """Put the results of `runs` into the tree of `submission`; what it held of those scenarios before goes.
 
@@ -87,9 +73,9 @@ def build_tree(submission: Submission, runs: Runs, papers: Papers, workspace: Wo
             for places in (places_of(submission, name, scenario, home) for name in submission.names):
                 _clear(places)
                 if places.name in names:
-                    _pack_result(submission, tests, places)
+                    _pack_result(submission, tests, places, papers.outputs)
                     _write_json(places.measurements, measurements(submission.benchmark, papers.quantization, scenario))
-                    write_result_readme(places, submission, names, tests, papers.quantization.record)
+                    write_result_readme(places, submission, names, tests, papers)
         _point_to_source(submission, home)
         if papers.owed:
             _write_architecture(submission, home, papers.owed)
@@ -225,7 +211,7 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Places) -> None:
+def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Places, outputs: Outputs) -> None:
     # A config.yaml beside results would make the checker take them for those of Endpoints (endpoints_parser.py:30).
     settings = {"user.conf": "user.conf", "configuration.yaml": "config.yaml"}
     _take(tests[PERFORMANCE], settings, places.measurements.parent)
@@ -235,10 +221,13 @@ def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Place
         elif test == ACCURACY:
             _take(run, _LOGS, places.results / ACCURACY)
             _require(run, ANSWERS, SCORES)
-            scores = (run.path / SCORES).read_text()
+            scores = outputs[run.path].text if run.path in outputs else (run.path / SCORES).read_text()
             pack_accuracy(run.path / ANSWERS, places.results / ACCURACY, scores)
         else:
             _pack_compliance(submission.rules, test, run, places.compliance / test)
+            if run.path in outputs:
+                verdict = submission.rules.compliance[test].verdict
+                (places.compliance / test / verdict).write_text(outputs[run.path].text)
 
 
 def _pack_compliance(rules: Round, test: str, run: Run, folder: Path) -> None:
