@@ -3,6 +3,8 @@
 "accuracy.txt # stdout of reference accuracy scripts" (policies, submission_rules:390).
 """
 
+import json
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,9 @@ from harness_llm.datasets.store import open_store
 from harness_llm.errors import EnvironmentMissing, GateFailed
 from harness_llm.official_output import OfficialOutput, by_script, ours, require_checkout
 
+_CONFIG = "tokenizer_config.json"
+# The same class of tokenizers in transformers 5, which trained the demo, and in transformers 4, which the scripts use.
+_CLASS_OF_5, _CLASS_OF_4 = "TokenizersBackend", "PreTrainedTokenizerFast"
 _ROUNDED = 1e-3  # the scripts print 4 digits; sums of floats differ by their order
 # The script of a benchmark, where it is not that of the same name.
 _SCRIPTS = {"llama2-70b-interactive": "llama2-70b", "llama3.1-8b-edge": "llama3.1-8b", "demo": "llama2-70b"}
@@ -70,8 +75,8 @@ def score_officially(
     """
     try:
         name = _known_script(benchmark)
-        with _source(assets, test) as source:
-            inputs = Inputs(log, source, _tokenizer(assets), assets.livecodebench)
+        with _source(assets, test) as source, _tokenizer(assets) as tokenizer:
+            inputs = Inputs(log, source, tokenizer, assets.livecodebench)
             if not kept_output(name, inputs).is_file():
                 require_evaluator(name)
             text = run_evaluator(name, inputs)
@@ -114,7 +119,16 @@ def _source(assets: Assets, test: str) -> Iterator[Path]:
         yield file
 
 
-def _tokenizer(assets: Assets) -> Path:
-    """The folder with the tokenizer's own files, which a quantized checkpoint may lack."""
+@contextmanager
+def _tokenizer(assets: Assets) -> Iterator[Path]:
+    """A folder with the tokenizer as transformers 4 reads it; a quantized checkpoint may lack files of it."""
     folders = (assets.original, assets.checkpoint)
-    return next((folder for folder in folders if (folder / "tokenizer_config.json").is_file()), assets.checkpoint)
+    folder = next((folder for folder in folders if (folder / _CONFIG).is_file()), assets.checkpoint)
+    config = json.loads((folder / _CONFIG).read_text()) if (folder / _CONFIG).is_file() else {}
+    if config.get("tokenizer_class") != _CLASS_OF_5:
+        yield folder
+        return
+    with TemporaryDirectory() as made:
+        shutil.copy(folder / "tokenizer.json", made)
+        Path(made, _CONFIG).write_text(json.dumps(config | {"tokenizer_class": _CLASS_OF_4}))
+        yield Path(made)
