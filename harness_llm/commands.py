@@ -13,7 +13,7 @@ from harness_llm.accuracy.report import render as render_accuracy
 from harness_llm.accuracy.report import write as write_accuracy
 from harness_llm.check import report
 from harness_llm.check.findings import Finding, Severity, exit_code
-from harness_llm.check.official import OfficialVerdict
+from harness_llm.check.official import OfficialVerdict, checkout
 from harness_llm.check.tree import declared_round
 from harness_llm.choices import Choices, newest_round, require_names
 from harness_llm.compliance import TESTS
@@ -24,6 +24,7 @@ from harness_llm.fleet.cluster import survey
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.monitor.panel import Panel
 from harness_llm.outcome import TOO_FEW, gather
+from harness_llm.package.final_report import keep_report
 from harness_llm.package.package import Package
 from harness_llm.pipeline import Pipeline, build_pipeline, check_tree, describe_run
 from harness_llm.profiles import Profile
@@ -80,8 +81,11 @@ def _finish(request: Request, panel: Panel, packed: Package) -> None:
     panel.say(report.render(findings))
     if verdicts:
         panel.say(report.render_official(verdicts))
+    for line in keep_report(packed.tree, verdicts, request.round.round, checkout(request.workspace)):
+        panel.say(line)
     for notice in packed.notices:
         panel.say(notice)
+    panel.say(f"keep the whole accuracy logs that {packed.manifest} lists")
     sys.stdout.write(f"{packed.tree}\n{packed.archive}\n")
     if _verdict(findings, verdicts):
         raise GateFailed("the tree is complete, but the check found errors", where=str(packed.tree))

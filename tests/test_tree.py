@@ -390,8 +390,23 @@ def test_the_output_of_the_official_scripts_is_what_is_packaged(workspace: Works
     result = tree / "open/Acme/results/cpu-box/demo/Offline"
     assert (result / "accuracy/accuracy.txt").read_text().startswith("\nResults\n\n{'rouge1': 90.0}\n\nhash=")
     assert (result / "TEST06/verify_accuracy.txt").read_text() == "EOS check pass: True\n"
-    assert (
-        f"- `accuracy.txt` is the output of `language/a.py` of mlcommons/inference (sha256 `{'0' * 64}`)"
-        in (result / "README.md").read_text()
-    )
+    readme = (result / "README.md").read_text()
+    assert "- `accuracy.txt` is the output of `language/a.py` of mlcommons/inference on the logs of this run" in readme
+    assert f"The script's sha256 is `{'0' * 64}`." in readme
     assert "'tokens_per_sample'" in (runs["accuracy"].path / "accuracy.txt").read_text()  # the run stays as it is
+
+
+def test_the_manifest_names_the_whole_log_of_each_packaged_hash(workspace: Workspace) -> None:
+    old = write_all(workspace.logs, system="other-box")[1]
+    (old.path / "mlperf_log_accuracy.json").write_text("[1]")
+    new = write_all(workspace.logs)[1]
+    pack(workspace, system="other-box")
+    manifest = pack(workspace).manifest
+    assert manifest.name == "inference_results_6.1-smoke_accuracy_logs.json"
+    entries = json.loads(manifest.read_text())
+    for run in (old, new):
+        log = run.path / "mlperf_log_accuracy.json"
+        entry = entries.pop(hashlib.sha256(log.read_bytes()).hexdigest())
+        assert (manifest.parent / entry["log"]).resolve() == log
+        assert entry["packaged"] == [f"open/Acme/results/{run.system}/demo/Offline/accuracy"]
+    assert not entries

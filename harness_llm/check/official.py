@@ -31,12 +31,14 @@ class OfficialVerdict:
         exit_code: 0 if it accepts the tree.
         errors: its lines that say ERROR.
         tail: its last lines, which hold the traceback if it broke off.
+        summary: the CSV file that it wrote, with the results that it counts.
     """
 
     arguments: tuple[str, ...]
     exit_code: int
     errors: list[str]
     tail: list[str]
+    summary: str = ""
 
     @property
     def passed(self) -> bool:
@@ -128,10 +130,11 @@ def run_official(tree: Path, round_name: str, inference_dir: Path) -> list[Offic
 
 def _run(tree: Path, round_name: str, folder: Path, arguments: tuple[str, ...]) -> OfficialVerdict:
     with tempfile.TemporaryDirectory() as scratch:
+        summary = Path(scratch, "summary.csv")
         done = subprocess.run(
             [
                 *(sys.executable, "-B", "-m", "submission_checker.main"),
-                *("--input", str(tree), "--version", round_name, "--csv", f"{scratch}/summary.csv"),
+                *("--input", str(tree), "--version", round_name, "--csv", str(summary)),
                 *arguments,
             ],
             cwd=folder,
@@ -140,5 +143,6 @@ def _run(tree: Path, round_name: str, folder: Path, arguments: tuple[str, ...]) 
             text=True,
             check=False,
         )
+        text = summary.read_text() if summary.is_file() else ""
     lines = done.stdout.splitlines()
-    return OfficialVerdict(arguments, done.returncode, [x for x in lines if " ERROR" in x], lines[-_LAST:])
+    return OfficialVerdict(arguments, done.returncode, [x for x in lines if " ERROR" in x], lines[-_LAST:], text)

@@ -14,6 +14,7 @@ from harness_llm.package.calibration import read_quantization
 from harness_llm.package.consistency import require_one_system
 from harness_llm.package.datacenter import debts
 from harness_llm.package.ecc import Ecc, State, read_ecc
+from harness_llm.package.manifest import write_manifest
 from harness_llm.package.outputs import official_outputs, own_notices
 from harness_llm.package.papers import Papers
 from harness_llm.package.release import availability_notices
@@ -26,10 +27,11 @@ from harness_llm.workspace import Workspace
 
 
 class Package(NamedTuple):
-    """What `package` made; `notices` are sentences for the submitter."""
+    """What `package` made; `notices` are sentences for the submitter, `manifest` is from `write_manifest`."""
 
     tree: Path
     archive: Path
+    manifest: Path
     notices: list[str]
 
 
@@ -103,7 +105,7 @@ def package(
     notices += own_notices(runs, papers.outputs)
     notices += availability_notices(papers.description["status"], subjects.values())
     notices += left_out(submission, accuracy_scores(selection.runs))
-    return Package(tree, archive(tree, submission.submitter), notices)
+    return Package(tree, archive(tree, submission.submitter), write_manifest(tree, runs), notices)
 
 
 def package_calibration(

@@ -1,0 +1,66 @@
+"""The official checker's summary and final report stand beside the archive and are shown."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from trees import GOLDEN
+
+from harness_llm.accuracy import evaluator
+from harness_llm.check.official import CHECKOUT_VARIABLE, OfficialVerdict, run_official
+from harness_llm.package import final_report
+from harness_llm.package.final_report import keep_report, render_summary
+
+SUMMARY = (
+    "Organization,Division,Platform,Model,Scenario,Result,Units,Accuracy\n"
+    'Acme,closed,box,llama2-70b-99.9,Offline,12345.6,Tokens/s,"{""ROUGE1"": 44.4}"\n'
+)
+golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
+needs_checkout = pytest.mark.skipif(
+    CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no mlcommons/inference"
+)
+needs_graders = pytest.mark.skipif(
+    not evaluator.PYTHON.is_file(), reason="the environment of the graders is not there: make graders"
+)
+
+
+def verdict(summary: str, *arguments: str) -> OfficialVerdict:
+    return OfficialVerdict(arguments, 0, [], [], summary)
+
+
+def test_the_results_that_the_checker_counts_are_shown() -> None:
+    assert render_summary(SUMMARY).splitlines() == [
+        "official summary: 1 results",
+        '  closed  box  llama2-70b-99.9  Offline  12345.6  Tokens/s  {"ROUGE1": 44.4}',
+    ]
+
+
+def test_the_summary_of_the_plain_run_is_kept_and_that_of_another_tree_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(final_report, "PYTHON", Path("/no/such/python"))
+    tree, verdicts = tmp_path / "tree", [verdict("of exceptions", "--submission-exceptions"), verdict(SUMMARY)]
+    *_, file, last = keep_report(tree, verdicts, "v6.1", tmp_path)
+    assert file == f"  {tmp_path}/tree_summary.csv"
+    assert (tmp_path / "tree_summary.csv").read_text() == SUMMARY
+    assert last == "no final report: the packages of the graders are missing; make graders"
+    assert keep_report(tree, [], "v6.1", None) == []
+    assert not list(tmp_path.iterdir())
+
+
+@golden
+@needs_checkout
+@needs_graders
+def test_the_official_script_makes_the_report_of_published_results(tmp_path: Path) -> None:
+    tree, inference = tmp_path / "tree", Path(os.environ[CHECKOUT_VARIABLE])
+    shutil.copytree(GOLDEN / "v6.0", tree)
+    lines = keep_report(tree, run_official(tree, "v6.0", inference), "v6.0", inference)
+    names = {"tree_summary.csv", "tree_summary.xlsx", "tree_summary_results.json"}
+    assert {file.name for file in tmp_path.iterdir()} == {"tree", *names}
+    assert {Path(line.strip()).name for line in lines[1:]} == names
+    results = json.loads((tmp_path / "tree_summary_results.json").read_text())
+    assert results
+    assert lines[0].startswith("official summary: ")
+    assert {result["Submitter"] for result in results} <= {home.name for home in tree.glob("*/*")}
