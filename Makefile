@@ -150,7 +150,7 @@ quark: ## make or update .venv-quark, where AMD's Quark quantizes; needs a C++ c
 	setup/environments.sh quark
 
 .PHONY: graders
-graders: ## make or update .venv-graders, where the reference's evaluators score deepseek-r1 and gpt-oss-120b
+graders: ## make or update .venv-graders, where the accuracy scripts of the reference run
 	setup/environments.sh graders
 
 .PHONY: ray
