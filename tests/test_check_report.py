@@ -92,4 +92,4 @@ def test_json_holds_every_field():
             "scale": False,
         }
     ]
-    assert document["official"] == [{"arguments": [], "exit_code": 0, "errors": [], "tail": []}]
+    assert document["official"] == [{"arguments": [], "exit_code": 0, "errors": [], "tail": [], "summary": ""}]

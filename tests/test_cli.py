@@ -10,6 +10,7 @@ from command_line import CommandLine
 from workspaces import NAMES, make_workspace
 
 from harness_llm import cli
+from harness_llm.check.official import CHECKOUT_VARIABLE
 from harness_llm.errors import RunFailed
 from harness_llm.package.places import PROFILE
 from harness_llm.rules import round_names
@@ -23,7 +24,8 @@ def harness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[CommandLine]:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    monkeypatch.delenv(cli.VERBOSE, raising=False)
+    for variable in (cli.VERBOSE, CHECKOUT_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
     make_workspace(tmp_path)
     yield CommandLine(monkeypatch, capsys)
     assert not (tmp_path / "build" / "logs").exists(), "a run was made"

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from terminal import Command, Ended, Terminal, prepared_workspace, wait_until
 
+from harness_llm.accuracy.report import parse
 from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
 from harness_llm.demo.assets import Assets
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
@@ -260,7 +261,7 @@ def test_the_tree_is_complete(tree: Path, terminal: Terminal) -> None:
 
 
 def test_the_tree_says_that_it_is_no_result(tree: Path, journey: Journey) -> None:
-    assert (tree / "README.md").read_text().startswith("# NOT SUBMITTABLE")
+    assert (tree / "open/Acme/documentation/README.md").read_text().startswith("# NOT SUBMITTABLE")
     assert "not submittable" in journey.done.err
 
 
@@ -288,6 +289,20 @@ def test_the_tree_holds_what_was_run(tree: Path, runs: dict[tuple[str, str], Run
         assert (result / "accuracy" / DETAIL).read_bytes() == (accuracy / DETAIL).read_bytes()
         whole = hashlib.sha256((accuracy / ACCURACY).read_bytes()).hexdigest()
         assert (result / "accuracy" / "accuracy.txt").read_text().endswith(f"hash={whole}\n")
+
+
+def test_the_calibration_document_needs_no_run(tree: Path, terminal: Terminal) -> None:
+    end = terminal.run("package", "--calibration-only", *NAMES, "--profile", "valid")
+    assert end.code == 0
+    document = Path(end.out.strip())
+    assert document == tree.with_name("inference_results_6.1-demo") / "open/Acme/documentation/calibration.md"
+    assert "## By the engine\n\nOffline, Server:\n" in document.read_text()
+
+
+def test_the_manifest_leads_to_the_whole_logs(tree: Path, runs: dict[tuple[str, str], Run]) -> None:
+    manifest = tree.with_name(f"{TREE}_accuracy_logs.json")
+    found = {(manifest.parent / entry["log"]).resolve() for entry in json.loads(manifest.read_text()).values()}
+    assert found == {runs[scenario, "accuracy"].path / ACCURACY for scenario in SCENARIOS}
 
 
 @pytest.mark.skipif(CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no mlcommons/inference")
@@ -320,7 +335,8 @@ def test_score_and_verify_repeat_the_verdicts(
     result = tree / "open" / "Acme" / "results" / SYSTEM / "demo" / scenario
     run = runs[scenario, "accuracy"]
     score = terminal.run("score", str(run.path))
-    assert score.out in (result / "accuracy" / "accuracy.txt").read_text()
+    packaged = parse((result / "accuracy" / "accuracy.txt").read_text())
+    assert parse(score.out).items() <= packaged.items()
     assert score.code == any("fails" in reason for reason in run.reasons)
 
     verify = terminal.run("verify", str(runs[scenario, "TEST06"].path), "--scenario", scenario)
