@@ -13,7 +13,7 @@ from harness_llm.cell import Bench, cell_facts, run_cell
 from harness_llm.check import check
 from harness_llm.check.findings import Finding
 from harness_llm.check.official import OfficialVerdict, checkout, run_official
-from harness_llm.checkpoint import checkpoint_digest
+from harness_llm.checkpoint import checkpoint_digest, weight_files
 from harness_llm.devices import hold
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.fleet.cluster import Cluster, survey
@@ -115,7 +115,13 @@ class Pipeline:
         Raises:
             EnvironmentMissing: the checkpoint is not there.
         """
-        request, assets = self.request, self.required_assets()
+        request, assets = self.request, self.preparation.assets
+        if not weight_files(assets.checkpoint):
+            raise EnvironmentMissing(
+                "the checkpoint that will be served is missing",
+                where=str(assets.checkpoint),
+                hint=request.choices.command(verb="prepare"),
+            )
         subjects = {plan.scenario: self.subject(plan, assets) for plan in request.scenarios}
         return package_calibration(request.submission, subjects, request.workspace, assets.checkpoint)
 
@@ -128,6 +134,8 @@ class Pipeline:
         if not nodes and not request.measures_this_host:
             machine, ecc = {}, UNTOLD
         selection = with_inferred(selection, request.choices.inferred)
+        if checkout(request.workspace):
+            self.panel.say("official scripts: scoring the logs, unless they were scored before; minutes for a data set")
         return package(request.submission, selection, machine, request.workspace, assets, ecc=ecc)
 
     def _prepare(self) -> Assets:
