@@ -94,7 +94,8 @@ def package(
     subjects = _subjects(selection)
     require_one_system(subjects)
     _refuse_other_checkpoint(subjects, assets.checkpoint)
-    runs = [run for tests in selection.runs.values() for run in tests.values()]
+    # A run that another scenario is inferred from stands in both.
+    runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
     papers = replace(
         papers,
         quantization=read_quantization(assets.checkpoint, subjects),
