@@ -211,6 +211,22 @@ def test_no_setting_of_a_number_format_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("speculation", "said"),
+    [
+        ({"method": "mtp"}, "proposed by the checkpoint's own head (`method: mtp`)"),
+        ({"method": "eagle3", "model": "/models/a-head"}, "draft head `a-head` in its published format"),
+    ],
+)
+def test_the_draft_head_is_named_in_the_scenario_that_speculates(speculation: dict[str, Any], said: str) -> None:
+    text = engine_section(
+        {"Interactive": served(kv_cache_dtype="fp8", speculative_config=speculation), "Server": served()}
+    )
+    speculating, plain = text.split("\n\nServer:\n\n")
+    assert said in speculating
+    assert "proposed" not in plain
+
+
+@pytest.mark.parametrize(
     ("server", "said"),
     [
         ({"url": ["http://a:1"]}, "http://a:1 were not started by harness-llm"),

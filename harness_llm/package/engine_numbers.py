@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness_llm.engine_settings.facts import cache_dtype, compute_dtype, has_cache_scales
@@ -32,12 +33,14 @@ class EngineNumbers:
         dtype: of what is not quantized; empty where it is not known.
         weights: the method by which the engine quantizes the weights when it loads them; empty where it does not.
         quantized: one sentence for each thing that the engine quantizes.
+        draft: one sentence on the head that proposes tokens; empty without speculative decoding.
         unknown: why more may be quantized; empty where all is known.
     """
 
     dtype: str = ""
     weights: str = ""
     quantized: tuple[str, ...] = ()
+    draft: str = ""
     unknown: str = ""
 
 
@@ -58,7 +61,7 @@ def read_numbers(subject: Mapping[str, Any], model: Mapping[str, Any]) -> Engine
         return EngineNumbers(dtype=compute_dtype(model, arguments))
     weights = "" if model.get("quantization_config") else str(arguments.get("quantization") or "")
     sentences = (*_weights(weights), *_cache(arguments, model), *_settings(subject))
-    return EngineNumbers(compute_dtype(model, arguments), weights, sentences)
+    return EngineNumbers(compute_dtype(model, arguments), weights, sentences, _draft(arguments))
 
 
 def _unknown(subject: Mapping[str, Any]) -> str:
@@ -78,6 +81,20 @@ def _weights(method: str) -> Iterator[str]:
             f"Weights of linear layers are quantized when vLLM loads them, by its method `{method}` "
             f"(`quantization: {method}`); no data is seen."
         )
+
+
+def _draft(arguments: Mapping[str, Any]) -> str:
+    """The rules forbid to quantize the head (inference_rules.adoc, appendix Speculative Decoding)."""
+    speculation = arguments.get("speculative_config")
+    if not speculation:
+        return ""
+    if head := speculation.get("model"):
+        return (
+            f"Tokens are proposed by the draft head `{Path(head).name}` in its published format; it is not quantized."
+        )
+    return (
+        f"Tokens are proposed by the checkpoint's own head (`method: {speculation['method']}`), as it is stored there."
+    )
 
 
 def _cache(arguments: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator[str]:
