@@ -170,7 +170,7 @@ def test_a_server_that_is_not_there(checkpoint: Path) -> None:
 
 def test_counters_are_the_servers_own(checkpoint: Path) -> None:
     with TokenServer() as server, an_engine(checkpoint, url=server.url) as engine:
-        assert engine.counters() == {"cache_hits": HITS, "speculated": 0}
+        assert engine.counters() == {"cache_hits": HITS, "speculated": 0, "drafts": 0}
         server.metrics = False
         assert engine.counters() is None
 

@@ -84,7 +84,7 @@ def test_streamed_and_whole_answers_are_those_of_the_model(
         assert all(ids[-1] == 2 or len(ids) == engine.sampling.max_tokens for ids in finished.values())
         assert first == ({index: ids[0] for index, ids in finished.items()} if stream else {})
     # The same prompts twice, and nothing of them was kept.
-    assert engine.counters() == {"cache_hits": 0, "speculated": 0}
+    assert engine.counters() == {"cache_hits": 0, "speculated": 0, "drafts": 0}
     cache = engine.kv_cache()
     assert cache.tokens >= cache.max_concurrency * 256 - 1 > 0  # max_model_len
     assert cache.blocks * cache.block_size >= cache.tokens
