@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from runs import BENCHMARK, write_all
 from submissions import submission_of
-from test_tree import checkpoint
+from test_tree import assets
 
 from harness_llm.choices import Choices, choose
 from harness_llm.doctor.settings import check_inferred
@@ -81,7 +81,7 @@ def test_the_tree_has_copies_of_the_runs_of_the_source(tmp_path: Path) -> None:
     wanted = Wanted(BENCHMARK, submission.profile, "v6.1", "open")
     measured = select(find_runs(workspace.logs, submission.system), ["SingleStream"], TESTS, wanted)
     selection = with_inferred(measured, [("Offline", "SingleStream")])
-    made = package(submission, selection, DETECTED, workspace, checkpoint(workspace))
+    made = package(submission, selection, DETECTED, workspace, assets(workspace))
     results = made.tree / f"open/Acme/results/{submission.system}/{BENCHMARK}"
     for log in ("performance/run_1/mlperf_log_detail.txt", "accuracy/mlperf_log_accuracy.json", "user.conf"):
         assert filecmp.cmp(results / "SingleStream" / log, results / "Offline" / log, shallow=False)

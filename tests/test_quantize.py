@@ -353,5 +353,5 @@ def test_a_checkpoint_below_the_gate_is_never_packaged(assets: Assets, workspace
     wanted = Wanted(DEMO.name, "valid", "v6.1", "open")
     chosen = select(find_runs(workspace.logs, SYSTEM), ("Offline",), ("performance", "accuracy"), wanted)
     with pytest.raises(GateFailed, match=r"demo/Offline/accuracy: INVALID, accuracy of llama2-70b-99\.9: ROUGE1 fails"):
-        package(submission, chosen, DETECTED, workspace, workspace.models / "demo")
+        package(submission, chosen, DETECTED, workspace, assets)
     assert not workspace.submission.exists()

@@ -73,7 +73,7 @@ def test_a_stand_in_becomes_a_tree_of_the_round(
     assert tree.name == f"inference_results_{round_name.removeprefix('v')}-smoke"
     for place in places:
         assert (tree / place).exists(), place
-    assert "NOT SUBMITTABLE" in (tree / "README.md").read_text()
+    assert "NOT SUBMITTABLE" in (tree / "open/Acme/documentation/README.md").read_text()
     checked = terminal.run("check", str(tree), "--round", round_name, "--json")
     severities = {finding["severity"] for finding in json.loads(checked.out)["findings"]}
     assert severities <= {"scale", "warning"}
