@@ -100,9 +100,9 @@ def stop(terminal: Terminal, command: Command, number: signal.Signals) -> Stop:
     children = len(terminal.processes()) - 1
     command.process.send_signal(number)
     end = command.wait(20)
-    if number == signal.SIGKILL:  # nobody is left to wait for them
-        wait_until(lambda: not terminal.processes(), 10, "the children's end")
-    left = [*terminal.processes(), *terminal.socket_folders()]
+    # A killed command waits for no child, an interrupted one for its children but not for helpers that they started.
+    wait_until(lambda: not terminal.processes(), 10, "the children's end")
+    left = terminal.socket_folders()
     plan = terminal.run(*SUBMIT, "--dry-run")
     assert plan.code == 0, plan.err
     return Stop(end, children, left, [run.state for run in server_accuracy(terminal)], plan.err)
