@@ -73,16 +73,21 @@ def _follow(daemon: Daemon, container: str, log: RawIOBase, threads: ThreadPoolE
 
 
 def _end(daemon: Daemon, container: str, started: "Future[None]", ended: "Future[Any]", *, terminal: bool) -> int:
-    """Its exit code; an interrupted one is given time, unless it is interrupted again."""
+    """The exit code of the container, 130 after an interruption."""
     try:
         started.result()
         if terminal:
             _fit(daemon, container)
         return int(ended.result()["StatusCode"])
     except KeyboardInterrupt:
-        sys.stderr.write("stopping the container\n")
+        return _stop(daemon, container, ended)
+
+
+def _stop(daemon: Daemon, container: str, ended: "Future[Any]") -> int:
+    """Interrupt the program in the container; kill it after PATIENCE_S, or at once when interrupted again."""
     with suppress(APIError):  # it has just ended
         try:
+            sys.stderr.write("stopping the container\n")
             daemon.client.api.kill(container, "SIGINT")
             ended.result(PATIENCE_S)
         except (KeyboardInterrupt, Late):
