@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ class Fed:
 
         self.output_processor = OutputProcessor(None, log_stats=True)
         self.engine_core = self
+        self.vllm_config = SimpleNamespace(speculative_config=None)
         self._interval = stream_interval
         self._outputs: list[Any] = []
         self._batch = EngineCoreOutputs
