@@ -1,6 +1,6 @@
 """Server's TTFT through the harness against AsyncLLM driven directly, with the same arrivals on the same cores.
 
-The target is 80 % of the rate that Offline reaches through the harness. Both arms are measured by LoadGen; AsyncLLM has
+The target is 60 % of the rate that Offline reaches through the harness. Both arms are measured by LoadGen; AsyncLLM has
 its engine in a process of its own, as it always has, and is started anew for every run.
 """
 
@@ -27,7 +27,7 @@ from harness_llm.processes import start
 from harness_llm.workspace import CHECKOUT
 
 WANTED = 1.2
-OF_OFFLINE = 0.8
+OF_OFFLINE = 0.6  # at 0.8 the demo queues in both arms, and equal runs differ tenfold
 
 
 class RawServerSpec(msgspec.Struct, frozen=True, kw_only=True):
