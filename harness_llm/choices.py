@@ -183,6 +183,6 @@ def _spelt(scenario: str) -> str:
 def require_names(choices: Choices, *, company: bool = True) -> None:
     """Runs need a system's name, trees a submitter too."""
     if company and not choices.submitter:
-        raise ConfigError("nobody is named as submitter", hint='--company Acme, or COMPANY="Acme" for make and scripts')
+        raise ConfigError("missing --company", hint='--company Acme, or COMPANY="Acme" for make and scripts')
     if not choices.system:
-        raise ConfigError("the system has no name", hint="--system-name my-box, or SYSTEM_NAME=my-box for make")
+        raise ConfigError("missing --system-name", hint="--system-name my-box, or SYSTEM_NAME=my-box for make")

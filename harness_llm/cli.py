@@ -140,7 +140,7 @@ def submit(
     packed: Packed = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and stop")] = False,
 ) -> None:
-    """Run what is missing, package, check; the same command again continues."""
+    """Download, quantize and run what is missing, package, check; the same command again continues."""
     from harness_llm.commands import submit as command
 
     words = _completed(locals())
@@ -380,7 +380,7 @@ def main() -> None:
     except OSError as error:
         if os.environ.get(VERBOSE):
             raise
-        sys.stderr.write(f"error: the operating system says no: {error}\n\nhint: harness-llm -v shows where\n")
+        sys.stderr.write(f"error: OS error: {error}\n\nhint: harness-llm -v shows where\n")
         sys.exit(EnvironmentMissing.exit_code)
     except Exception as error:  # a user sees no traceback without -v
         if os.environ.get(VERBOSE):

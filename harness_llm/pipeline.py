@@ -139,6 +139,7 @@ class Pipeline:
         return package(request.submission, selection, machine, request.workspace, assets, ecc=ecc)
 
     def _prepare(self) -> Assets:
+        """Download, train and quantize what is missing; check that all nodes of a cluster see it."""
         preparation = self.preparation
         if isinstance(preparation, PublishedPreparation):
             provide(preparation, self.request.choices.gpu, self.panel.stage)

@@ -49,7 +49,7 @@ def draft_folder(head: str) -> str:
 
 
 def _arguments(rule: Speculation, models: Path) -> dict[str, object]:
-    """What vLLM is told: drafts are chains of the most likely tokens, which is top-k 1."""
+    """The `speculative_config` of vLLM. Greedy drafts are chains of the most likely tokens, which is top-k 1."""
     own = {"method": rule.method, "num_speculative_tokens": rule.tokens, "draft_sample_method": "greedy"}
     if not rule.head:
         return own

@@ -75,12 +75,10 @@ print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
 def test_a_tree_wants_a_company_and_a_system(harness: CommandLine, command: str) -> None:
     done = harness(command, "--system-name", "box")
     assert done.code == 2
-    assert done.err == (
-        'error: nobody is named as submitter\n\nhint: --company Acme, or COMPANY="Acme" for make and scripts\n'
-    )
+    assert done.err == ('error: missing --company\n\nhint: --company Acme, or COMPANY="Acme" for make and scripts\n')
     done = harness(command, "--company", "Acme")
     assert done.code == 2
-    assert "the system has no name" in done.err
+    assert "missing --system-name" in done.err
     assert "hint: --system-name my-box" in done.err
 
 
@@ -88,7 +86,7 @@ def test_a_tree_wants_a_company_and_a_system(harness: CommandLine, command: str)
 def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
     done = harness(command)
     assert done.code == 2
-    assert "the system has no name" in done.err
+    assert "missing --system-name" in done.err
 
 
 @pytest.mark.parametrize(

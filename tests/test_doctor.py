@@ -64,7 +64,7 @@ def test_a_demo_without_faults_has_only_ok_lines_and_exit_code_0(harness: Comman
 def test_missing_names_are_errors_with_what_to_type(harness: CommandLine) -> None:
     done = harness("doctor", *DEMO, "--company", "Acme")
     assert done.code == 3
-    assert "error    Names                  the system has no name\n" in done.out
+    assert "error    Names                  missing --system-name\n" in done.out
     assert "         → --system-name my-box" in done.out
 
 
@@ -87,7 +87,7 @@ def test_all_errors_are_reported_at_once_and_nothing_starts(harness: CommandLine
     assert "error: 3 checks refuse this submission" in done.err
     for scenario in ("offline", "server"):
         assert f"{scenario}_cpu.yaml: harness_config.warmup_samples" in done.err
-    assert ("nobody is named" if command == "submit" else "the system has no name") in done.err
+    assert ("missing --company" if command == "submit" else "missing --system-name") in done.err
     assert not (tmp_path / "build/logs").exists()
 
 

@@ -1,13 +1,19 @@
-"""What `harness-llm prepare` brings of a published benchmark: what is not there, and nothing else."""
+"""What is downloaded and quantized of a published benchmark: what is not there, and nothing else."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from harness_llm import provision
 from harness_llm.benchmarks import load_benchmark
+from harness_llm.choices import choose
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.monitor.panel import Panel
+from harness_llm.pipeline import Pipeline
 from harness_llm.published import CALIBRATION, PublishedPreparation
+from harness_llm.request import resolve
 from harness_llm.workspace import CHECKOUT, Workspace
 
 MODEL = "llama2-70b"
@@ -79,3 +85,13 @@ def test_what_is_missing_is_brought_in_order(
     put(*there(preparation))
     provision.provide(preparation, "mi300x", lambda *_: None)
     assert brought == expected
+
+
+@pytest.mark.parametrize("command", [Pipeline.submit, Pipeline.run, Pipeline.prepare])
+def test_every_command_that_needs_the_assets_brings_them(
+    command: Callable[[Pipeline], object], preparation: PublishedPreparation, brought: list[tuple[str, ...]]
+) -> None:
+    choices = choose({"model": MODEL, "gpu": "mi300x", "division": "open", "system_name": "box", "company": "Acme"})
+    with pytest.raises(EnvironmentMissing):  # nothing was really brought
+        command(Pipeline(resolve(choices, Workspace(CHECKOUT)), Panel(Console(stderr=True))))
+    assert brought == [("download", MODEL, "dataset", "calibration", "model"), ("quantize", MODEL, "mi300x")]

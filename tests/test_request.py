@@ -63,9 +63,9 @@ def test_the_newest_round_that_has_a_benchmark() -> None:
 @pytest.mark.parametrize(
     ("submitter", "system", "company", "what", "hint"),
     [
-        ("", "box", True, "nobody is named as submitter", 'COMPANY="Acme"'),
-        ("Acme", "", True, "the system has no name", "SYSTEM_NAME=my-box"),
-        ("", "", False, "the system has no name", "--system-name"),
+        ("", "box", True, "missing --company", 'COMPANY="Acme"'),
+        ("Acme", "", True, "missing --system-name", "SYSTEM_NAME=my-box"),
+        ("", "", False, "missing --system-name", "--system-name"),
     ],
 )
 def test_names_are_wanted(submitter: str, system: str, company: bool, what: str, hint: str) -> None:

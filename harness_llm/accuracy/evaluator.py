@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from harness_llm.accuracy.grading import (
 )
 from harness_llm.accuracy.jail import run_jailed
 from harness_llm.accuracy.report import parse
-from harness_llm.accuracy.sandbox import Finished, run_sandboxed
+from harness_llm.accuracy.sandbox import Finished, run_sandboxed, with_variables
 from harness_llm.accuracy.score import answers_by_index, token_counts
 from harness_llm.check.official import CHECKOUT_VARIABLE, checkout
 from harness_llm.checkpoint import file_digest
@@ -136,9 +136,7 @@ def _run(method: str, inputs: Inputs | None) -> Finished:
         command = [str(PYTHON), *python_arguments(evaluator, str(folder), log, data)]
         if not evaluator.executes:
             home = {"HOME": str(scratch), "HF_HOME": str(scratch / "huggingface"), "https_proxy": _NO_PROXY}
-            return run_sandboxed(
-                ["env", "--ignore-environment", *_assigned({**VARIABLES, **home}), *command], "", LIMIT_S
-            )
+            return run_sandboxed(with_variables(command, {**VARIABLES, **home}), "", LIMIT_S)
         return run_jailed(command, [path.resolve() for path in paths], VARIABLES, LIMIT_S, scratch)
 
 
@@ -149,10 +147,6 @@ def _scratch() -> Iterator[Path]:
     above.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=above) as folder:
         yield Path(folder).resolve()
-
-
-def _assigned(variables: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in variables.items()]
 
 
 def _last_line(done: Finished) -> str:

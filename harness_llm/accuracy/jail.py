@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harness_llm.accuracy.sandbox import Finished, run_sandboxed
+from harness_llm.accuracy.sandbox import Finished, run_sandboxed, with_variables
 from harness_llm.errors import EnvironmentMissing
 
 _UNSHARE = (
@@ -77,8 +77,7 @@ def run_jailed(
     require_jail()
     shown = [path for path in (*map(Path, _SYSTEM), *paths) if path.exists()]
     with TemporaryDirectory(dir=scratch) as root, TemporaryDirectory(dir=scratch) as tmp:
-        words = ["env", "--ignore-environment", *(f"{name}={value}" for name, value in variables.items())]
-        inside = [*words, *command]
+        inside = with_variables(command, variables)
         return run_sandboxed(
             [*_UNSHARE, "sh", "-c", _SCRIPT, "sh", root, tmp, *_distinct(shown), "--", *inside], "", seconds
         )

@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, NamedTuple
 
@@ -34,6 +34,11 @@ class Finished(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def with_variables(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """`command` with `variables` as its whole environment."""
+    return ["env", "--ignore-environment", *(f"{name}={value}" for name, value in variables.items()), *command]
 
 
 def run_sandboxed(command: Sequence[str], text: str, seconds: float, stop: threading.Event = NEVER) -> Finished:

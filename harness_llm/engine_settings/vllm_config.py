@@ -33,6 +33,7 @@ def _resolve(candidate: Candidate) -> Resolution:
             return _create(folder, candidate)
         except pydantic.ValidationError as error:
             return Resolution(platform=_use_platform(candidate.platform), violations=_violations(error))
+        # create_engine_config refuses arguments by these: validators by ValueError, platforms and backends by others.
         except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
             text = " ".join(str(error).split()) or repr(error)
             return Resolution(platform=_use_platform(candidate.platform), violations=[Violation(found=text)])

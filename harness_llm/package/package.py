@@ -94,7 +94,7 @@ def package(
     subjects = _subjects(selection)
     require_one_system(subjects)
     _refuse_other_checkpoint(subjects, assets.checkpoint)
-    # A run that another scenario is inferred from stands in both.
+    # Two scenarios share a run where one is inferred from the other.
     runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
     papers = replace(
         papers,
