@@ -12,7 +12,7 @@ FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
 # Settings of the containers, read by harness_llm/containers (docs/containers.md).
 CONTAINERS := ENVIRONMENT RUN_AS LAB_MODEL LAB_DATASET BASE_IMAGE WHEELHOUSE EXTRA_CA_CERT DOCKER DOCKER_ARGS \
               HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
-SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON $(FAMILIAR) $(CONTAINERS)
+SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON COUNT $(FAMILIAR) $(CONTAINERS)
 
 # A misspelt setting would otherwise change nothing in silence.
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -161,9 +161,27 @@ ray: ## add Ray to the environment of `make setup`, for a cluster: docs/cluster.
 tools:
 	setup/environments.sh cpu loadgen quantize dev ray
 
+# Two workers run the modules, each in a random order; PYTEST_ADDOPTS=--randomly-seed=N repeats an order.
+PYTEST = $(TESTS)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+ELSEWHERE := not containers and not gpu_rehearsal
+
 .PHONY: test
-test: tools ## run the tests
-	$(TESTS)/python -m pytest
+test: tools ## run the tests: rules, faults, and one submission from command to checked tree (6 minutes)
+	$(PYTEST) -m "not slow and $(ELSEWHERE)"
+
+.PHONY: test-quick
+test-quick: tools ## run the tests that start no engine and no server (a minute)
+	$(PYTEST) -m "not engine and not processes and not slow and $(ELSEWHERE)"
+
+.PHONY: test-all
+test-all: tools ## run all tests but those of containers and GPUs; quantization needs `make quark` too
+	$(PYTEST) -m "$(ELSEWHERE)"
+
+.PHONY: test-repeat
+test-repeat: tools ## run the tests with processes COUNT times (20) and count the failures
+	failed=0; for run in $$(seq $${COUNT:-20}); do \
+	    $(PYTEST) -q -m "processes and not slow and $(ELSEWHERE)" || failed=$$((failed + 1)); done; \
+	echo "$$failed of $${COUNT:-20} runs failed"; test $$failed = 0
 
 .PHONY: test-containers
 test-containers: tools ## run the tests of the containers, as root: they install Docker and start a daemon of their own

@@ -1,38 +1,56 @@
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from demo_cache import demo_assets
 from real_loadgen import NEWEST
 from terminal import Terminal, prepared_workspace
 
-from harness_llm.assets import Assets, prepare
-from harness_llm.benchmarks import load_benchmark
+from harness_llm.accuracy import evaluator
+from harness_llm.assets import Assets
+from harness_llm.check.official import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.loadgen.versions import loadgen_folder
-from harness_llm.preparations import preparation_of
-from harness_llm.profiles import load_profile
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.workspace import Workspace
 
-BENCHMARK = "demo"
-PROFILE = "smoke"
-
-with contextlib.suppress(EnvironmentMissing):  # what needs it is skipped
+with contextlib.suppress(EnvironmentMissing):  # tests that need it are skipped
     sys.path.insert(0, str(loadgen_folder(NEWEST)))
+
+
+OPTIONAL = {
+    "inference": (CHECKOUT_VARIABLE in os.environ, f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference"),
+    "graders": (evaluator.PYTHON.is_file(), "no environment of the graders: make graders"),
+}
+"""Markers of tests that need what a checkout may lack: whether it is there, and the reason to skip them."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that need optional parts, and run the longest modules first, so that all workers end together."""
+    for item in items:
+        for name, (present, reason) in OPTIONAL.items():
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.slow)
+                item.add_marker(pytest.mark.skipif(not present, reason=reason))
+    items.sort(key=_seconds, reverse=True)
+
+
+def _seconds(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("engine")
+    return float(marker.kwargs.get("seconds", 1)) if marker else 0.0
 
 
 @pytest.fixture(scope="session")
 def assets() -> Assets:
-    """The demo's data, checkpoints and reference scores; made once, then kept in the checkout's build/."""
-    workspace = Workspace(CHECKOUT)
-    benchmark = load_benchmark(BENCHMARK, workspace)
-    samples = load_profile(PROFILE, workspace).sample_count(benchmark.dataset.of("accuracy").samples)
-    return prepare(preparation_of(benchmark, workspace, samples), lambda *_: None)
+    """The demo's data, checkpoints and reference scores; see demo_cache.py."""
+    return demo_assets()
 
 
 @pytest.fixture(scope="session")
 def new_workspace(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Workspace]:
-    """Makes workspaces that hold the assets and nothing else."""
+    """Return a function that makes workspaces with the demo's assets and without runs."""
     return lambda: prepared_workspace(tmp_path_factory.mktemp("workspace"), assets)
 
 

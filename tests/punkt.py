@@ -4,14 +4,23 @@ import json
 from pathlib import Path
 
 import nltk
+import pytest
 from nltk.tokenize import punkt
 
-GSM8K = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k_test.jsonl"
+from harness_llm.workspace import CHECKOUT
+
+GSM8K = Path(__file__).with_name("data") / "gsm8k" / "test.jsonl"
+ALL_GSM8K = CHECKOUT.parent / "shared" / "data" / "gsm8k_test.jsonl"
+all_texts = (
+    pytest.mark.slow,
+    pytest.mark.skipif(not ALL_GSM8K.is_file(), reason="no complete GSM8K in ../shared/data"),
+)
+EVERY_GSM8K = [pytest.param(GSM8K, id="300 questions"), pytest.param(ALL_GSM8K, id="all questions", marks=all_texts)]
 
 
-def gsm8k(field: str) -> list[str]:
-    """The questions or the answers of GSM8K."""
-    return [json.loads(line)[field] for line in GSM8K.read_text().splitlines()]
+def gsm8k(field: str, file: Path = GSM8K) -> list[str]:
+    """Questions or answers of GSM8K."""
+    return [json.loads(line)[field] for line in file.read_text().splitlines()]
 
 
 def train(folder: Path, texts: list[str]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden import GOLDEN
 
 from harness_llm.accuracy import report
 from harness_llm.accuracy.gates import Gates, gates_for, judge
@@ -13,7 +14,6 @@ from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.rules.rounds import BenchmarkRules, load_round
 from harness_llm.workspace import Workspace
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 GOLDEN_REPORTS = sorted(GOLDEN.rglob("accuracy.txt"))
 SCORES = {
     "ROUGE1": 44.4312,
@@ -81,7 +81,6 @@ def test_the_last_of_two_lines_counts() -> None:
     assert report.parse("{'rouge1': 1.5}\n{'rouge1': '2.5'}\nhash=ab\n") == {"ROUGE1": 2.5}
 
 
-@pytest.mark.skipif(not GOLDEN_REPORTS, reason="no published results beside the checkout")
 def test_published_reports() -> None:
     rules = load_round("v6.1").benchmark("llama2-70b-99.9")
     judged = [path for path in GOLDEN_REPORTS if "llama2-70b-99.9" in path.parts]

@@ -13,19 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from golden import GOLDEN
 from mutations import MUTATIONS, NET, OK, V51, V60, Base
-from trees import GOLDEN
 
 import harness_llm.check
 from harness_llm.check import Authority, Finding, check
 from harness_llm.check.findings import Rule
 from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
 from harness_llm.rules import load_round
-
-golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
-official = pytest.mark.skipif(
-    CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference"
-)
 
 
 def prepared(base: Base, folder: Path) -> Path:
@@ -56,13 +51,11 @@ def test_every_rule_has_a_mutation():
     assert rules == {mutation.rule for mutation in MUTATIONS}
 
 
-@golden
 @pytest.mark.parametrize("base", [V60, V51])
 def test_a_described_tree_that_was_published_has_no_error(before, base):
     assert {rule for rule, _ in before(base)} <= {"placeholder"}
 
 
-@golden
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: f"{m.rule} {m.place}")
 def test_a_mutation_adds_its_findings_and_no_others(tmp_path, before, mutation):
     tree = prepared(mutation.base, tmp_path)
@@ -74,16 +67,14 @@ def test_a_mutation_adds_its_findings_and_no_others(tmp_path, before, mutation):
         assert (Authority.CHECKER in authorities) == (mutation.codes != OK)
 
 
-@golden
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize("base", [V60, V51, NET])
 def test_the_official_checker_accepts_what_is_broken_here(tmp_path, base):
     verdicts = run_official(prepared(base, tmp_path), base.round, Path(os.environ[CHECKOUT_VARIABLE]))
     assert tuple(verdict.exit_code for verdict in verdicts) == OK
 
 
-@golden
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.codes], ids=lambda m: f"{m.rule} {m.place}")
 def test_what_the_official_checker_says_of_a_mutation(tmp_path, mutation):
     tree = prepared(mutation.base, tmp_path)
@@ -92,8 +83,7 @@ def test_what_the_official_checker_says_of_a_mutation(tmp_path, mutation):
     assert tuple(verdict.exit_code for verdict in verdicts) == mutation.codes
 
 
-@golden
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.rule == "power"], ids=lambda m: m.place)
 def test_the_official_checker_names_the_same_files_of_a_power_measurement(tmp_path, mutation):
     tree = prepared(mutation.base, tmp_path)

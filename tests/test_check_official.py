@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from golden import EVERY_GOLDEN
 from trees import (
     EVERY_KIND,
-    GOLDEN,
     ROUND,
     SUBMITTER,
     VARIANT,
@@ -24,11 +24,6 @@ from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.rules import load_round, round_names
 
-official = pytest.mark.skipif(
-    CHECKOUT_VARIABLE not in os.environ,
-    reason=f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference",
-)
-
 
 @pytest.fixture(scope="module")
 def constants() -> dict[str, Any]:
@@ -36,7 +31,7 @@ def constants() -> dict[str, Any]:
     return runpy.run_path(str(checkout / "tools/submission/submission_checker/constants.py"))
 
 
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize("name", round_names())
 def test_every_model_of_the_official_checker_is_judged_or_listed(constants, name):
     round_, model_config = load_round(name), constants["MODEL_CONFIG"][name]
@@ -48,7 +43,7 @@ def test_every_model_of_the_official_checker_is_judged_or_listed(constants, name
     }
 
 
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize("name", round_names())
 def test_the_metrics_are_those_of_the_official_checker(constants, name):
     round_ = load_round(name)
@@ -59,7 +54,7 @@ def test_the_metrics_are_those_of_the_official_checker(constants, name):
         assert {fields[b][scenario] for b in held} <= {result}
 
 
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize("name", round_names())
 def test_files_and_fields_of_power_are_those_of_the_official_checker(constants, name):
     round_ = load_round(name)
@@ -79,7 +74,7 @@ def exit_codes(tree: Path) -> list[int]:
     return [v.exit_code for v in run_official(tree, ROUND.round, Path(os.environ[CHECKOUT_VARIABLE]))]
 
 
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize(
     ("division", "scenarios"), [("open", ("Server",)), ("closed", ("Offline", "Server", "Interactive"))]
 )
@@ -91,7 +86,7 @@ def test_the_official_checker_agrees_on_a_complete_tree(tmp_path, division, scen
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize("division", ["closed", "open"])
 @pytest.mark.parametrize(("kind", "category"), EVERY_KIND)
 def test_the_official_checker_agrees_on_every_benchmark_of_every_round(tmp_path, kind, category, division):
@@ -108,7 +103,7 @@ def test_the_official_checker_agrees_on_every_benchmark_of_every_round(tmp_path,
         assert found == ({gap, test06} if division == "closed" else {gap})
 
 
-@official
+@pytest.mark.inference
 def test_the_official_checker_rejects_every_server_result_of_the_edge_benchmark(tmp_path):
     kind = Kind(ROUND, "llama3.1-8b-edge")
     tree = build_tree(tmp_path, "open", ("Server",), kind, "edge")
@@ -116,7 +111,7 @@ def test_the_official_checker_rejects_every_server_result_of_the_edge_benchmark(
     assert [f.rule for f in check(tree, ROUND)] == ["checker-gap"]
 
 
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize("name", ["llama2-70b-99", "whisper"])
 def test_an_official_name_is_not_mapped(tmp_path, name):
     """The official checker, too, judges a tree of such a name by the benchmark of that name."""
@@ -131,7 +126,7 @@ def test_an_official_name_is_not_mapped(tmp_path, name):
     assert found == ({"scope"} if name == "whisper" else found | {"performance-samples", "accuracy-samples"})
 
 
-@official
+@pytest.mark.inference
 @pytest.mark.parametrize(
     ("values", "errors", "codes"),
     [
@@ -148,7 +143,7 @@ def test_what_the_official_checker_misses_is_found_here(tmp_path, values, errors
     assert exit_code(check(tree, ROUND)) == 1
 
 
-@official
+@pytest.mark.inference
 def test_a_crash_of_the_official_checker_is_shown(tmp_path):
     tree = build_tree(tmp_path, "open")
     (tree / "open/Acme/systems/2xCPU.json").unlink()
@@ -157,15 +152,15 @@ def test_a_crash_of_the_official_checker_is_shown(tmp_path):
     assert all(not v.passed and "AttributeError" in v.tail[-1] for v in verdicts)
 
 
-@official
-@pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
+@pytest.mark.inference
 @pytest.mark.parametrize(
     ("tree", "round_"), [("v5.1", "v5.1"), ("v6.0", "v6.0"), ("v6.0-wrong-seeds", "v6.0"), ("v6.0", "v6.1")]
 )
-def test_published_results_get_the_verdict_of_the_official_checker(tree, round_):
+@pytest.mark.parametrize("golden", EVERY_GOLDEN)
+def test_published_results_get_the_verdict_of_the_official_checker(golden, tree, round_):
     """And no error beyond it."""
-    verdicts = run_official(GOLDEN / tree, round_, Path(os.environ[CHECKOUT_VARIABLE]))
-    errors = [f for f in check(GOLDEN / tree, load_round(round_)) if f.severity is Severity.ERROR]
+    verdicts = run_official(golden / tree, round_, Path(os.environ[CHECKOUT_VARIABLE]))
+    errors = [f for f in check(golden / tree, load_round(round_)) if f.severity is Severity.ERROR]
     assert {v.passed for v in verdicts} == {not errors}
     assert {f.authority for f in errors} <= {Authority.CHECKER}
 

@@ -109,7 +109,7 @@ def test_audit_config_is_the_rounds(test: str) -> None:
     assert lines[0] == "*.*.mode = 2"
 
 
-@pytest.mark.skipif(CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no mlcommons/inference")
+@pytest.mark.inference
 class TestOfficialScripts:
     """compliance/TEST07|TEST09/run_verification.py on the same runs."""
 

@@ -270,7 +270,7 @@ def test_the_manifest_leads_to_the_whole_logs(tree: Path, runs: dict[tuple[str, 
     assert found == {runs[scenario, "accuracy"].path / ACCURACY for scenario in SCENARIOS}
 
 
-@pytest.mark.skipif(CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no mlcommons/inference")
+@pytest.mark.inference
 def test_the_official_checker_sees_the_size_alone(tree: Path) -> None:
     for verdict in run_official(tree, "v6.1", Path(os.environ[CHECKOUT_VARIABLE])):
         assert "SUMMARY: submission has errors" in verdict.tail[-1]

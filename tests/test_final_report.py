@@ -6,9 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from trees import GOLDEN
+from golden import GOLDEN
 
-from harness_llm.accuracy import evaluator
 from harness_llm.check.official import CHECKOUT_VARIABLE, OfficialVerdict, run_official
 from harness_llm.package import final_report
 from harness_llm.package.final_report import keep_report, render_summary
@@ -16,13 +15,6 @@ from harness_llm.package.final_report import keep_report, render_summary
 SUMMARY = (
     "Organization,Division,Platform,Model,Scenario,Result,Units,Accuracy\n"
     'Acme,closed,box,llama2-70b-99.9,Offline,12345.6,Tokens/s,"{""ROUGE1"": 44.4}"\n'
-)
-golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
-needs_checkout = pytest.mark.skipif(
-    CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no mlcommons/inference"
-)
-needs_graders = pytest.mark.skipif(
-    not evaluator.PYTHON.is_file(), reason="the environment of the graders is not there: make graders"
 )
 
 
@@ -50,9 +42,8 @@ def test_the_summary_of_the_plain_run_is_kept_and_that_of_another_tree_is_not(
     assert not list(tmp_path.iterdir())
 
 
-@golden
-@needs_checkout
-@needs_graders
+@pytest.mark.inference
+@pytest.mark.graders
 def test_the_official_script_makes_the_report_of_published_results(tmp_path: Path) -> None:
     tree, inference = tmp_path / "tree", Path(os.environ[CHECKOUT_VARIABLE])
     shutil.copytree(GOLDEN / "v6.0", tree)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from golden import GOLDEN
 from runs import ACCURACY_LOG, SYSTEM, write_run
 from submissions import official, submission_of
 
@@ -25,13 +26,8 @@ from harness_llm.rules.rounds import load_round
 from harness_llm.runs import Run
 from harness_llm.workspace import Workspace
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 AMD = GOLDEN / "v5.1/closed/AMD"
 MANGO = GOLDEN / "v6.0/closed/MangoBoost"
-golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
-needs_checker = pytest.mark.skipif(
-    CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no mlcommons/inference"
-)
 
 HIGH, LOW = "llama2-70b-99.9", "llama2-70b-99"
 LLAMA = official("llama2-70b", HIGH, LOW)
@@ -111,7 +107,6 @@ def test_rounds_of_v6_keep_a_result_together(workspace: Workspace, round_name: s
     assert {path.name for path in home.iterdir()} == {"src", "systems", "results", "documentation"}
 
 
-@golden
 @pytest.mark.parametrize(
     ("round_name", "published", "scenario"),
     [("v5.0", AMD, "Offline"), ("v5.1", AMD, "Server"), ("v5.1", AMD, "Interactive"), ("v6.0", MANGO, "Offline"),
@@ -154,7 +149,7 @@ def test_test07_and_test09_are_packed_with_their_logs_cut(workspace: Workspace, 
         assert (runs["Offline"][test].path / "mlperf_log_accuracy.json").read_text() == ACCURACY_LOG
 
 
-@needs_checker
+@pytest.mark.inference
 def test_the_official_script_cuts_the_same_logs_in_the_same_way(workspace: Workspace) -> None:
     what = closed("v6.1", GPT_OSS)
     runs = make_runs(workspace, what, {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
@@ -237,8 +232,7 @@ def test_the_documents_name_the_places_of_the_round(workspace: Workspace) -> Non
     )
 
 
-@golden
-@needs_checker
+@pytest.mark.inference
 @pytest.mark.parametrize(("round_name", "published"), [("v5.1", AMD), ("v6.0", MANGO)], ids=["v5.1", "v6.0"])
 def test_published_runs_packaged_anew_are_accepted(workspace: Workspace, round_name: str, published: Path) -> None:
     (file,) = (published / "systems").glob("*.json")

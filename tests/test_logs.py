@@ -1,18 +1,15 @@
 import json
-from pathlib import Path
 
 import pytest
+from golden import GOLDEN
 
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import parse_detail, read_accuracy_log
 
-GOLDEN = Path(__file__).resolve().parents[1].parent / "shared" / "golden"
 MANGO = "v6.0/closed/MangoBoost/results/8xMI300X_2xEPYC_9534/llama2-70b-99.9"
 AMD = "v6.0-wrong-seeds/closed/AMD/results/8xMI300X_2xEPYC_9575F/llama2-70b-99.9"
 JETSON = "v6.0-wrong-seeds/open/NVIDIA/results/Jetson-Thor_TRT/llama3.1-8b-edge"
 NVIDIA = "v4.1/closed/NVIDIA/results/DGX-H100_H100-SXM-80GBx8_TRT/gptj-99"
-
-golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published results are not beside the checkout")
 
 
 def performance(result):
@@ -33,7 +30,6 @@ def write(path, *messages):
     return path
 
 
-@golden
 @pytest.mark.parametrize(
     ("result", "facts"),
     [
@@ -103,14 +99,12 @@ def test_published_performance_logs_are_read(result, facts):
     assert {name: getattr(log, name) for name in facts} == facts
 
 
-@golden
 def test_percentiles_are_those_of_whole_answers():
     percentiles = performance(f"{MANGO}/Server").latency_percentiles_ms
     assert list(percentiles) == [50, 90, 95, 97, 99, 99.9]
     assert percentiles[99] == pytest.approx(161191.73302)
 
 
-@golden
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
 def test_an_accuracy_run_has_no_verdict(scenario):
     log = accuracy(f"{MANGO}/{scenario}")
@@ -208,11 +202,10 @@ def test_a_missing_detail_log_is_named(tmp_path):
         parse_detail(tmp_path / "none.txt")
 
 
-@golden
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
 def test_answers_are_token_ids(scenario):
     answers = read_accuracy_log(GOLDEN / MANGO / scenario / "TEST06/accuracy/mlperf_log_accuracy.json")
-    assert len(answers) == 100
+    assert len(answers) == 10
     assert all(len(a.ids) == a.token_count for a in answers)
     if scenario == "Offline":
         assert all(a.first is None for a in answers)

@@ -1,7 +1,6 @@
 """The reference's own scripts on our logs: their output is what is packaged, and it says what harness-llm says."""
 
 import json
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,10 @@ import numpy as np
 import pandas as pd
 import punkt
 import pytest
-from punkt import GSM8K, gsm8k
+from punkt import gsm8k
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from trees import answers
 
-from harness_llm.accuracy import evaluator
 from harness_llm.accuracy.decoding import decoder
 from harness_llm.accuracy.official import require_script, score_officially, script_of
 from harness_llm.accuracy.report import parse, render
@@ -33,13 +31,6 @@ from harness_llm.workspace import CHECKOUT, Workspace
 
 SAMPLES = 60
 TESTS = load_round("v6.1").compliance
-needs_checkout = pytest.mark.skipif(
-    CHECKOUT_VARIABLE not in os.environ, reason=f"{CHECKOUT_VARIABLE} names no mlcommons/inference"
-)
-needs_graders = pytest.mark.skipif(
-    not evaluator.PYTHON.is_file(), reason="the environment of the graders is not there: make graders"
-)
-needs_texts = pytest.mark.skipif(not GSM8K.is_file(), reason="the texts of GSM8K are not beside the checkout")
 SCORED = ("llama2-70b", "llama3.1-8b", "llama3.1-405b")
 
 
@@ -134,9 +125,8 @@ def test_every_benchmark_has_a_script_or_a_reason() -> None:
     assert without == ["gptj", "mixtral-8x7b"]
 
 
-@needs_texts
-@needs_checkout
-@needs_graders
+@pytest.mark.inference
+@pytest.mark.graders
 @pytest.mark.usefixtures("_splitter")
 @pytest.mark.parametrize("name", SCORED)
 def test_the_script_scores_our_log_as_we_do_without_a_network(name: str, tmp_path: Path) -> None:
@@ -151,9 +141,8 @@ def test_the_script_scores_our_log_as_we_do_without_a_network(name: str, tmp_pat
     assert again == output
 
 
-@needs_texts
-@needs_checkout
-@needs_graders
+@pytest.mark.inference
+@pytest.mark.graders
 @pytest.mark.usefixtures("_splitter")
 def test_a_difference_from_our_scores_is_an_error(tmp_path: Path) -> None:
     made = Made("llama2-70b", tmp_path)
@@ -165,8 +154,7 @@ def test_a_difference_from_our_scores_is_an_error(tmp_path: Path) -> None:
     assert "\n" not in caught.value.found
 
 
-@needs_texts
-@needs_checkout
+@pytest.mark.inference
 def test_ours_is_packaged_where_the_graders_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nltk.data, "path", [])
     made = Made("llama2-70b", tmp_path)
@@ -196,7 +184,7 @@ TEST06 = (
 )
 
 
-@needs_checkout
+@pytest.mark.inference
 @pytest.mark.parametrize(("scenario", "first"), [("Offline", "Skipped"), ("Server", "True")])
 @pytest.mark.parametrize("name", ["llama2-70b", "llama3.1-8b"])
 def test_test06_is_verified_by_its_script(tmp_path: Path, name: str, scenario: str, first: str) -> None:
@@ -207,7 +195,7 @@ def test_test06_is_verified_by_its_script(tmp_path: Path, name: str, scenario: s
     assert sorted(file.name for file in run.iterdir()) == ["mlperf_log_accuracy.json", "verify_accuracy.txt"]
 
 
-@needs_checkout
+@pytest.mark.inference
 def test_another_verdict_than_ours_is_an_error(tmp_path: Path) -> None:
     entries = answers("Offline")
     entries[3]["token_count"] += 1
@@ -218,7 +206,7 @@ def test_another_verdict_than_ours_is_an_error(tmp_path: Path) -> None:
     assert "Sample length check pass: False" in caught.value.found
 
 
-@needs_checkout
+@pytest.mark.inference
 @pytest.mark.parametrize(("length", "verdict"), [(1278, "PASS"), (1100, "FAIL")])
 def test_test09_is_verified_by_its_script_and_bounds(tmp_path: Path, length: int, verdict: str) -> None:
     entries = [{"seq_id": 0, "qsl_idx": 0, "data": "00" * 4 * length, "token_count": length}]
@@ -229,7 +217,7 @@ def test_test09_is_verified_by_its_script_and_bounds(tmp_path: Path, length: int
     assert "Max check pass: True" in output.text
 
 
-@needs_checkout
+@pytest.mark.inference
 @pytest.mark.parametrize(("score", "verdict"), [("60.698", "PASS"), ("60.697", "FAIL")])
 def test_test07_takes_the_score_of_the_accuracy_script(tmp_path: Path, score: str, verdict: str) -> None:
     run = compliance_run(tmp_path / "run", "TEST07", [], f"TEST {verdict}\n")

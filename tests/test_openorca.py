@@ -92,7 +92,7 @@ def test_filters_leave_what_the_reference_keeps(orca: pd.DataFrame, built: tuple
     assert not without.str.contains("<<SYS>>").any()
 
 
-@pytest.mark.skipif(not REFERENCE.is_file(), reason="MLPERF_INFERENCE_DIR names no checkout of mlcommons/inference")
+@pytest.mark.inference
 def test_the_sets_are_those_of_the_reference(orca: pd.DataFrame, model: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     orca.to_parquet(tmp_path / "orca.parquet")

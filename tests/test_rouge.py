@@ -1,15 +1,14 @@
-import json
 import random
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from punkt import EVERY_GSM8K, gsm8k
 from rouge_score.rouge_scorer import RougeScorer
 
 from harness_llm.accuracy.rouge import score
 
-GSM8K = Path(__file__).resolve().parents[2] / "shared" / "data" / "gsm8k_test.jsonl"
 ORACLE = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
 WITHOUT_SENTENCES = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
 
@@ -48,11 +47,9 @@ def test_ties_between_common_subsequences_fall_like_rouge_scores(target: str, pr
     assert_equal(target, prediction)
 
 
-@pytest.mark.skipif(not GSM8K.is_file(), reason="no GSM8K beside the checkout")
-def test_like_rouge_score_on_2000_texts() -> None:
-    rows = [json.loads(line) for line in GSM8K.read_text().splitlines()]
-    texts = [row[field].replace(". ", ".\n") for row in rows for field in ("answer", "question")][:2000]
-    assert len(texts) == 2000
+@pytest.mark.parametrize("file", EVERY_GSM8K)
+def test_like_rouge_score_on_real_texts(file: Path) -> None:
+    texts = [text.replace(". ", ".\n") for field in ("answer", "question") for text in gsm8k(field, file)]
     generator = random.Random(0)  # noqa: S311
     for index, target in enumerate(texts):
         words = target.split(" ")

@@ -13,10 +13,7 @@ from official_values import DATA, Checkout, Pair, of_benchmark, of_round
 from harness_llm.check.official import CHECKOUT_VARIABLE
 from harness_llm.rules import Round, load_round, round_names, rounds
 
-pytestmark = pytest.mark.skipif(
-    CHECKOUT_VARIABLE not in os.environ,
-    reason=f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference",
-)
+pytestmark = pytest.mark.inference
 CHECKOUT = Checkout(Path(os.environ.get(CHECKOUT_VARIABLE, "")))
 ROUNDS = [load_round(name) for name in round_names()]
 BENCHMARKS = [

@@ -2,14 +2,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden import GOLDEN, UNTRIMMED, untrimmed
 
 from harness_llm.compliance.test06 import verify
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import Answer, read_accuracy_log
 from harness_llm.rules.rounds import load_round
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
-GOLDEN_LOGS = sorted(GOLDEN.rglob("TEST06/accuracy/mlperf_log_accuracy.json"))
+LOG = "TEST06/accuracy/mlperf_log_accuracy.json"
+PUBLISHED_LOGS = [
+    *sorted(GOLDEN.rglob(LOG)),
+    *(pytest.param(log, marks=untrimmed) for log in sorted(UNTRIMMED.rglob(LOG))),
+]
 EOS = {2, 128009}
 RULES = load_round("v6.1")
 
@@ -81,8 +85,7 @@ def test_an_empty_log_proves_nothing() -> None:
     assert caught.value.where == "a log"
 
 
-@pytest.mark.skipif(not GOLDEN_LOGS, reason="no published results beside the checkout")
-@pytest.mark.parametrize("path", GOLDEN_LOGS, ids=lambda p: "-".join(p.parts[-8:-3]))
+@pytest.mark.parametrize("path", PUBLISHED_LOGS, ids=lambda p: "-".join(p.parts[-8:-3]))
 def test_published_logs_pass_as_published(path: Path) -> None:
     scenario = path.parents[2].name
     verdict = verify(read_accuracy_log(path), scenario, RULES.benchmark("llama2-70b-99.9").eos_ids)

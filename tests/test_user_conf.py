@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from golden import GOLDEN
 from hypothesis import given
 from hypothesis import strategies as st
 from real_loadgen import loadgen_environment, needs_loadgen
@@ -18,7 +19,6 @@ MODELS = (
     "llama3_1-8b-edge",
     "llama3_1-8b-interactive",
 )
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 GOLDEN_CONFS = sorted(GOLDEN.rglob("user.conf"))
 
 
@@ -132,7 +132,6 @@ def test_no_key_of_offline_targets_is_open_only() -> None:
     assert "target_qps" not in OPEN_ONLY_KEYS["Offline"]
 
 
-@pytest.mark.skipif(not GOLDEN_CONFS, reason="no published results beside the checkout")
 @pytest.mark.parametrize("path", GOLDEN_CONFS, ids=lambda p: "-".join(p.parts[-6:-1]))
 def test_published_files_are_read(path: Path) -> None:
     assert parse(path.read_text(), str(path), MODELS).values

@@ -45,7 +45,6 @@ CLOSED = f"{R}/{VARIANT}"
 SERVER = f"{CLOSED}/Server"
 OPEN = f"{R}/tiny/Server"
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 EVERY_KIND = [
     pytest.param(Kind(round_, variant), category, id=f"{round_.round}-{variant}-{category}")
     for round_ in map(load_round, round_names())
