@@ -1,159 +1,266 @@
-"""What goes wrong in a run, with the real vLLM and the real LoadGen: one fleet, and a small cell for each fault."""
+"""Faults of servers, replicas and LoadGen's process in runs of the real LoadGen: which runs fail, and which survive.
 
-import signal
+The servers have no model. `make test` runs each fault in Server; `make test-all` in every scenario.
+"""
+
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
-from cells import LIKE, SAMPLES, Cells, Watcher, by_sample, kill_loadgen, likeness, started_cells
+from http_runs import (
+    BEFORE,
+    SAMPLES,
+    BreaksWhenHeld,
+    continued,
+    end_server,
+    exhaust_memory,
+    kill,
+    launch_hungry,
+    make_runs,
+    own_server,
+    pool_of,
+    right,
+    suspend,
+)
+from live_runs import PATIENCE_S, OnFirstAnswer, Runs, kill_loadgen
+from real_loadgen import needs_loadgen
+from rich.console import Console
+from token_server import TokenServer
 
-from harness_llm.datasets.store import write_store
-from harness_llm.demo.assets import Assets
 from harness_llm.errors import ConfigError, RunFailed
-from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
-from harness_llm.plan import issued
-from harness_llm.runs import State
-from harness_llm.workspace import Workspace
+from harness_llm.fleet import restart
+from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.fleet.fleet import Fleet
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, read_accuracy_log
+from harness_llm.monitor.panel import Panel
+from harness_llm.pipeline import Pipeline
+from harness_llm.processes import Child
+from harness_llm.runs import State, load_run
 
-pytestmark = pytest.mark.engine
+pytestmark = [needs_loadgen, pytest.mark.processes]
+
+SCENARIOS = ["Server", pytest.param("Offline", marks=pytest.mark.slow)]
+SINGLE_STREAM = pytest.param("SingleStream", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
-def cells(workspace: Workspace, assets: Assets) -> Iterator[Cells]:
-    with started_cells(workspace, assets, replicas=1) as cells:
-        yield cells
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return make_runs(tmp_path_factory.mktemp("faults"))
 
 
-@pytest.mark.parametrize("scenario", ["Server", "SingleStream"])
-def test_every_first_token_begins_its_answer(cells: Cells, scenario: str) -> None:
-    run = cells.run(cells.request(scenario), "accuracy")
-    assert run.state is State.VALID
-    answers = read_accuracy_log(run.path / ACCURACY)
-    assert sorted(a.qsl_idx for a in answers) == list(range(SAMPLES))
+# A fault of the only replica's server fails the run
+
+
+@dataclass(frozen=True)
+class ServerFault:
+    """What a server does after some answers, and what the run's record names as the cause.
+
+    `streams` marks faults in the middle of a stream; Offline asks for whole answers.
+    """
+
+    behave: str
+    cause: str
+    streams: bool = False
+
+
+SERVER_FAULTS = [
+    ServerFault("status_500", "answered 500"),
+    ServerFault("status_400", "answered 400"),
+    ServerFault("closes_before", "Server disconnected"),
+    ServerFault("closes_in_the_middle", "ClientPayloadError", streams=True),
+    ServerFault("half_a_line", "no completion with token ids", streams=True),
+    ServerFault("silent", "busy without a step for 2 s"),
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("fault", SERVER_FAULTS, ids=lambda fault: fault.behave)
+def test_server_fault_fails_the_run_with_its_cause(runs: Runs, fault: ServerFault, scenario: str) -> None:
+    if scenario == "Offline" and fault.streams:
+        pytest.skip("Offline asks for whole answers")
+    timeout = "harness_config.stall_timeout_s=2"
+    with (
+        TokenServer(fault.behave, after=BEFORE + 20) as server,
+        pool_of(runs, scenario, server, timeout) as (request, pool),
+    ):
+        error, failed = runs.fails(RunFailed, request, pool)
+    assert failed.state is State.FAILED
+    # The engine may report the silence before the stall timeout does.
+    silent = fault.behave == "silent" and "silent for too long" in failed.reasons[0]
+    assert silent or fault.cause in failed.reasons[0]
+    assert error.exit_code == 4
+
+
+def test_killed_server_fails_the_run_with_its_exit_code(runs: Runs) -> None:
+    request = runs.request("Server", own_server("--behave", "killed", "--after", BEFORE + 20))
+    with runs.pool(request) as pool:
+        error, _ = runs.fails(RunFailed, request, pool)
+    assert "the server ended with exit code" in error.found
+
+
+# Replica faults: another replica answers
+
+
+CAUSES = {
+    kill: "exit code -9",
+    suspend: "not heard for 5 s",
+    exhaust_memory: "it raised MemoryError",
+    end_server: "the server ended with exit code",
+}
+TWO = (
+    own_server("--behave", "pauses", "--after", BEFORE),
+    "harness_config.replicas=2",
+    "harness_config.heartbeat_timeout_s=5",
+)
+HELD = {"Offline": SAMPLES, "Server": SAMPLES, "SingleStream": 4}
+
+
+@pytest.fixture(scope="module")
+def shared_pool(runs: Runs) -> Iterator[Fleet]:
+    """Two replicas whose servers hold back every fourth answer."""
+    with pytest.MonkeyPatch.context() as patch, runs.pool(runs.request("Server", *TWO), launch_hungry) as pool:
+        patch.setattr(restart, "SHORT_S", 0.0)  # replicas that failed soon after their start are restarted too
+        yield pool
+
+
+@pytest.fixture
+def pool(shared_pool: Fleet) -> Fleet:
+    """The pool with both replicas, whatever earlier tests broke."""
+    shared_pool.mend(lambda _: None)
+    return shared_pool
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, SINGLE_STREAM])
+@pytest.mark.parametrize("fault", CAUSES, ids=lambda fault: fault.__name__)
+def test_queries_of_a_failed_replica_are_requeued(
+    runs: Runs, pool: Fleet, scenario: str, fault: Callable[[Child], object]
+) -> None:
+    request = runs.request(scenario, *TWO, samples=HELD[scenario])
+    broken = pool.replicas[0]
+    done = runs.run(request, pool, "accuracy", BreaksWhenHeld(fault, broken))
+    assert broken.process.returncode is not None, "a suspended process may continue"
+    assert done.state is State.VALID
+    assert any(reason.startswith("replica-0 was lost") and CAUSES[fault] in reason for reason in done.reasons)
+    answers = read_accuracy_log(done.path / ACCURACY)
+    assert sorted(answer.qsl_idx for answer in answers) == list(range(HELD[scenario]))
+    if scenario == "Offline":
+        assert all(answer.ids.tolist() == right(answer.qsl_idx) for answer in answers)
+    else:
+        assert_continued(answers)
+
+
+def assert_continued(answers: list[Answer]) -> None:
+    """Requeued queries continue after the first token that LoadGen already has."""
     for answer in answers:
+        assert answer.ids.tolist() in (right(answer.qsl_idx), continued(answer.qsl_idx))
         assert answer.first is not None
         assert answer.first.tolist() == answer.ids[:1].tolist()
-        assert answer.token_count == len(answer.ids)
-    assert likeness(by_sample(answers), cells.assets) > LIKE
+    assert [answer for answer in answers if answer.ids.tolist() != right(answer.qsl_idx)]
 
 
-@pytest.mark.parametrize(("scenario", "limits"), [("SingleStream", (2000, 200)), ("Interactive", (450, 40))])
-def test_scenarios_beside_offline_and_server(cells: Cells, scenario: str, limits: tuple[float, float]) -> None:
-    request = cells.request(scenario)
-    run = cells.run(request, "performance")
-    assert run.record
-    log = parse_detail(run.path / DETAIL)
-    assert log.errors == []
-    assert log.query_count == issued(request.scenarios[0].load, "performance")
-    assert (log.requested_ttft_ms, log.requested_tpot_ms) == limits
-    assert log.p99_ttft_ms
-    assert log.p99_ttft_ms > 0
-    # Fewer than 460 queries prove no 99th percentile, and a busy machine may miss a limit: both are LoadGen's to say.
-    assert all(reason.startswith("LoadGen says INVALID") for reason in run.reasons)
-    assert run.record.metrics["samples_per_second"] == log.samples_per_second > 0
+def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Runs, pool: Fleet) -> None:
+    request = runs.request("Server", *TWO)
+    breaks = BreaksWhenHeld(kill, pool.replicas[1])
+
+    class Breaking(Panel):
+        def progress(self, body: Mapping[str, Any]) -> None:
+            breaks.progress(body)
+
+    pipeline = Pipeline(request, Breaking(Console(stderr=True)), machine={})
+    last = pipeline.run_test(runs.bench(request, pool), "performance")
+    first = load_run(request.log_folder / "Server" / "performance")
+    assert first.state is State.DEGRADED
+    assert first.reasons[0].startswith("replica-1 was lost (exit code -9)")
+    assert last.path != first.path
+    assert last.state in {State.VALID, State.INVALID}  # LoadGen's early stopping needs more queries
+    assert not [reason for reason in last.reasons if "replica" in reason]
 
 
-def test_a_killed_loadgen_fails_its_cell_alone(cells: Cells) -> None:
-    watcher = Watcher(kill_loadgen)
-    error, run = cells.fails(RunFailed, cells.request("Offline", samples=2048), "performance", watcher)
-    assert watcher.acted
-    assert error.exit_code == 4
-    assert "exit code -9" in error.found
-    assert run.state is State.FAILED
-    assert "exit code -9" in run.reasons[0]
+def test_on_replica_loss_fail_ends_the_run(runs: Runs, pool: Fleet) -> None:
+    request = runs.request("Server", *TWO, "harness_config.on_replica_loss=fail")
+    error, failed = runs.fails(RunFailed, request, pool, watcher=BreaksWhenHeld(kill, pool.replicas[0]))
+    assert error.what == "replica-0 ended"
+    assert error.where.endswith("replica-0.log")
+    assert failed.state is State.FAILED
 
-    after = cells.run(cells.request("Offline"), "accuracy")
+
+@pytest.mark.parametrize("fault", [kill, pytest.param(suspend, marks=pytest.mark.slow)])
+def test_run_without_any_replica_fails(runs: Runs, pool: Fleet, fault: Callable[[Child], object]) -> None:
+    request = runs.request("Server", *TWO)
+    one, other = pool.replicas
+    both = BreaksWhenHeld(lambda replica: [fault(replica), fault(other)], one)
+    error, failed = runs.fails(RunFailed, request, pool, "accuracy", both)
+    assert "ended" in error.what
+    assert "the last lines of its log" in error.found
+    assert failed.state is State.FAILED
+
+
+# Faults of LoadGen's process and of its answers
+
+
+def test_killed_loadgen_fails_its_run_and_the_next_run_is_valid(runs: Runs) -> None:
+    with TokenServer() as server, pool_of(runs, "Server", server) as (request, pool):
+        watcher = OnFirstAnswer(kill_loadgen)
+        error, failed = runs.fails(RunFailed, request, pool, "accuracy", watcher)
+        assert watcher.acted
+        assert error.exit_code == 4
+        assert "exit code -9" in error.found
+        assert failed.state is State.FAILED
+        assert "exit code -9" in failed.reasons[0]
+        after = runs.run(runs.request("Server", f"server_config.url={server.url}"), pool, "accuracy")
     assert after.state is State.VALID
-    assert likeness(by_sample(read_accuracy_log(after.path / ACCURACY)), cells.assets) > LIKE
+    answers = read_accuracy_log(after.path / ACCURACY)
+    assert {answer.qsl_idx: answer.ids.tolist() for answer in answers} == {i: right(i) for i in range(SAMPLES)}
 
 
-def test_late_answers_reach_nobody(cells: Cells) -> None:
-    """A cell that is over, but whose LoadGen process still lives, and the next one use the same query ids."""
-    request = cells.request("Offline")
-    old = cells.dispatcher(request, generation=1001)
-    old.offer(range(SAMPLES), range(SAMPLES))
-    old.feed()
-    new = cells.dispatcher(request, generation=1002)
-    old.harvest(0)
-    old.offer(range(SAMPLES, SAMPLES + 20), range(SAMPLES, SAMPLES + 20))
-    old.feed()
-    new.offer(range(SAMPLES), range(1000, 1000 + SAMPLES))
-    new.feed()
-    try:
-        answers: dict[int, list[int]] = {}
-        deadline = time.monotonic() + 60
-        while new.in_flight:
-            answers |= {answer.query + 1000: answer.ids.tolist() for answer in new.harvest(100).finished}
-            assert time.monotonic() < deadline
-        assert len(answers) == SAMPLES
-        assert likeness(answers, cells.assets) > LIKE
-        assert new.harvest(1000).finished == []
-        assert old.harvest(0).finished == []
-    finally:
-        old.close()
-        new.close()
+def test_answers_of_an_earlier_generation_are_discarded(runs: Runs) -> None:
+    """Two runs use the same query ids; LoadGen's process of the first may still be alive in the second."""
+    with TokenServer() as server, pool_of(runs, "Offline", server) as (request, pool):
+        old, new = (runs.dispatcher(request, pool, generation, stream=False) for generation in (1001, 1002))
+        try:
+            old.offer(range(SAMPLES), range(SAMPLES))
+            old.feed()
+            old.harvest(0)
+            new.offer(range(SAMPLES), [*reversed(range(SAMPLES))])
+            assert all_answers(new) == {query: right(SAMPLES - 1 - query) for query in range(SAMPLES)}
+            assert new.harvest(1000).finished == []
+            assert old.harvest(0).finished == []
+        finally:
+            old.close()
+            new.close()
 
 
-def test_a_prompt_that_the_engine_refuses(cells: Cells, tmp_path: Path) -> None:
-    write_store(tmp_path / "long", [[5] * 300] * SAMPLES, ["text"] * SAMPLES)
-    assets = replace(cells.assets, stores={"evaluation": tmp_path / "long"})
-    error, run = cells.fails(RunFailed, cells.request("Offline"), "performance", assets=assets)
-    assert error.exit_code == 4
-    assert error.what == "a replica refused a query"
-    assert "256" in error.found  # max_model_len
-    assert run.state is State.FAILED
-    assert "256" in run.reasons[0]
+def all_answers(dispatcher: Dispatcher) -> dict[int, list[int]]:
+    answers: dict[int, list[int]] = {}
+    deadline = time.monotonic() + PATIENCE_S
+    dispatcher.feed()
+    while dispatcher.in_flight:
+        answers |= {answer.query: answer.ids.tolist() for answer in dispatcher.harvest(100).finished}
+        dispatcher.feed()
+        assert time.monotonic() < deadline, "no answers"
+    return answers
 
 
-@pytest.mark.parametrize("scenario", ["Offline", "Server"])
-def test_answers_that_loadgen_would_not_count(cells: Cells, scenario: str) -> None:
-    request = cells.request(scenario, sets=("sampling.max_tokens=1",))
-    error, run = cells.fails(RunFailed, request, "performance")
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_answers_of_one_token_fail_the_run(runs: Runs, scenario: str) -> None:
+    """LoadGen leaves them out of its token latencies."""
+    with TokenServer() as server, pool_of(runs, scenario, server, "sampling.max_tokens=1") as (request, pool):
+        error, failed = runs.fails(RunFailed, request, pool)
     assert error.expected == "at least 2 token ids"
-    assert run.state is State.FAILED
-    assert "fewer than two tokens" in run.reasons[0]
+    assert failed.state is State.FAILED
+    assert "fewer than two tokens" in failed.reasons[0]
 
 
-def test_seeds_of_another_round(cells: Cells) -> None:
-    request = cells.request("Offline")
-    loadgen = request.round.loadgen
-    seeds = loadgen.seeds | {"qsl_rng_seed": 2465351861681999779}
-    other = request.round.model_copy(update={"loadgen": loadgen.model_copy(update={"seeds": seeds})})
-    error, run = cells.fails(ConfigError, replace(request, round=other), "performance")
+def test_seeds_of_another_round_fail_before_loadgen_starts(runs: Runs) -> None:
+    with TokenServer() as server, pool_of(runs, "Offline", server) as (request, pool):
+        loadgen = request.round.loadgen
+        seeds = loadgen.seeds | {"qsl_rng_seed": 2465351861681999779}
+        other = request.round.model_copy(update={"loadgen": loadgen.model_copy(update={"seeds": seeds})})
+        error, failed = runs.fails(ConfigError, replace(request, round=other), pool)
     assert error.exit_code == 2
     assert error.where == "qsl_rng_seed"
     assert "2465351861681999779" in error.expected
-    assert run.state is State.FAILED
-    assert not (run.path / DETAIL).exists(), "LoadGen was started"
-
-
-def test_a_probe_of_vllm_leaves_nothing_for_the_run(cells: Cells) -> None:
-    """What it predicts of an engine on shared cores depends on what else runs there: test_replay_fleet judges it."""
-    request = cells.request("Offline", probe_s=20)
-    [plan] = request.scenarios
-    accepted = replace(plan, load=replace(plan.load, min_duration_s=0))  # no prediction refuses the run
-    run = cells.run(replace(request, scenarios=(accepted,)), "performance")
-    assert run.state is State.VALID, run.reasons
-    assert parse_detail(run.path / DETAIL).number("generated_samples_per_query") == issued(plan.load, "performance")
-
-
-def test_a_killed_replica_ends_the_cell(cells: Cells) -> None:
-    """The last test of this fleet."""
-    replica = cells.fleet.replicas[0]
-    killed: list[float] = []
-
-    def kill() -> None:
-        replica.process.send_signal(signal.SIGKILL)
-        killed.append(time.monotonic())
-
-    error, run = cells.fails(RunFailed, cells.request("Offline", samples=2048), "performance", Watcher(kill))
-    assert time.monotonic() - killed[0] < 10
-    assert error.exit_code == 4
-    assert error.where == str(replica.log)
-    assert "exit code -9" in error.found
-    assert replica.last_lines() in error.found
-    assert run.state is State.FAILED
-    cells.fleet.stop()
-    assert not cells.fleet.folder.exists()
+    assert failed.state is State.FAILED
+    assert not (failed.path / DETAIL).exists()

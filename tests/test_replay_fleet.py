@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cells import Watcher
+from live_runs import OnFirstAnswer
 from rich.console import Console
 
 from benchmarks.replayed import AT_ONCE, measure, measure_null, replay_bench, with_load
@@ -38,7 +38,7 @@ def test_few_processes_hold_many_replicas(bench: Bench) -> None:
 
 def test_every_sample_is_answered_at_the_length_of_the_model(bench: Bench) -> None:
     own = replace(bench, scorer=Once(bench.scorer.benchmark, bench.scorer.variants, bench.scorer.assets))
-    run = run_cell(with_load(own, 400), "accuracy", Watcher())
+    run = run_cell(with_load(own, 400), "accuracy", OnFirstAnswer())
     assert run.state is State.VALID
     answers = read_accuracy_log(run.path / ACCURACY)
     assert {len(answer.ids) for answer in answers} == {290}
@@ -56,7 +56,7 @@ def test_a_run_is_measured_beside_loadgen_alone(bench: Bench, tmp_path: Path) ->
 
 def test_no_run_of_it_counts(bench: Bench) -> None:
     loaded = with_load(bench, 200)
-    run = run_cell(loaded, "performance", Watcher())
+    run = run_cell(loaded, "performance", OnFirstAnswer())
     assert run.record
     runs = [found for found in find_runs(bench.request.workspace.logs, run.record.system) if found.path == run.path]
     wanted = Wanted(run.cell.benchmark, run.record.profile, run.record.round, run.record.division)
@@ -85,7 +85,7 @@ def paced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def test_the_prediction_is_recorded_and_nothing_of_the_probe_reaches_the_run(paced: Bench) -> None:
-    run = run_cell(with_load(paced, 100), "performance", Watcher())
+    run = run_cell(with_load(paced, 100), "performance", OnFirstAnswer())
     assert run.record
     found = run.record.prediction
     assert 0 < found["low"] < found["samples_per_second"] < found["high"]
@@ -95,7 +95,7 @@ def test_the_prediction_is_recorded_and_nothing_of_the_probe_reaches_the_run(pac
 
 
 def test_an_offline_target_that_is_too_low_is_refused_before_loadgen_starts(paced: Bench) -> None:
-    run = run_cell(with_load(paced, 1, seconds=600), "performance", Watcher())
+    run = run_cell(with_load(paced, 1, seconds=600), "performance", OnFirstAnswer())
     assert run.state is State.INVALID
     assert "shorter than min_duration" in run.reasons[0]
     assert not (run.path / DETAIL).exists()

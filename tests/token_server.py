@@ -130,6 +130,11 @@ async def status_500(writer: Writer, request: Request, ids: list[int], reason: s
 
 
 @act
+async def status_400(writer: Writer, request: Request, ids: list[int], reason: str) -> None:
+    writer.write(page("400 Bad Request", "the prompt is longer than max_model_len, 256"))
+
+
+@act
 async def closes_before(writer: Writer, request: Request, ids: list[int], reason: str) -> None:
     writer.close()
 

@@ -1,0 +1,68 @@
+"""Two faults with the real vLLM behind the real LoadGen; test_faults.py has all faults, without a model."""
+
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+from live_runs import ALIKE, OnFirstAnswer, Runs, by_sample, kill_loadgen, likeness
+
+from harness_llm.assets import Assets
+from harness_llm.errors import RunFailed
+from harness_llm.fleet.fleet import Fleet
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
+from harness_llm.runs import State
+from harness_llm.workspace import Workspace
+
+pytestmark = [pytest.mark.engine(seconds=60), pytest.mark.processes]
+
+SAMPLES = 200
+
+
+@pytest.fixture(scope="module")
+def runs(workspace: Workspace, assets: Assets) -> Runs:
+    sets = ("harness_config.warm_up_tokens=4", "harness_config.replicas=2")
+    return Runs(workspace, assets, "vllm", *sets, samples=SAMPLES)
+
+
+@pytest.fixture(scope="module")
+def shared_pool(runs: Runs) -> Iterator[Fleet]:
+    with runs.pool(runs.request("Server")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def pool(shared_pool: Fleet) -> Fleet:
+    """The pool with both replicas, whatever earlier tests broke."""
+    shared_pool.mend(lambda _: None)
+    return shared_pool
+
+
+def test_queries_of_a_killed_vllm_are_requeued_and_answered_alike(runs: Runs, pool: Fleet) -> None:
+    replica = pool.replicas[0]
+    watcher = OnFirstAnswer(lambda: replica.process.send_signal(signal.SIGKILL))
+    run = runs.run(runs.request("Server"), pool, "accuracy", watcher)
+    lost = rf"{replica.name} was lost \(exit code -9\); its queries, [1-9]"
+    assert any(re.match(lost, line) for line in run.reasons), run.reasons
+    assert run.state is State.VALID
+    assert parse_detail(run.path / DETAIL).errors == []
+    answers = read_accuracy_log(run.path / ACCURACY)
+    assert sorted(answer.qsl_idx for answer in answers) == list(range(SAMPLES))
+    for answer in answers:
+        assert answer.first is not None
+        assert answer.first.tolist() == answer.ids[:1].tolist()
+        assert answer.token_count == len(answer.ids)
+    assert likeness(by_sample(answers), runs.assets) > ALIKE
+
+
+def test_vllm_answers_the_next_run_after_loadgen_was_killed(runs: Runs, pool: Fleet) -> None:
+    watcher = OnFirstAnswer(kill_loadgen)
+    error, failed = runs.fails(RunFailed, runs.request("Offline"), pool, "accuracy", watcher)
+    assert watcher.acted
+    assert "exit code -9" in error.found
+    assert failed.state is State.FAILED
+    after = runs.run(runs.request("Offline"), pool, "accuracy")
+    assert after.state is State.VALID
+    answers = read_accuracy_log(after.path / ACCURACY)
+    assert sorted(answer.qsl_idx for answer in answers) == list(range(SAMPLES))
+    assert likeness(by_sample(answers), runs.assets) > ALIKE
