@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from demo_cache import demo_assets
+from harness_llm.config.assets import Assets
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.evaluate import script_runner as evaluator
+from harness_llm.paths import Workspace
 from real_loadgen import NEWEST
 from terminal import Terminal, prepared_workspace
 
-from harness_llm.accuracy import evaluator
-from harness_llm.assets import Assets
-from harness_llm.check.official import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.loadgen.versions import loadgen_folder
-from harness_llm.workspace import Workspace
 
 with contextlib.suppress(EnvironmentMissing):  # tests that need it are skipped
     sys.path.insert(0, str(loadgen_folder(NEWEST)))

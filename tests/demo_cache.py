@@ -9,13 +9,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness_llm.config.assets import Assets, prepare
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.profile import load_profile
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.prepare.preparation import preparation_of
+
 import harness_llm.demo
 import harness_llm.quantize
-from harness_llm.assets import Assets, prepare
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.preparations import preparation_of
-from harness_llm.profiles import load_profile
-from harness_llm.workspace import CHECKOUT, Workspace
 
 CACHE = CHECKOUT / "build" / "test-assets"
 BENCHMARK = "demo"

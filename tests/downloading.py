@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness_llm.config.benchmark import Download
+from harness_llm.prepare.downloads import http as wire
+from harness_llm.prepare.downloads.fetch import fetch
 from publisher import Publisher
 
-from harness_llm.benchmarks import Download
-from harness_llm.downloads import fetch, wire
 from harness_llm.errors import HarnessError
 
 MODEL = random.Random(1).randbytes(300_000)  # noqa: S311

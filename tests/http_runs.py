@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 import psutil
+from harness_llm.config.assets import Assets
+from harness_llm.config.request import Request
+from harness_llm.evaluate.run_result import RunResult, Scorer
+from harness_llm.protocol.child_processes import Child, start
+from harness_llm.protocol.token_store import write_store
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.replicas.replica import ReplicaSpec
+from harness_llm.runs.record import State
 from live_runs import Runs
 from token_server import TokenServer, answer_to
 from workspaces import make_workspace
 
-from harness_llm.assets import Assets
-from harness_llm.datasets.store import write_store
-from harness_llm.fleet.fleet import Fleet
-from harness_llm.fleet.replica import ReplicaSpec
 from harness_llm.loadgen.logs import DETAIL, parse_detail
-from harness_llm.outcome import Outcome, Scorer
-from harness_llm.processes import Child, start
-from harness_llm.request import Request
-from harness_llm.runs import State
 
 SAMPLES = 60
 WARM_UP = 8
@@ -35,9 +35,9 @@ PROMPTS = [[7 + index, 8, 9 + index % 7] for index in range(SAMPLES)]
 class Unscored(Scorer):
     """Judges a run by LoadGen's log alone: answers without a model have no score."""
 
-    def judge(self, run: Path, samples: int, *, enforce: bool) -> Outcome:
+    def judge(self, run: Path, samples: int, *, enforce: bool) -> RunResult:
         log = parse_detail(run / DETAIL)
-        return Outcome(State.INVALID if log.errors else State.VALID, [str(error) for error in log.errors])
+        return RunResult(State.INVALID if log.errors else State.VALID, [str(error) for error in log.errors])
 
 
 def make_runs(folder: Path) -> Runs:
@@ -56,7 +56,7 @@ def make_assets(folder: Path) -> Assets:
 @contextmanager
 def pool_of(
     runs: Runs, scenario: str, server: TokenServer, *sets: str, samples: int | None = None
-) -> Iterator[tuple[Request, Fleet]]:
+) -> Iterator[tuple[Request, ReplicaPool]]:
     """A run's request, and one replica in front of `server`."""
     request = runs.request(scenario, f"server_config.url={server.url}", *sets, samples=samples)
     with runs.pool(request) as pool:

@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from harness_llm.config.assets import Assets
+from harness_llm.config.options import choose
+from harness_llm.config.request import Request, resolve
+from harness_llm.evaluate.run_result import Scorer
+from harness_llm.loadgen.health import HealthMonitor
+from harness_llm.loadgen.replica_client import ReplicaClient
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.pipeline.run_monitor import Watcher
+from harness_llm.protocol.mailbox import Mailbox
+from harness_llm.protocol.token_store import open_store
+from harness_llm.replicas.local import Launcher, launch, start_pool
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.record import Run, load_run
 
-from harness_llm.assets import Assets
-from harness_llm.cell import Bench, run_cell
-from harness_llm.choices import choose
-from harness_llm.datasets.store import open_store
 from harness_llm.errors import HarnessError
-from harness_llm.fleet.dispatcher import Dispatcher
-from harness_llm.fleet.fleet import Fleet
-from harness_llm.fleet.liveness import Liveness
-from harness_llm.fleet.local import Launcher, launch, start_fleet
 from harness_llm.loadgen.logs import Answer
-from harness_llm.mailbox import Mailbox
-from harness_llm.outcome import Scorer
-from harness_llm.request import Request, resolve
-from harness_llm.runs import Run, load_run
-from harness_llm.subject import source_digest
-from harness_llm.supervision import Watcher
-from harness_llm.workspace import Workspace
 
 # The share of answers of the FP8 checkpoint that are those of the original.
 ALIKE = 0.8
@@ -88,10 +88,10 @@ class Runs:
         return replace(resolve(choose(words), self.workspace), started=started)
 
     @contextmanager
-    def pool(self, request: Request, launcher: Launcher = launch) -> Iterator[Fleet]:
+    def pool(self, request: Request, launcher: Launcher = launch) -> Iterator[ReplicaPool]:
         """A replica pool with the settings of `request`; no process of it outlives this."""
         before = {child.pid for child in living_children()}
-        pool = start_fleet(
+        pool = start_pool(
             request.scenarios[0].config,
             engine=self.engine,
             checkpoint=self.assets.checkpoint,
@@ -107,21 +107,23 @@ class Runs:
             pool.stop()
             assert [child for child in living_children() if child.pid not in before] == []
 
-    def bench(self, request: Request, pool: Fleet) -> Bench:
+    def bench(self, request: Request, pool: ReplicaPool) -> ScenarioContext:
         scorer = self._scorer(request.benchmark, request.variants, self.assets)
-        return Bench(request, request.scenarios[0], self.assets, scorer, {"harness_llm": source_digest()}, pool)
+        return ScenarioContext(
+            request, request.scenarios[0], self.assets, scorer, {"harness_llm": source_digest()}, pool
+        )
 
     def run(
         self,
         request: Request,
-        pool: Fleet,
+        pool: ReplicaPool,
         test: str = "performance",
         watcher: Watcher | None = None,
     ) -> Run:
         guard = threading.Timer(PATIENCE_S, kill_loadgen)
         guard.start()
         try:
-            return run_cell(self.bench(request, pool), test, watcher or OnFirstAnswer())
+            return execute_run(self.bench(request, pool), test, watcher or OnFirstAnswer())
         finally:
             guard.cancel()
 
@@ -129,7 +131,7 @@ class Runs:
         self,
         error: type[HarnessError],
         request: Request,
-        pool: Fleet,
+        pool: ReplicaPool,
         test: str = "performance",
         watcher: Watcher | None = None,
     ) -> tuple[HarnessError, Run]:
@@ -139,21 +141,21 @@ class Runs:
         assert not loadgen_processes()
         return raised.value, load_run(request.log_folder / request.scenarios[0].scenario / test)
 
-    def dispatcher(self, request: Request, pool: Fleet, generation: int, *, stream: bool) -> Dispatcher:
+    def replica_client(self, request: Request, pool: ReplicaPool, generation: int, *, stream: bool) -> ReplicaClient:
         """LoadGen's side of the connection to the replicas, in this process."""
         config = request.scenarios[0].config
-        dispatcher = Dispatcher(
+        replica_client = ReplicaClient(
             pool.endpoints,
             generation=generation,
-            credit=None if stream else config.credit,
+            in_flight_limit=None if stream else config.in_flight_limit,
             stream=stream,
-            liveness=Liveness(PATIENCE_S, PATIENCE_S),
+            health=HealthMonitor(PATIENCE_S, PATIENCE_S),
             news=Mailbox(),
-            tell_lost=lambda *_: None,
+            report_failed=lambda *_: None,
         )
-        dispatcher.attach("pytest", config.sampling)
-        dispatcher.load(open_store(self.assets.store("performance")))
-        return dispatcher
+        replica_client.attach("pytest", config.sampling)
+        replica_client.load(open_store(self.assets.store("performance")))
+        return replica_client
 
 
 def living_children() -> list[psutil.Process]:
@@ -169,7 +171,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def loadgen_processes() -> list[psutil.Process]:
-    return [child for child in living_children() if "harness_llm.loadgen.client" in child.cmdline()]
+    return [child for child in living_children() if "harness_llm.loadgen.process" in child.cmdline()]
 
 
 def kill_loadgen() -> None:

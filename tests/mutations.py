@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from harness_llm.submission.places import PROFILE
 from trees import ACCURACY, PERFORMANCE, SCORES_FILE, rename, sparse, write, write_json
 
-from harness_llm.package.places import PROFILE
 from harness_llm.rules import load_round
 
 # v6.0, MangoBoost, closed

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from harness_llm.quantize.job import Job
+from harness_llm.prepare.quantize.job import Job
 
 
 def main() -> None:

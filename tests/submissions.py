@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.submission_names import Submission
+from harness_llm.paths import CHECKOUT, Workspace
 from runs import BENCHMARK, SYSTEM
 
-from harness_llm.benchmarks import Benchmark, load_benchmark
-from harness_llm.package.submission import Submission
 from harness_llm.rules.rounds import load_round
-from harness_llm.workspace import CHECKOUT, Workspace
 
 
 def official(name: str, *variants: str) -> Benchmark:

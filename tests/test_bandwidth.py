@@ -1,8 +1,8 @@
 """Bandwidths that the rules derive from throughput."""
 
 import pytest
+from harness_llm.submission.bandwidth import MeasuredResult, Segment, compare, required_gbit_s
 
-from harness_llm.package.bandwidth import MeasuredResult, Segment, compare, required_gbit_s
 from harness_llm.rules.rounds import load_round
 
 RULES = load_round("v6.0")

@@ -4,6 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 from golden import EVERY_GOLDEN
+from harness_llm.checker.check import Authority, Severity, check, exit_code
+from harness_llm.checker.submission_tree import official_name
+from harness_llm.evaluate.accuracy_file import render
+from harness_llm.submission.places import PROFILE
 from trees import (
     ALL_SCENARIOS,
     DESCRIPTION,
@@ -29,12 +33,8 @@ from trees import (
     write_log,
 )
 
-from harness_llm.accuracy.report import render
-from harness_llm.check import Authority, Severity, check, exit_code
-from harness_llm.check.tree import official_name
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL
-from harness_llm.package.places import PROFILE
 from harness_llm.rules import load_round
 
 

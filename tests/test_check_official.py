@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 from golden import EVERY_GOLDEN
+from harness_llm.checker.check import Authority, Severity, check, exit_code
+from harness_llm.checker.official import run_official
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from trees import (
     EVERY_KIND,
     ROUND,
@@ -19,8 +22,6 @@ from trees import (
     write_log,
 )
 
-from harness_llm.check import Authority, Severity, check, exit_code
-from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.rules import load_round, round_names
 

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness_llm.hardware.device_lock import hold
 
-from harness_llm.devices import hold
 from harness_llm.errors import EnvironmentMissing
 
 HOLD = """

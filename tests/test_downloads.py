@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from downloading import DATA, MODEL, REPO, REVISION, bring, failure, hosted, left, make_hub, publishing, stored
+from harness_llm.config.benchmark import Download
+from harness_llm.prepare.downloads import http as wire
+from harness_llm.prepare.downloads.fetch import fetch
 from publisher import Answer, Asked, Publisher, md5
 
-from harness_llm.benchmarks import Download
-from harness_llm.downloads import fetch, wire
 from harness_llm.errors import EnvironmentMissing, RunFailed
 
 FETCH = """

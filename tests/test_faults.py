@@ -9,6 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from harness_llm.loadgen.replica_client import ReplicaClient
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import Pipeline
+from harness_llm.protocol.child_processes import Child
+from harness_llm.replicas import restart
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.runs.record import State, load_run
 from http_runs import (
     BEFORE,
     SAMPLES,
@@ -30,14 +37,7 @@ from rich.console import Console
 from token_server import TokenServer
 
 from harness_llm.errors import ConfigError, RunFailed
-from harness_llm.fleet import restart
-from harness_llm.fleet.dispatcher import Dispatcher
-from harness_llm.fleet.fleet import Fleet
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, read_accuracy_log
-from harness_llm.monitor.panel import Panel
-from harness_llm.pipeline import Pipeline
-from harness_llm.processes import Child
-from harness_llm.runs import State, load_run
 
 pytestmark = [needs_loadgen, pytest.mark.processes]
 
@@ -118,7 +118,7 @@ HELD = {"Offline": SAMPLES, "Server": SAMPLES, "SingleStream": 4}
 
 
 @pytest.fixture(scope="module")
-def shared_pool(runs: Runs) -> Iterator[Fleet]:
+def shared_pool(runs: Runs) -> Iterator[ReplicaPool]:
     """Two replicas whose servers hold back every fourth answer."""
     with pytest.MonkeyPatch.context() as patch, runs.pool(runs.request("Server", *TWO), launch_hungry) as pool:
         patch.setattr(restart, "SHORT_S", 0.0)  # replicas that failed soon after their start are restarted too
@@ -126,7 +126,7 @@ def shared_pool(runs: Runs) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def pool(shared_pool: Fleet) -> Fleet:
+def pool(shared_pool: ReplicaPool) -> ReplicaPool:
     """The pool with both replicas, whatever earlier tests broke."""
     shared_pool.mend(lambda _: None)
     return shared_pool
@@ -135,7 +135,7 @@ def pool(shared_pool: Fleet) -> Fleet:
 @pytest.mark.parametrize("scenario", [*SCENARIOS, SINGLE_STREAM])
 @pytest.mark.parametrize("fault", CAUSES, ids=lambda fault: fault.__name__)
 def test_queries_of_a_failed_replica_are_requeued(
-    runs: Runs, pool: Fleet, scenario: str, fault: Callable[[Child], object]
+    runs: Runs, pool: ReplicaPool, scenario: str, fault: Callable[[Child], object]
 ) -> None:
     request = runs.request(scenario, *TWO, samples=HELD[scenario])
     broken = pool.replicas[0]
@@ -160,7 +160,7 @@ def assert_continued(answers: list[Answer]) -> None:
     assert [answer for answer in answers if answer.ids.tolist() != right(answer.qsl_idx)]
 
 
-def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Runs, pool: Fleet) -> None:
+def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Runs, pool: ReplicaPool) -> None:
     request = runs.request("Server", *TWO)
     breaks = BreaksWhenHeld(kill, pool.replicas[1])
 
@@ -178,8 +178,8 @@ def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Ru
     assert not [reason for reason in last.reasons if "replica" in reason]
 
 
-def test_on_replica_loss_fail_ends_the_run(runs: Runs, pool: Fleet) -> None:
-    request = runs.request("Server", *TWO, "harness_config.on_replica_loss=fail")
+def test_on_replica_failure_fail_ends_the_run(runs: Runs, pool: ReplicaPool) -> None:
+    request = runs.request("Server", *TWO, "harness_config.on_replica_failure=fail")
     error, failed = runs.fails(RunFailed, request, pool, watcher=BreaksWhenHeld(kill, pool.replicas[0]))
     assert error.what == "replica-0 ended"
     assert error.where.endswith("replica-0.log")
@@ -187,7 +187,7 @@ def test_on_replica_loss_fail_ends_the_run(runs: Runs, pool: Fleet) -> None:
 
 
 @pytest.mark.parametrize("fault", [kill, pytest.param(suspend, marks=pytest.mark.slow)])
-def test_run_without_any_replica_fails(runs: Runs, pool: Fleet, fault: Callable[[Child], object]) -> None:
+def test_run_without_any_replica_fails(runs: Runs, pool: ReplicaPool, fault: Callable[[Child], object]) -> None:
     request = runs.request("Server", *TWO)
     one, other = pool.replicas
     both = BreaksWhenHeld(lambda replica: [fault(replica), fault(other)], one)
@@ -218,27 +218,27 @@ def test_killed_loadgen_fails_its_run_and_the_next_run_is_valid(runs: Runs) -> N
 def test_answers_of_an_earlier_generation_are_discarded(runs: Runs) -> None:
     """Two runs use the same query ids; LoadGen's process of the first may still be alive in the second."""
     with TokenServer() as server, pool_of(runs, "Offline", server) as (request, pool):
-        old, new = (runs.dispatcher(request, pool, generation, stream=False) for generation in (1001, 1002))
+        old, new = (runs.replica_client(request, pool, generation, stream=False) for generation in (1001, 1002))
         try:
             old.offer(range(SAMPLES), range(SAMPLES))
             old.feed()
-            old.harvest(0)
+            old.poll(0)
             new.offer(range(SAMPLES), [*reversed(range(SAMPLES))])
             assert all_answers(new) == {query: right(SAMPLES - 1 - query) for query in range(SAMPLES)}
-            assert new.harvest(1000).finished == []
-            assert old.harvest(0).finished == []
+            assert new.poll(1000).finished == []
+            assert old.poll(0).finished == []
         finally:
             old.close()
             new.close()
 
 
-def all_answers(dispatcher: Dispatcher) -> dict[int, list[int]]:
+def all_answers(replica_client: ReplicaClient) -> dict[int, list[int]]:
     answers: dict[int, list[int]] = {}
     deadline = time.monotonic() + PATIENCE_S
-    dispatcher.feed()
-    while dispatcher.in_flight:
-        answers |= {answer.query: answer.ids.tolist() for answer in dispatcher.harvest(100).finished}
-        dispatcher.feed()
+    replica_client.feed()
+    while replica_client.in_flight:
+        answers |= {answer.query: answer.ids.tolist() for answer in replica_client.poll(100).finished}
+        replica_client.feed()
         assert time.monotonic() < deadline, "no answers"
     return answers
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from golden import GOLDEN
-
-from harness_llm.check.official import CHECKOUT_VARIABLE, OfficialVerdict, run_official
-from harness_llm.package import final_report
-from harness_llm.package.final_report import keep_report, render_summary
+from harness_llm.checker import final_report
+from harness_llm.checker.final_report import keep_report, render_summary
+from harness_llm.checker.official import OfficialVerdict, run_official
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 
 SUMMARY = (
     "Organization,Division,Platform,Model,Scenario,Result,Units,Accuracy\n"

@@ -5,14 +5,14 @@ from typing import Any
 
 import psutil
 import pytest
+from harness_llm.config.load import issued
+from harness_llm.runs.record import Run, RunRecord, State
 from http_runs import BEFORE, SAMPLES, make_runs, own_server, pool_of, right
 from live_runs import Runs, is_alive
 from real_loadgen import needs_loadgen
 from token_server import TokenServer
 
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
-from harness_llm.plan import issued
-from harness_llm.runs import Run, RunRecord, State
 
 pytestmark = [needs_loadgen, pytest.mark.processes]
 
@@ -46,8 +46,8 @@ def test_loadgen_logs_the_token_ids_of_both_servers(runs: Runs, scenario: str) -
         if scenario == "Server":
             assert answer.first is not None
             assert answer.first.tolist() == right(answer.qsl_idx)[:1]
-    assert record_of(done).cell_facts["counters"] == NO_COUNTS
-    assert record_of(done).cell_facts["departures"] == request.scenarios[0].departures
+    assert record_of(done).run_facts["counters"] == NO_COUNTS
+    assert record_of(done).run_facts["violations"] == request.scenarios[0].violations
 
 
 @pytest.mark.parametrize(("scenario", "limits"), [("SingleStream", (2000, 200)), ("Interactive", (450, 40))])
@@ -74,7 +74,7 @@ class Caching(TokenServer):
 
 
 @pytest.mark.parametrize(
-    ("server", "counters", "departure"),
+    ("server", "counters", "violation"),
     [
         (Caching(), NO_COUNTS | {"cache_hits": SAMPLES}, f"prompt tokens were taken from a cache: {SAMPLES}"),
         (TokenServer(metrics=False), None, "the server does not tell its cache hits"),
@@ -82,14 +82,14 @@ class Caching(TokenServer):
     ids=["hits", "no counters"],
 )
 def test_cache_hits_and_missing_counters_are_violations(
-    runs: Runs, server: TokenServer, counters: Any, departure: str
+    runs: Runs, server: TokenServer, counters: Any, violation: str
 ) -> None:
     with server, pool_of(runs, "Offline", server) as (request, pool):
         record = record_of(runs.run(request, pool, "accuracy"))
     assert record.state is State.VALID
-    assert record.cell_facts["counters"] == counters
-    assert departure in record.cell_facts["departures"][-1]
-    assert departure in record.reasons[-1]
+    assert record.run_facts["counters"] == counters
+    assert violation in record.run_facts["violations"][-1]
+    assert violation in record.reasons[-1]
 
 
 def test_stopped_replica_exits_after_its_server_has_freed_memory(runs: Runs) -> None:
@@ -105,7 +105,7 @@ def test_killed_replica_ends_its_server(runs: Runs) -> None:
     with runs.pool(request) as pool:
         replica = psutil.Process(pool.replicas[0].process.pid)
         family = replica.children(recursive=True)
-        assert len(family) == 2  # the keeper and the server
+        assert len(family) == 2  # the server guard and the server
         replica.kill()
         _, alive = psutil.wait_procs(family, timeout=60)
         assert [process for process in alive if is_alive(process)] == []

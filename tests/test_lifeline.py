@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness_llm.paths import CHECKOUT
+
 from harness_llm.containers import lifeline
-from harness_llm.workspace import CHECKOUT
 
 INNER = """
 import time

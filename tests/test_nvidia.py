@@ -4,8 +4,9 @@ import ctypes
 from pathlib import Path
 
 import pytest
+from harness_llm.replicas.engines import cuda as nvidia
+from harness_llm.replicas.engines.engine import ServerSpec, build_engine
 
-from harness_llm.engines import ServerSpec, build_engine, nvidia
 from harness_llm.errors import EnvironmentMissing
 
 

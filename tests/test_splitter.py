@@ -6,8 +6,8 @@ from pathlib import Path
 import nltk
 import punkt
 import pytest
+from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter
 
-from harness_llm.accuracy.splitter import fetch_splitter, has_splitter
 from harness_llm.errors import EnvironmentMissing
 
 

@@ -5,14 +5,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from harness_llm.config.assets import Assets
+from harness_llm.paths import Workspace
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.runs.record import State
 from live_runs import ALIKE, OnFirstAnswer, Runs, by_sample, kill_loadgen, likeness
 
-from harness_llm.assets import Assets
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.fleet import Fleet
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
-from harness_llm.runs import State
-from harness_llm.workspace import Workspace
 
 pytestmark = [pytest.mark.engine(seconds=60), pytest.mark.processes]
 
@@ -26,19 +26,19 @@ def runs(workspace: Workspace, assets: Assets) -> Runs:
 
 
 @pytest.fixture(scope="module")
-def shared_pool(runs: Runs) -> Iterator[Fleet]:
+def shared_pool(runs: Runs) -> Iterator[ReplicaPool]:
     with runs.pool(runs.request("Server")) as pool:
         yield pool
 
 
 @pytest.fixture
-def pool(shared_pool: Fleet) -> Fleet:
+def pool(shared_pool: ReplicaPool) -> ReplicaPool:
     """The pool with both replicas, whatever earlier tests broke."""
     shared_pool.mend(lambda _: None)
     return shared_pool
 
 
-def test_queries_of_a_killed_vllm_are_requeued_and_answered_alike(runs: Runs, pool: Fleet) -> None:
+def test_queries_of_a_killed_vllm_are_requeued_and_answered_alike(runs: Runs, pool: ReplicaPool) -> None:
     replica = pool.replicas[0]
     watcher = OnFirstAnswer(lambda: replica.process.send_signal(signal.SIGKILL))
     run = runs.run(runs.request("Server"), pool, "accuracy", watcher)
@@ -55,7 +55,7 @@ def test_queries_of_a_killed_vllm_are_requeued_and_answered_alike(runs: Runs, po
     assert likeness(by_sample(answers), runs.assets) > ALIKE
 
 
-def test_vllm_answers_the_next_run_after_loadgen_was_killed(runs: Runs, pool: Fleet) -> None:
+def test_vllm_answers_the_next_run_after_loadgen_was_killed(runs: Runs, pool: ReplicaPool) -> None:
     watcher = OnFirstAnswer(kill_loadgen)
     error, failed = runs.fails(RunFailed, runs.request("Offline"), pool, "accuracy", watcher)
     assert watcher.acted

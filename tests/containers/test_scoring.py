@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dockerd import PATH, Dockerd
+from harness_llm.containers.arguments import Container, Mount
+from harness_llm.containers.scoring_server import offer
+from harness_llm.evaluate import scoring_service as service
+from harness_llm.evaluate.mbxp.container import IMAGE, arguments, run_programs
+from harness_llm.evaluate.mbxp.programs import Program
+from harness_llm.paths import CHECKOUT
 from images import SECRET
 
-from harness_llm.accuracy import service
-from harness_llm.accuracy.mbxp.container import IMAGE, arguments, run_programs
-from harness_llm.accuracy.mbxp.programs import Program
-from harness_llm.containers.command import Container, Mount
-from harness_llm.containers.scoring import offer
 from harness_llm.errors import HarnessError
-from harness_llm.workspace import CHECKOUT
 
 pytestmark = pytest.mark.containers
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from dockerd import PATH, Dockerd
+from harness_llm.containers.container_stage import run_stage
+from harness_llm.paths import CHECKOUT
 
 from harness_llm.containers.daemon import Daemon, connect
-from harness_llm.containers.stage import run_stage
 from harness_llm.errors import EnvironmentMissing, RunFailed
-from harness_llm.workspace import CHECKOUT
 
 pytestmark = pytest.mark.containers
 

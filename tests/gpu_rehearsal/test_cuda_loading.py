@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 import tiny_checkpoints
+from harness_llm.hardware.gpus import load_gpus
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.prepare.quantize.quantize import PROGRAMS
 from served_checkpoints import RECIPES, has_tool, loaded, quantized
 from stubbed_gpus import PYTHON, environment
-
-from harness_llm.gpus import load_gpus
-from harness_llm.quantize.command import PROGRAMS
-from harness_llm.workspace import CHECKOUT, Workspace
 
 pytestmark = pytest.mark.gpu_rehearsal
 
