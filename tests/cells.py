@@ -1,4 +1,4 @@
-"""Small cells on one fleet of the real vLLM, with the real LoadGen, in which something goes wrong."""
+"""Small runs on one replica pool of the real vLLM, with the real LoadGen, in which something goes wrong."""
 
 import datetime as dt
 import itertools
@@ -13,22 +13,22 @@ import numpy as np
 import psutil
 import pytest
 
-from harness_llm.cell import Bench, run_cell
-from harness_llm.choices import Choices
-from harness_llm.datasets.store import open_store
-from harness_llm.demo.assets import Assets
+from harness_llm.config.options import Choices
+from harness_llm.config.request import Request, resolve
 from harness_llm.errors import HarnessError
-from harness_llm.fleet.dispatcher import Dispatcher
-from harness_llm.fleet.fleet import Fleet
-from harness_llm.fleet.liveness import Liveness
-from harness_llm.fleet.local import start_fleet
+from harness_llm.evaluate.run_result import Scorer
+from harness_llm.loadgen.health import HealthMonitor
 from harness_llm.loadgen.logs import Answer
-from harness_llm.mailbox import Mailbox
-from harness_llm.outcome import Scorer
-from harness_llm.request import Request, resolve
-from harness_llm.runs import Run, load_run
-from harness_llm.subject import source_digest
-from harness_llm.workspace import Workspace
+from harness_llm.loadgen.replica_client import ReplicaClient
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.prepare.demo.stages import Assets
+from harness_llm.protocol.mailbox import Mailbox
+from harness_llm.protocol.token_store import open_store
+from harness_llm.replicas.local import start_pool
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.record import Run, load_run
 
 SAMPLES = 50
 TARGETS = """
@@ -39,14 +39,14 @@ llama2-70b.SingleStream.target_latency = 100
 """
 # FP8 answers as the original does, but for a few.
 LIKE = 0.8
-PATIENCE_S = 90  # a cell that hangs is ended and fails
+PATIENCE_S = 90  # a run that hangs is ended and fails
 
 _started = itertools.count()
 
 
 @dataclass
 class Watcher:
-    """Does `act` when the cell has answered its first queries, once."""
+    """Does `act` when the run has answered its first queries, once."""
 
     act: Callable[[], None] = lambda: None
     acted: bool = False
@@ -57,13 +57,13 @@ class Watcher:
             self.act()
 
 
-class Cells:
-    """Runs cells on one fleet."""
+class RunKeys:
+    """Runs runs on one replica pool."""
 
     def __init__(self, workspace: Workspace, assets: Assets) -> None:
         self.workspace = workspace
         self.assets = assets
-        self.fleet: Fleet
+        self.pool: ReplicaPool
 
     def request(
         self,
@@ -99,11 +99,13 @@ class Cells:
     def run(self, request: Request, test: str, watcher: Watcher | None = None, assets: Assets | None = None) -> Run:
         assets = assets or self.assets
         scorer = Scorer(request.benchmark, request.variants, assets)
-        bench = Bench(request, request.scenarios[0], assets, scorer, {"harness_llm": source_digest()}, self.fleet)
+        bench = ScenarioContext(
+            request, request.scenarios[0], assets, scorer, {"harness_llm": source_digest()}, self.pool
+        )
         guard = threading.Timer(PATIENCE_S, kill_loadgen)
         guard.start()
         try:
-            return run_cell(bench, test, watcher or Watcher())
+            return execute_run(bench, test, watcher or Watcher())
         finally:
             guard.cancel()
 
@@ -121,44 +123,44 @@ class Cells:
         assert not loadgen_processes()
         return raised.value, load_run(request.log_folder / request.scenarios[0].scenario / test)
 
-    def dispatcher(self, request: Request, generation: int, *, stream: bool = False) -> Dispatcher:
+    def replica_client(self, request: Request, generation: int, *, stream: bool = False) -> ReplicaClient:
         config = request.scenarios[0].config
-        dispatcher = Dispatcher(
-            self.fleet.endpoints,
+        replica_client = ReplicaClient(
+            self.pool.endpoints,
             generation=generation,
-            credit=None if stream else config.credit,
+            in_flight_limit=None if stream else config.in_flight_limit,
             stream=stream,
-            liveness=Liveness(PATIENCE_S, PATIENCE_S),
+            health=HealthMonitor(PATIENCE_S, PATIENCE_S),
             news=Mailbox(),
-            tell_lost=lambda *_: None,
+            report_failed=lambda *_: None,
         )
-        dispatcher.attach("pytest", config.sampling)
-        dispatcher.load(open_store(self.assets.store("performance")))
-        return dispatcher
+        replica_client.attach("pytest", config.sampling)
+        replica_client.load(open_store(self.assets.store("performance")))
+        return replica_client
 
 
 @contextmanager
-def started_cells(workspace: Workspace, assets: Assets, replicas: int) -> Iterator[Cells]:
-    cells = Cells(workspace, assets)
+def started_cells(workspace: Workspace, assets: Assets, replicas: int) -> Iterator[RunKeys]:
+    run_keys = RunKeys(workspace, assets)
     sets = ("harness_config.warm_up_tokens=4", f"harness_config.replicas={replicas}")
-    cells.fleet = start_fleet(
-        cells.request("Offline", sets=sets).scenarios[0].config,
+    run_keys.pool = start_pool(
+        run_keys.request("Offline", sets=sets).scenarios[0].config,
         engine="vllm",
         checkpoint=assets.checkpoint,
         calibration=assets.calibration,
-        logs=workspace.logs / "fleet",
+        logs=workspace.logs / "pool",
         cache=workspace.cache,
         tell=lambda _: None,
     )
     try:
-        yield cells
+        yield run_keys
     finally:
-        cells.fleet.stop()
+        run_keys.pool.stop()
 
 
 def loadgen_processes() -> list[psutil.Process]:
     living = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
-    return [p for p in living if "harness_llm.loadgen.client" in p.cmdline()]
+    return [p for p in living if "harness_llm.loadgen.process" in p.cmdline()]
 
 
 def kill_loadgen() -> None:

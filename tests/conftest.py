@@ -6,13 +6,13 @@ import pytest
 from real_loadgen import NEWEST
 from terminal import Terminal, prepared_workspace
 
-from harness_llm.assets import Assets, prepare
-from harness_llm.benchmarks import load_benchmark
+from harness_llm.config.assets import Assets, prepare
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.profile import load_profile
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.loadgen.versions import loadgen_folder
-from harness_llm.preparations import preparation_of
-from harness_llm.profiles import load_profile
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.prepare.preparation import preparation_of
 
 BENCHMARK = "demo"
 PROFILE = "smoke"

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
-from harness_llm.config import EngineConfig, load_config
-from harness_llm.engine_settings.candidate import Candidate
-from harness_llm.engine_settings.checks import candidate, gpu_facts
-from harness_llm.engine_settings.served import served_config
-from harness_llm.gpus import Gpu, load_gpus
+from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
+from harness_llm.config.engine_config import EngineConfig, load_config
+from harness_llm.hardware.gpus import Gpu, load_gpus
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.engine_settings.candidate import Candidate
+from harness_llm.pipeline.engine_settings.engine_checks import candidate, gpu_facts
+from harness_llm.pipeline.engine_settings.served import served_config
 from harness_llm.rules import load_round, round_names
-from harness_llm.workspace import CHECKOUT, Workspace
 
 HERE = Workspace(CHECKOUT)
 GPUS = load_gpus(HERE)

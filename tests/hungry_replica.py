@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from harness_llm.engines import Step
-from harness_llm.fleet import replica
+from harness_llm.replicas import replica
+from harness_llm.replicas.engines.engine import Step
 
 VARIABLE = "HUNGRY"
 MORE_THAN_THERE_IS = 1 << 46

@@ -22,7 +22,7 @@ from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from harness_llm.checkpoint import weight_files
+from harness_llm.config.checkpoint import weight_files
 
 
 class Loading:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from trees import ACCURACY, PERFORMANCE, SCORES_FILE, rename, sparse, write, write_json
 
-from harness_llm.package.places import PROFILE
 from harness_llm.rules import load_round
+from harness_llm.submission.places import PROFILE
 
 # v6.0, MangoBoost, closed
 HOME = "closed/MangoBoost"

@@ -10,12 +10,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
-from harness_llm.config import PROVENANCE, settings_files
-from harness_llm.documents import read_yaml
-from harness_llm.gpus import NO_ACCELERATOR
+from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
+from harness_llm.config.engine_config import PROVENANCE, settings_files
+from harness_llm.fileio import read_yaml
+from harness_llm.hardware.gpus import NO_ACCELERATOR
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import load_round, round_names
-from harness_llm.workspace import CHECKOUT, Workspace
 
 WORKSPACE = Workspace(CHECKOUT)
 DOCUMENT = CHECKOUT / "docs" / "supported.md"
@@ -63,11 +63,11 @@ def table() -> str:
     benchmarks = [b for b in every if b.preparer == "published" and b.name == b.settings]
     gpus = sorted({gpu for b in benchmarks for gpu in gpus_of(b)} - {NO_ACCELERATOR})
     rows = [["GPU_NAME", *(b.name for b in benchmarks)], ["---"] * (len(benchmarks) + 1)]
-    rows += [[gpu, *(_cell(b, gpu) if gpu in gpus_of(b) else "" for b in benchmarks)] for gpu in gpus]
+    rows += [[gpu, *(_run_key(b, gpu) if gpu in gpus_of(b) else "" for b in benchmarks)] for gpu in gpus]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _cell(benchmark: Benchmark, gpu: str) -> str:
+def _run_key(benchmark: Benchmark, gpu: str) -> str:
     kinds = {scenario: provenance_of(benchmark, scenario, gpu).kind for scenario in scenarios_of(benchmark)}
     if len(set(kinds.values())) == 1:
         return next(iter(kinds.values()))

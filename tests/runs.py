@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness_llm.runs import Run, RunRecord, State, finish, load_run, log_folder, open_run
+from harness_llm.paths import log_folder
+from harness_llm.runs.record import Run, RunRecord, State, finish, load_run, open_run
 
 BENCHMARK = "demo"
 SYSTEM = "cpu-box"
@@ -38,8 +39,8 @@ def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: 
         "command": f"harness-llm submit --scenario {scenario} & # {test}",
         "started": started,
         "ended": started + dt.timedelta(minutes=11),
-        "subject": SUBJECT,
-        "cell_facts": {},
+        "fingerprint": SUBJECT,
+        "run_facts": {},
         "metrics": {"tokens_per_second": 1234.5},
     }
     with open_run(path):

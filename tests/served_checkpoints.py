@@ -9,12 +9,12 @@ from typing import Any
 
 import tiny_checkpoints
 
-from harness_llm.benchmarks import benchmark_names, load_benchmark
-from harness_llm.datasets.store import write_store
-from harness_llm.quantize.command import PROGRAMS
-from harness_llm.quantize.job import CalibrationSet, Job
-from harness_llm.quantize.recipes import Recipe, load_recipes
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.config.benchmark import benchmark_names, load_benchmark
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.prepare.quantize.job import CalibrationSet, Job
+from harness_llm.prepare.quantize.quantize import PROGRAMS
+from harness_llm.prepare.quantize.recipes import Recipe, load_recipes
+from harness_llm.protocol.token_store import write_store
 
 HERE = Workspace(CHECKOUT)
 TESTS = Path(__file__).parent

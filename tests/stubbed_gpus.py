@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness_llm.gpus import Gpu
-from harness_llm.workspace import ENVIRONMENTS
+from harness_llm.hardware.gpus import Gpu
+from harness_llm.paths import ENVIRONMENTS
 
 PYTHON = ENVIRONMENTS / ".venv-cuda" / "bin" / "python"
 

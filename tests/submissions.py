@@ -4,10 +4,10 @@ from typing import Any
 
 from runs import BENCHMARK, SYSTEM
 
-from harness_llm.benchmarks import Benchmark, load_benchmark
-from harness_llm.package.submission import Submission
+from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.submission_names import Submission
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules.rounds import load_round
-from harness_llm.workspace import CHECKOUT, Workspace
 
 
 def official(name: str, *variants: str) -> Benchmark:

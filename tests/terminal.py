@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from harness_llm.assets import Assets
-from harness_llm.workspace import CHECKOUT, ROOT_VARIABLE, Workspace
+from harness_llm.config.assets import Assets
+from harness_llm.paths import CHECKOUT, ROOT_VARIABLE, Workspace
 
 # A shell that starts us in the background makes its children ignore Ctrl-C; a terminal does not.
 MAIN = (

@@ -6,18 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness_llm.config.architecture import Architecture, load_architecture
 from harness_llm.errors import ConfigError
-from harness_llm.package.architecture import (
-    Architecture,
-    load_architecture,
-    merged,
-    missing_facts,
-    render_architecture,
-)
-from harness_llm.package.bandwidth import MeasuredResult
-from harness_llm.package.ecc import Ecc, Fact, State
+from harness_llm.hardware.ecc import Ecc, Fact, State
+from harness_llm.paths import CHECKOUT
 from harness_llm.rules.rounds import load_round
-from harness_llm.workspace import CHECKOUT
+from harness_llm.submission.architecture_document import merged, missing_facts, render_architecture
+from harness_llm.submission.bandwidth import MeasuredResult
 
 RULES = load_round("v6.0")
 
@@ -59,10 +54,10 @@ def result(benchmark: str, scenario: str, samples_per_s: float) -> MeasuredResul
 
 
 def rows(document: str, title: str) -> list[list[str]]:
-    """The cells of the tables in a section, without their heads."""
+    """The runs of the tables in a section, without their heads."""
     section = document.split(f"\n## {title}\n")[1].split("\n## ", maxsplit=1)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    return [[run_key.strip() for run_key in line.strip("|").split("|")] for line in lines[2:]]
 
 
 def test_required_and_available_bandwidths_of_two_nodes() -> None:

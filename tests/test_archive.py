@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.package.archive import archive
+from harness_llm.submission.archive import archive
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness_llm.engines import arguments
-from harness_llm.engines.arguments import engine_arguments, expected_value
-from harness_llm.workspace import CHECKOUT
+from harness_llm.config import engine_arguments as arguments
+from harness_llm.config.engine_arguments import engine_arguments, expected_value
+from harness_llm.paths import CHECKOUT
 
 DATA = Path(arguments.__file__).with_name("vllm_arguments.json")
 
@@ -25,9 +25,9 @@ def submit_dry(setting: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_data_is_what_the_installed_vllm_describes(tmp_path: Path) -> None:
     written = tmp_path / "arguments.json"
-    command = [sys.executable, "-m", "harness_llm.engines.describe_arguments", str(written)]
+    command = [sys.executable, "-m", "harness_llm.config.describe_arguments", str(written)]
     subprocess.run(command, check=True, capture_output=True)
-    hint = "python -m harness_llm.engines.describe_arguments harness_llm/engines/vllm_arguments.json"
+    hint = "python -m harness_llm.config.describe_arguments harness_llm/config/vllm_arguments.json"
     assert json.loads(written.read_text()) == json.loads(DATA.read_text()), hint
 
 

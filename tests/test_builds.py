@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.bus import PLATFORMS
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.gpus import load_gpus
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.hardware.gpus import load_gpus
+from harness_llm.hardware.pci import PLATFORMS
+from harness_llm.paths import CHECKOUT, Workspace
 from setup import builds
 from setup.layers import LAYERS
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.checkpoint import QUANTIZATION, write_record
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.checkpoint import QUANTIZATION, write_record
 from harness_llm.errors import ConfigError
-from harness_llm.package.calibration import (
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.submission.calibration import (
     Quantization,
     describe,
     measurements,
     read_quantization,
     render_calibration,
 )
-from harness_llm.package.engine_numbers import EngineNumbers, read_numbers
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.submission.engine_numbers import EngineNumbers, read_numbers
 
 BENCHMARK = load_benchmark("demo", Workspace(CHECKOUT))
 
@@ -55,7 +55,7 @@ def quantized(
 
 
 def served(environment: dict[str, str] | None = None, server: dict[str, Any] | None = None, **arguments: Any) -> dict:
-    """The subject of a run of vLLM, or of a server where one is named."""
+    """The fingerprint of a run of vLLM, or of a server where one is named."""
     return {
         "engine": "openai" if server else "vllm",
         "llm_config": {"max_num_seqs": 64, **arguments},
@@ -64,8 +64,8 @@ def served(environment: dict[str, str] | None = None, server: dict[str, Any] | N
     }
 
 
-def engine_section(subjects: dict[str, dict], model: dict[str, Any] | None = None) -> str:
-    engines = {scenario: read_numbers(subject, model or {}) for scenario, subject in subjects.items()}
+def engine_section(fingerprints: dict[str, dict], model: dict[str, Any] | None = None) -> str:
+    engines = {scenario: read_numbers(fingerprint, model or {}) for scenario, fingerprint in fingerprints.items()}
     document = render_calibration(BENCHMARK, Quantization({}, model or {}, engines))
     assert "Nothing is quantized" not in document
     return section(document, "By the engine")
@@ -195,10 +195,10 @@ def test_the_scales_of_the_cache_are_told(name: str, model: dict[str, Any], said
 
 
 def test_weights_that_are_quantized_at_load_time_are_told_and_measured() -> None:
-    subject = served(quantization="fp8")
-    assert "when vLLM loads them, by its method `fp8`" in engine_section({"Offline": subject})
-    assert read_numbers(subject, {}).weights == "fp8"
-    assert not read_numbers(subject, {"quantization_config": config(PER_TOKEN)}).weights
+    fingerprint = served(quantization="fp8")
+    assert "when vLLM loads them, by its method `fp8`" in engine_section({"Offline": fingerprint})
+    assert read_numbers(fingerprint, {}).weights == "fp8"
+    assert not read_numbers(fingerprint, {"quantization_config": config(PER_TOKEN)}).weights
 
 
 def test_no_setting_of_a_number_format_is_left_out() -> None:
@@ -235,9 +235,9 @@ def test_the_draft_head_is_named_in_the_scenario_that_speculates(speculation: di
     ],
 )
 def test_what_a_server_of_others_quantizes_is_said_to_be_unknown(server: dict[str, Any], said: str) -> None:
-    subject = served(server=server)
-    assert said in engine_section({"Offline": subject})
-    quantization = Quantization(engines={"Offline": read_numbers(subject, {})})
+    fingerprint = served(server=server)
+    assert said in engine_section({"Offline": fingerprint})
+    quantization = Quantization(engines={"Offline": read_numbers(fingerprint, {})})
     assert [said in notice and "incomplete for Offline" in notice for notice in quantization.notices] == [True]
 
 

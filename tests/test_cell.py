@@ -3,12 +3,12 @@ from typing import cast
 
 import pytest
 
-from harness_llm.cell import Bench, _require_source
 from harness_llm.errors import RunFailed
-from harness_llm.subject import source_digest
+from harness_llm.pipeline.run import ScenarioContext, _require_source
+from harness_llm.runs.fingerprint import source_digest
 
 
 def test_source_that_changed_during_a_run_is_no_result() -> None:
-    _require_source(cast("Bench", SimpleNamespace(subject={"harness_llm": source_digest()})))
+    _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": source_digest()})))
     with pytest.raises(RunFailed, match="was changed during the run"):
-        _require_source(cast("Bench", SimpleNamespace(subject={"harness_llm": "of yesterday"})))
+        _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": "of yesterday"})))

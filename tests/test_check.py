@@ -29,13 +29,13 @@ from trees import (
     write_log,
 )
 
-from harness_llm.accuracy.report import render
-from harness_llm.check import Authority, Severity, check, exit_code
-from harness_llm.check.tree import official_name
+from harness_llm.checker.check import Authority, Severity, check, exit_code
+from harness_llm.checker.submission_tree import official_name
 from harness_llm.errors import ConfigError
+from harness_llm.evaluate.accuracy_file import render
 from harness_llm.loadgen.logs import DETAIL
-from harness_llm.package.places import PROFILE
 from harness_llm.rules import load_round
+from harness_llm.submission.places import PROFILE
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from trees import (
     write_log,
 )
 
-from harness_llm.check import Authority, Severity, check, exit_code
-from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
+from harness_llm.checker.check import Authority, Severity, check, exit_code
+from harness_llm.checker.official import run_official
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.rules import load_round, round_names
 

@@ -1,8 +1,8 @@
 import json
 
-from harness_llm.check.findings import Authority, Finding, Severity
-from harness_llm.check.official import OfficialVerdict
-from harness_llm.check.report import as_json, render, render_official
+from harness_llm.checker.findings import Authority, Finding, Severity
+from harness_llm.checker.findings_report import as_json, render, render_official
+from harness_llm.checker.official import OfficialVerdict
 
 SEEDS = Finding(
     rule="seeds",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from trees import CLOSED, ROUND, Home, build_tree, performance_log, write, write_log
 
-from harness_llm.check import Finding, Severity, check
-from harness_llm.package.places import PROFILE
+from harness_llm.checker.check import Finding, Severity, check
+from harness_llm.submission.places import PROFILE
 
 ODD = ("many", None, True)
 

@@ -10,10 +10,10 @@ from command_line import CommandLine
 from workspaces import NAMES, make_workspace
 
 from harness_llm import cli
-from harness_llm.check.official import CHECKOUT_VARIABLE
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import RunFailed
-from harness_llm.package.places import PROFILE
 from harness_llm.rules import round_names
+from harness_llm.submission.places import PROFILE
 
 COMMANDS = ("submit", "doctor", "run", "package", "status", "score", "verify", "check", "compare")
 HEAVY = ("vllm", "torch", "transformers", "mlperf_loadgen", "numpy", "yaml", "zmq", "msgspec", "tokenizers")
@@ -93,7 +93,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
     ("words", "lines"),
     [
         (["--model", "llama9"], ["there is no benchmark llama9", "models/llama9/benchmark.yaml", "demo, ", "toy"]),
-        (["--on-replica-loss=ignore"], ["harness_config.on_replica_loss", "'reissue' or 'fail'", "ignore"]),
+        (["--on-replica-failure=ignore"], ["harness_config.on_replica_failure", "'requeue' or 'fail'", "ignore"]),
         (["--scenarios", "Batch"], ["there is no scenario Batch", "Offline, Server, Interactive, SingleStream"]),
         (["--scenario=Batch"], ["there is no scenario Batch"]),
         (["--round", "v9.9"], ["there is no round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness_llm.datasets.cnn_dailymail import read_articles, write_calibration, write_evaluation
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.workspace import CHECKOUT
+from harness_llm.paths import CHECKOUT
+from harness_llm.prepare.datasets.cnn_dailymail import read_articles, write_calibration, write_evaluation
 
 ARTICLES = 30
 # What `datasets` makes of thirty rows by shuffle(seed=42), version 5.2.
@@ -33,8 +33,8 @@ def parquet(tmp_path: Path) -> Path:
         "train-00000-of-00002": range(100, 105),
         "train-00001-of-00002": range(105, 110),
     }.items():
-        cells = {"article": [f"news {{{i}}} é" for i in rows], "highlights": [f"high {i}\nlow" for i in rows]}
-        pd.DataFrame(cells | {"id": [f"id{i}" for i in rows]}).to_parquet(folder / f"{split}.parquet")
+        run_keys = {"article": [f"news {{{i}}} é" for i in rows], "highlights": [f"high {i}\nlow" for i in rows]}
+        pd.DataFrame(run_keys | {"id": [f"id{i}" for i in rows]}).to_parquet(folder / f"{split}.parquet")
     return folder
 
 

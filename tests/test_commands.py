@@ -9,11 +9,11 @@ from rich.console import Console
 from runs import write_run
 
 from harness_llm.commands import _end
+from harness_llm.config.profile import load_profile
 from harness_llm.errors import GateFailed
-from harness_llm.monitor.panel import Panel
-from harness_llm.outcome import TOO_FEW
-from harness_llm.profiles import load_profile
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.evaluate.run_result import TOO_FEW
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.panel import Panel
 
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
 WORSE = {"state": "INVALID", "reasons": [TOO_FEW, "LoadGen error: no"]}

@@ -7,7 +7,7 @@ import pytest
 from command_line import CommandLine, Done
 from runs import SUBJECT, write_run
 
-from harness_llm.runs import Run
+from harness_llm.runs.record import Run
 
 NS = 1_000_000
 
@@ -27,7 +27,7 @@ def percentiles(run: Run, milliseconds: float) -> Run:
 
 def write_pair(logs: Path, hour: int, rate: float, rouge: float, ttft_ms: float, **changes: Any) -> Path:
     """A performance and an accuracy run of Server; returns the scenario's folder."""
-    facts = {"hour": hour, "cell_facts": {"samples": 2048}} | changes
+    facts = {"hour": hour, "run_facts": {"samples": 2048}} | changes
     run = write_run(logs, "Server", "performance", metrics={"tokens_per_second": rate}, **facts)
     write_run(logs, "Server", "accuracy", metrics={"ROUGE1": rouge}, **facts)
     return percentiles(run, ttft_ms).path.parent
@@ -40,13 +40,13 @@ def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
-    subject = SUBJECT | {"engine": "transformers"}
-    return write_pair(tmp_path, 0, 100.0, 40.0, 50.0, subject=subject, profile="fast")
+    fingerprint = SUBJECT | {"engine": "transformers"}
+    return write_pair(tmp_path, 0, 100.0, 40.0, 50.0, fingerprint=fingerprint, profile="fast")
 
 
 @pytest.fixture
 def after(tmp_path: Path) -> Path:
-    return write_pair(tmp_path, 1, 250.0, 41.0, 20.0, subject=SUBJECT | {"engine": "vllm"})
+    return write_pair(tmp_path, 1, 250.0, 41.0, 20.0, fingerprint=SUBJECT | {"engine": "vllm"})
 
 
 def test_figures_stand_side_by_side(compare: Callable[..., Done], before: Path, after: Path) -> None:

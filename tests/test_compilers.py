@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.choices import choose
-from harness_llm.doctor import checks, software
-from harness_llm.doctor.result import Level
-from harness_llm.engines import compilers
-from harness_llm.request import Request, resolve
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.config.options import choose
+from harness_llm.config.request import Request, resolve
+from harness_llm.hardware import compilers
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.doctor import examination as checks
+from harness_llm.pipeline.doctor import software_checks as software
+from harness_llm.pipeline.doctor.check_result import Level
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 

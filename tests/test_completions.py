@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness_llm.benchmarks import Sampling
-from harness_llm.engines.completions import Answer, Chunk, parse, parse_event, request_fields
+from harness_llm.config.benchmark import Sampling
+from harness_llm.replicas.engines.completions import Answer, Chunk, parse, parse_event, request_fields
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=7, min_tokens=1, max_tokens=3, stop_token_ids=(2, 9))
 

@@ -7,21 +7,21 @@ import pytest
 import yaml
 from workspaces import CLOSED, edit, make_workspace
 
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.config import (
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.engine_arguments import engine_arguments
+from harness_llm.config.engine_config import (
     FIXED,
     REFUSED,
     EngineConfig,
     check_engine_arguments,
-    departures,
     load_config,
-    refuse_departures,
     refuse_engine,
+    refuse_violations,
+    violations,
 )
-from harness_llm.engines.arguments import engine_arguments
+from harness_llm.config.in_flight import InFlightLimit
 from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.fleet.dispatch import Credit
-from harness_llm.workspace import Workspace
+from harness_llm.paths import Workspace
 
 KNOWN = {"max_model_len", "max_num_seqs", "enable_prefix_caching", "dtype", *FIXED, *REFUSED}
 GOOD: dict[str, Any] = {"max_model_len": 256, "max_num_seqs": 8}
@@ -30,7 +30,7 @@ GOOD: dict[str, Any] = {"max_model_len": 256, "max_num_seqs": 8}
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setattr(
-        "harness_llm.config.engine_arguments", lambda: KNOWN | {"max_num_batched_tokens", "enforce_eager"}
+        "harness_llm.config.engine_config.engine_arguments", lambda: KNOWN | {"max_num_batched_tokens", "enforce_eager"}
     )
     return make_workspace(tmp_path)
 
@@ -58,7 +58,7 @@ def test_later_layers_win_key_by_key(workspace: Workspace) -> None:
     assert plain.env_config["A"] == "1"
     changed = load(workspace, "llm_config.max_num_seqs=4", "harness_config.backlog=5", "env_config.A=b=c")
     assert changed.llm_config["max_num_seqs"] == 4
-    assert changed.credit == Credit(4, 5)
+    assert changed.in_flight_limit == InFlightLimit(4, 5)
     assert changed.env_config["A"] == "b=c"
     assert changed.llm_config["max_model_len"] == plain.llm_config["max_model_len"]
 
@@ -213,15 +213,15 @@ def test_the_installed_vllm_has_every_argument_that_is_fixed_or_refused() -> Non
     ],
 )
 def test_closed_takes_no_departure(workspace: Workspace, sets: tuple[str, ...], found: list[str]) -> None:
-    assert departures(load(workspace, *sets), load_benchmark(CLOSED, workspace)) == found
-    refuse_departures(found, "open")
+    assert violations(load(workspace, *sets), load_benchmark(CLOSED, workspace)) == found
+    refuse_violations(found, "open")
     if found:
         with pytest.raises(ConfigError, match="which closed does not take") as caught:
-            refuse_departures(found, "closed")
+            refuse_violations(found, "closed")
         assert caught.value.found == found[0]
         assert "--division open" in caught.value.hint
     else:
-        refuse_departures(found, "closed")
+        refuse_violations(found, "closed")
 
 
 @pytest.mark.parametrize("by", ["--set", "environment"])

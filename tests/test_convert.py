@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from harness_llm.datasets.convert import convert, is_converted, store_path
-from harness_llm.datasets.store import open_store
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.prepare.datasets.convert import convert, is_converted, store_path
+from harness_llm.protocol.token_store import open_store
 
 LONGEST = 60
 

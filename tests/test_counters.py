@@ -2,13 +2,12 @@
 
 import pytest
 
-from harness_llm.engines import Counters
-from harness_llm.engines.counters import caching_departures, growth
-from harness_llm.engines.servers import server_kinds
+from harness_llm.config.servers import server_kinds
+from harness_llm.protocol.counters import Counters, caching_violations, growth
 
 pytest.importorskip("prometheus_client")
 
-from harness_llm.engines.metrics import read_counters
+from harness_llm.replicas.engines.server_metrics import read_counters
 
 PAGE = """# HELP vllm:prefix_cache_hits_total Prefix cache hits, in terms of number of cached tokens.
 # TYPE vllm:prefix_cache_hits_total counter
@@ -65,7 +64,7 @@ def test_growth_that_nobody_knows(before: list[Counters | None], after: list[Cou
     ],
 )
 def test_what_bars_a_run_from_closed(counted: Counters | None, words: list[str]) -> None:
-    found = caching_departures(counted)
+    found = caching_violations(counted)
     assert len(found) == len(words)
     assert all(word in line for word, line in zip(words, found, strict=True))
 
@@ -82,6 +81,6 @@ def test_what_bars_a_run_from_closed(counted: Counters | None, words: list[str])
     ],
 )
 def test_what_bars_a_run_that_may_speculate_three_tokens(counted: Counters | None, words: list[str]) -> None:
-    found = caching_departures(counted, draft_tokens=3)
+    found = caching_violations(counted, draft_tokens=3)
     assert len(found) == len(words)
     assert all(word in line for word, line in zip(words, found, strict=True))

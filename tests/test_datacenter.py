@@ -9,10 +9,10 @@ from runs import write_run
 from test_architecture import DESCRIPTION, ECC, TWO_NODES, result
 
 from harness_llm.errors import ConfigError, GateFailed
-from harness_llm.package.datacenter import Debts, debts, measured_results
-from harness_llm.package.ecc import Ecc, Fact, State
-from harness_llm.package.package import _refuse_without_ecc
-from harness_llm.package.selection import CellStatus, Selection
+from harness_llm.hardware.ecc import Ecc, Fact, State
+from harness_llm.runs.selection import RunStatus, Selection
+from harness_llm.submission.datacenter import Requirements, measured_results, requirements
+from harness_llm.submission.package import _refuse_without_ecc
 
 SLOW = result("deepseek-r1", "Offline", 1e5)  # 64 Gbit/s out, the narrowest part has 40
 GOOD = result("llama3.1-405b", "Server", 12.5)
@@ -26,8 +26,8 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def owed(file: Path, ecc: Ecc = ECC, **changes: str) -> Debts:
-    found = debts(DESCRIPTION | {"system_type": "datacenter,edge"} | changes, ecc, file)
+def owed(file: Path, ecc: Ecc = ECC, **changes: str) -> Requirements:
+    found = requirements(DESCRIPTION | {"system_type": "datacenter,edge"} | changes, ecc, file)
     assert found
     return found
 
@@ -41,7 +41,7 @@ def test_who_states_everything_and_has_enough_may_go_on(file: Path) -> None:
 
 
 def test_the_edge_owes_nothing(file: Path) -> None:
-    assert debts(DESCRIPTION | {"system_type": "edge"}, ECC, file) is None
+    assert requirements(DESCRIPTION | {"system_type": "edge"}, ECC, file) is None
 
 
 def test_too_narrow_a_network_is_refused(file: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_system_without_results_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("state", "refused"), [("off", True), ("on", False), ("unknown", False)])
 def test_a_run_made_with_ecc_off_is_refused_later_too(tmp_path: Path, state: str, refused: bool) -> None:
     run = write_run(tmp_path, "Offline", "performance", host={"memory_ecc": state, "kernel": "off"})
-    selection = Selection((CellStatus(run.cell, run, "VALID", ""),))
+    selection = Selection((RunStatus(run.run_key, run, "VALID", ""),))
     if not refused:
         _refuse_without_ecc(selection)
         return

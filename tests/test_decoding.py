@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models
 
 transformers = pytest.importorskip("transformers")
 
-from harness_llm.accuracy.decoding import decoder, tidied  # noqa: E402
+from harness_llm.evaluate.decoding import decoder, tidied  # noqa: E402
 
 CLEAN = transformers.PreTrainedTokenizerFast.clean_up_tokenization
 WORDS = ["<s>", "It", "is", "n't", "here", ",", "'s", "so", "."]

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.assets import missing, prepare
-from harness_llm.benchmarks import Accuracy, SampleSet, load_benchmark
-from harness_llm.checkpoint import checkpoint_digest, write_record
-from harness_llm.datasets.store import open_store
-from harness_llm.demo import assets
-from harness_llm.demo.assets import DemoPreparation, reference_sources
+from harness_llm.config.assets import missing, prepare
+from harness_llm.config.benchmark import Accuracy, SampleSet, load_benchmark
+from harness_llm.config.checkpoint import checkpoint_digest, write_record
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
-from harness_llm.folders import replacing
-from harness_llm.quantize.job import Job
-from harness_llm.stage import run_stage
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.fileio import replacing
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.prepare.demo import stages as assets
+from harness_llm.prepare.demo.stages import DemoPreparation, reference_sources
+from harness_llm.prepare.quantize.job import Job
+from harness_llm.prepare.stage import run_stage
+from harness_llm.protocol.token_store import open_store
 
 SAMPLES = 8
 ALL = ["data set", "train", "quantize", "reference"]
@@ -72,7 +72,7 @@ def made(monkeypatch, tmp_path):
             write_record(folder, "manifest.json")
 
     monkeypatch.setattr(assets, "run_stage", stand_in)
-    monkeypatch.setattr("harness_llm.quantize.command.run_stage", stand_in)
+    monkeypatch.setattr("harness_llm.prepare.quantize.quantize.run_stage", stand_in)
     monkeypatch.setattr(DemoPreparation, "quantizer", Path(sys.executable))
     monkeypatch.setattr(DemoPreparation.__init__, "__defaults__", (Path(sys.executable),))
     return names
@@ -186,7 +186,7 @@ def test_a_child_does_not_outlive_a_killed_parent(tmp_path):
         "while True: print('noise', flush=True); time.sleep(0.05)"
     )
     parent = (
-        "import sys; from pathlib import Path; from harness_llm.stage import run_stage\n"
+        "import sys; from pathlib import Path; from harness_llm.prepare.stage import run_stage\n"
         f"run_stage([sys.executable, '-c', {child!r}], Path({str(tmp_path / 'x.log')!r}), print)"
     )
     with subprocess.Popen(program(parent), cwd=CHECKOUT) as process:

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import pytest
 from tokenizers import Tokenizer
 
-from harness_llm.checkpoint import read_record
-from harness_llm.datasets.store import open_store
-from harness_llm.demo.corpus import Split, samples
-from harness_llm.demo.dataset import train_tokenizer, write_split
+from harness_llm.config.checkpoint import read_record
+from harness_llm.prepare.demo.corpus import Split, samples
+from harness_llm.prepare.demo.tokenized import train_tokenizer, write_split
+from harness_llm.protocol.token_store import open_store
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness_llm.demo import reference, train  # noqa: E402
-from harness_llm.demo.muon import Muon, orthogonalize  # noqa: E402
+from harness_llm.prepare.demo import reference, train  # noqa: E402
+from harness_llm.prepare.demo.muon import Muon, orthogonalize  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_llm.fleet.dispatch import DRAIN, Credit, Load, deal, least_loaded, still_fed, top_up
+from harness_llm.config.in_flight import InFlightLimit
+from harness_llm.loadgen.scheduler import DRAIN, Load, deal, least_loaded, still_fed, top_up
 
 loads = st.lists(st.builds(Load, running=st.integers(0, 300), unstarted_tokens=st.integers(0, 9000)), min_size=1)
 
@@ -31,8 +32,8 @@ def test_top_up_by_example() -> None:
 
 
 def test_the_backlog_goes_as_the_load_ends() -> None:
-    credit = Credit(batch=128, backlog=64)
-    assert [credit.limit(2, waiting) for waiting in (1000, 128, 100, 1)] == [192, 192, 178, 128]
+    in_flight_limit = InFlightLimit(batch=128, backlog=64)
+    assert [in_flight_limit.limit(2, waiting) for waiting in (1000, 128, 100, 1)] == [192, 192, 178, 128]
 
 
 @given(st.lists(st.integers(0, 20), min_size=1))

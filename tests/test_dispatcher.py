@@ -1,4 +1,4 @@
-"""The dispatcher with real replicas over real sockets, whose engine does what a test wants."""
+"""The replica client with real replicas over real sockets, whose engine does what a test wants."""
 
 import threading
 import time
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import open_store, write_store
-from harness_llm.engines import Step
-from harness_llm.engines.kv_cache import KvCache
+from harness_llm.config.benchmark import Sampling
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.dispatcher import Dispatcher, Harvest
-from harness_llm.fleet.liveness import Liveness
-from harness_llm.fleet.replica import Replica
-from harness_llm.fleet.wire import Endpoint
-from harness_llm.mailbox import Mailbox
+from harness_llm.loadgen.health import HealthMonitor
+from harness_llm.loadgen.replica_client import ReplicaClient, Replies
+from harness_llm.protocol.kv_cache import KvCache
+from harness_llm.protocol.mailbox import Mailbox
+from harness_llm.protocol.messages import Endpoint
+from harness_llm.protocol.token_store import open_store, write_store
+from harness_llm.replicas.engines.engine import Step
+from harness_llm.replicas.replica import Replica
 
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=8, stop_token_ids=(2,))
 PROMPTS = [[10 + index, 5] for index in range(8)]
@@ -119,54 +119,54 @@ def lost() -> list[tuple[str, str, int]]:
 
 
 @pytest.fixture
-def dispatcher(stage: Stage, tmp_path: Path, lost: list[tuple[str, str, int]]) -> Iterator[Dispatcher]:
+def replica_client(stage: Stage, tmp_path: Path, lost: list[tuple[str, str, int]]) -> Iterator[ReplicaClient]:
     write_store(tmp_path / "store", PROMPTS)
-    dispatcher = Dispatcher(
+    replica_client = ReplicaClient(
         stage.endpoints,
         generation=7,
-        credit=None,
+        in_flight_limit=None,
         stream=True,
-        liveness=Liveness(100, 100),
+        health=HealthMonitor(100, 100),
         news=Mailbox(),
-        tell_lost=lambda endpoint, cause, queries: lost.append((endpoint.address, cause, queries)),
+        report_failed=lambda endpoint, cause, queries: lost.append((endpoint.address, cause, queries)),
     )
-    dispatcher.attach("cell", SAMPLING)
-    dispatcher.load(open_store(tmp_path / "store"))
-    yield dispatcher
-    dispatcher.close()
+    replica_client.attach("run_key", SAMPLING)
+    replica_client.load(open_store(tmp_path / "store"))
+    yield replica_client
+    replica_client.close()
 
 
-def collect(dispatcher: Dispatcher, enough: Callable[[Harvest], bool]) -> Harvest:
+def collect(replica_client: ReplicaClient, enough: Callable[[Replies], bool]) -> Replies:
     """All that comes until there is enough."""
-    found = Harvest()
+    found = Replies()
     deadline = time.monotonic() + PATIENCE_S
     while not enough(found):
         assert time.monotonic() < deadline, found
-        dispatcher.feed()
-        more = dispatcher.harvest(20)
+        replica_client.feed()
+        more = replica_client.poll(20)
         found.first += more.first
         found.finished += more.finished
     return found
 
 
-def test_a_new_attachment_aborts_all_queries(stage: Stage, dispatcher: Dispatcher) -> None:
-    dispatcher.offer(range(6), range(6))
-    collect(dispatcher, lambda found: len(found.first) == 6)
-    dispatcher.attach("again", SAMPLING)
-    assert dispatcher.in_flight == 0
+def test_a_new_attachment_aborts_all_queries(stage: Stage, replica_client: ReplicaClient) -> None:
+    replica_client.offer(range(6), range(6))
+    collect(replica_client, lambda found: len(found.first) == 6)
+    replica_client.attach("again", SAMPLING)
+    assert replica_client.in_flight == 0
     assert [engine.asked for engine in stage.engines] == [{}, {}]
 
     stage.engines[0].lets = stage.engines[1].lets = True
-    dispatcher.offer([1, 2], [3, 4])
-    found = collect(dispatcher, lambda found: len(found.finished) == 2)
+    replica_client.offer([1, 2], [3, 4])
+    found = collect(replica_client, lambda found: len(found.finished) == 2)
     assert {answer.query: int(answer.ids[0]) for answer in found.finished} == {1: 13, 2: 14}
-    assert dispatcher.detach().counters == [({}, {}), ({}, {})]
+    assert replica_client.detach().counters == [({}, {}), ({}, {})]
 
 
-def test_generated_tokens_are_counted_by_replica(stage: Stage, dispatcher: Dispatcher) -> None:
-    dispatcher.offer(range(5), range(5))
-    collect(dispatcher, lambda found: len(found.first) == 5)
-    counts = dispatcher.count()
+def test_generated_tokens_are_counted_by_replica(stage: Stage, replica_client: ReplicaClient) -> None:
+    replica_client.offer(range(5), range(5))
+    collect(replica_client, lambda found: len(found.first) == 5)
+    counts = replica_client.count()
     assert {address: count.generated for address, count in counts.items()} == {
         endpoint.address: engine.generated for endpoint, engine in zip(stage.endpoints, stage.engines, strict=True)
     }
@@ -175,25 +175,25 @@ def test_generated_tokens_are_counted_by_replica(stage: Stage, dispatcher: Dispa
 
 
 def test_a_lost_replica_that_wakes_up_reaches_nobody(
-    stage: Stage, dispatcher: Dispatcher, lost: list[tuple[str, str, int]]
+    stage: Stage, replica_client: ReplicaClient, lost: list[tuple[str, str, int]]
 ) -> None:
-    dispatcher.offer(range(6), range(6))
-    firsts = collect(dispatcher, lambda found: len(found.first) == 6).first
+    replica_client.offer(range(6), range(6))
+    firsts = collect(replica_client, lambda found: len(found.first) == 6).first
     assert {answer.query: answer.ids.tolist() for answer in firsts} == {q: [10 + q] for q in range(6)}
     held = set(stage.engines[0].asked)
     assert len(held) == 3
     stage.stopped.add(0)
-    dispatcher.lose(stage.endpoints[0].address, "not heard")
+    replica_client.lose(stage.endpoints[0].address, "not heard")
     assert lost == [(stage.endpoints[0].address, "not heard", 3)]
 
     stage.stopped.clear()
     stage.engines[0].lets = stage.engines[1].lets = True
-    again = collect(dispatcher, lambda found: len(found.finished) == 6)
+    again = collect(replica_client, lambda found: len(found.finished) == 6)
     assert again.first == [], "a first token was told twice"
     assert {answer.query: answer.ids.tolist() for answer in again.finished} == {q: [10 + q, 101, 2] for q in range(6)}
-    assert dispatcher.in_flight == 0
-    assert dispatcher.harvest(200) == Harvest()
-    readings = dispatcher.detach()
+    assert replica_client.in_flight == 0
+    assert replica_client.poll(200) == Replies()
+    readings = replica_client.detach()
     assert readings.counters == [({}, {}), ({}, {})]
     stayed, failed = readings.kv_caches
     assert stayed[0] is not None
@@ -202,35 +202,35 @@ def test_a_lost_replica_that_wakes_up_reaches_nobody(
     assert failed[1] is None
 
 
-def test_another_engine_is_told_what_was_reported(stage: Stage, dispatcher: Dispatcher) -> None:
-    dispatcher.offer([1, 2], [1, 2])
-    collect(dispatcher, lambda found: len(found.first) == 2)
+def test_another_engine_is_told_what_was_reported(stage: Stage, replica_client: ReplicaClient) -> None:
+    replica_client.offer([1, 2], [1, 2])
+    collect(replica_client, lambda found: len(found.first) == 2)
     [query] = stage.engines[0].asked
-    dispatcher.lose(stage.endpoints[0].address, "gone")
-    dispatcher.feed()
+    replica_client.lose(stage.endpoints[0].address, "gone")
+    replica_client.feed()
     deadline = time.monotonic() + PATIENCE_S
     while query not in stage.engines[1].asked:
         assert time.monotonic() < deadline
     assert stage.engines[1].asked[query] == ([10 + query, 5, 10 + query], 1)
 
 
-def test_a_replica_that_joins_serves(stage: Stage, dispatcher: Dispatcher) -> None:
+def test_a_replica_that_joins_serves(stage: Stage, replica_client: ReplicaClient) -> None:
     for endpoint in list(stage.endpoints):
-        dispatcher.lose(endpoint.address, "gone")
-    dispatcher.offer([1], [1])
-    assert dispatcher.harvest(50) == Harvest()
-    dispatcher.join(stage.add())
+        replica_client.lose(endpoint.address, "gone")
+    replica_client.offer([1], [1])
+    assert replica_client.poll(50) == Replies()
+    replica_client.join(stage.add())
     stage.engines[2].lets = True
-    found = collect(dispatcher, lambda found: bool(found.finished))
+    found = collect(replica_client, lambda found: bool(found.finished))
     assert found.finished[0].ids.tolist() == [11, 102, 2]
 
 
-def test_an_answer_begins_with_what_was_reported(stage: Stage, dispatcher: Dispatcher) -> None:
-    dispatcher.offer([1], [1])
-    collect(dispatcher, lambda found: bool(found.first))
+def test_an_answer_begins_with_what_was_reported(stage: Stage, replica_client: ReplicaClient) -> None:
+    replica_client.offer([1], [1])
+    collect(replica_client, lambda found: bool(found.first))
     engine = next(engine for engine in stage.engines if engine.asked)
     engine.asked[1] = ([99, 5], 0)
     engine.lets = True
     with pytest.raises(RunFailed, match="does not begin with its first token") as raised:
-        collect(dispatcher, lambda found: bool(found.finished))
+        collect(replica_client, lambda found: bool(found.finished))
     assert raised.value.expected == "11"

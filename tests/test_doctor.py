@@ -9,13 +9,14 @@ from command_line import CommandLine
 from machines import hide_tools
 from workspaces import NAMES, edit, make_workspace
 
-from harness_llm import devices, subject
-from harness_llm.accuracy import evaluator
-from harness_llm.check.official import CHECKOUT_VARIABLE
-from harness_llm.doctor.report import from_json, refuse, render, to_json
-from harness_llm.doctor.result import CheckResult, Level, failed, from_error, not_checked, passed, warned
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
-from harness_llm.pipeline import Pipeline
+from harness_llm.evaluate import script_runner as evaluator
+from harness_llm.hardware import device_lock as devices
+from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, from_error, not_checked, passed, warned
+from harness_llm.pipeline.doctor.doctor_report import from_json, refuse, render, to_json
+from harness_llm.pipeline.submit import Pipeline
+from harness_llm.runs import fingerprint
 
 ON_CPU = ["--gpu", "cpu"]
 DEMO = ["--model", "demo", *ON_CPU]
@@ -143,7 +144,7 @@ def test_devices_of_another_submission_refuse(harness: CommandLine, monkeypatch:
     def held(*_: object) -> None:
         raise EnvironmentMissing("another submission is running on cpu", found="process 7", hint="wait for it")
 
-    monkeypatch.setattr("harness_llm.doctor.checks.hold", held)
+    monkeypatch.setattr("harness_llm.pipeline.doctor.examination.hold", held)
     done = harness("submit", *DEMO, *NAMES)
     assert done.code == 3
     assert done.err == "error: another submission is running on cpu\n  found: process 7\n\nhint: wait for it\n"
@@ -238,7 +239,7 @@ def test_an_available_system_with_a_nightly_engine_is_warned_of(
     file.parent.mkdir(parents=True)
     file.write_text("status: available\n")
     assert [r["level"] for r in results(harness, *DEMO, *NAMES)["Availability"]] == ["ok"]
-    monkeypatch.setattr(subject, "versions", lambda: {"vllm": "0.30.1.dev3"})
+    monkeypatch.setattr(fingerprint, "versions", lambda: {"vllm": "0.30.1.dev3"})
     (result,) = results(harness, *DEMO, *NAMES)["Availability"]
     assert (result["level"], result["where"]) == ("warning", f"{file}: status: available")
     assert result["found"] == "vllm 0.30.1.dev3: a nightly or development build"

@@ -9,17 +9,18 @@ from machines import hide_tools
 from rich.console import Console
 from workspaces import make_workspace
 
-from harness_llm import devices, provision
-from harness_llm.benchmarks import benchmark_names, load_benchmark
-from harness_llm.choices import choose
 from harness_llm.commands import prepare
-from harness_llm.doctor.assets import check_space
-from harness_llm.doctor.checks import examine
-from harness_llm.doctor.purpose import Part, Purpose
-from harness_llm.doctor.result import CheckResult, Level
+from harness_llm.config.benchmark import benchmark_names, load_benchmark
+from harness_llm.config.options import choose
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.monitor.panel import Panel
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.hardware import device_lock as devices
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.doctor.asset_checks import check_space
+from harness_llm.pipeline.doctor.check_result import CheckResult, Level
+from harness_llm.pipeline.doctor.examination import examine
+from harness_llm.pipeline.doctor.purpose import Part, Purpose
+from harness_llm.pipeline.panel import Panel
+from harness_llm.prepare import provision
 
 GB = 10**9
 

@@ -10,14 +10,14 @@ from fake_node import MI300X, amd_process, nvidia_gpu, nvidia_smi, use_path, wri
 from machines import PCI, hide_tools, write_root
 from workspaces import make_workspace
 
-from harness_llm import devices
-from harness_llm.choices import Choices, choose
-from harness_llm.doctor.checks import examine
-from harness_llm.doctor.devices import Devices
-from harness_llm.doctor.driver import check_nvidia_driver, installed_cuda
-from harness_llm.doctor.limits import Limits, check_limits
-from harness_llm.doctor.purpose import Part, Purpose
-from harness_llm.doctor.result import CheckResult, Level
+from harness_llm.config.options import Choices, choose
+from harness_llm.hardware import device_lock as devices
+from harness_llm.hardware.gpu_state import Devices
+from harness_llm.pipeline.doctor.check_result import CheckResult, Level
+from harness_llm.pipeline.doctor.driver_checks import check_nvidia_driver, installed_cuda
+from harness_llm.pipeline.doctor.examination import examine
+from harness_llm.pipeline.doctor.limit_checks import Limits, check_limits
+from harness_llm.pipeline.doctor.purpose import Part, Purpose
 
 GIB = 2**30
 # Checks of the machine that runs this test.

@@ -13,9 +13,12 @@ from terminal import Terminal
 from workspaces import make_workspace
 
 from harness_llm import commands
-from harness_llm.check import official
-from harness_llm.choices import Choices
-from harness_llm.doors import (
+from harness_llm.checker import official
+from harness_llm.config.engines import ENGINES
+from harness_llm.config.options import Choices
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.make_targets import (
     ENGINE_BUILDS,
     UNUSED,
     VARIABLES,
@@ -26,10 +29,7 @@ from harness_llm.doors import (
     system_name,
     unused,
 )
-from harness_llm.engines import ENGINES
-from harness_llm.errors import ConfigError, EnvironmentMissing
-from harness_llm.runs import State, find_runs
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.runs.record import State, find_runs
 
 WORDS: dict[str, Any] = {"model": "llama2-70b", "system_name": "box", "packed": True, "tests": "", "stand_in": True}
 SCRIPTS = sorted(CHECKOUT.glob("submission/*.sh"))
@@ -213,7 +213,7 @@ def test_a_try_runs_what_is_asked_and_no_more(terminal: Terminal) -> None:
     assert done.code == 0, done.err
     assert "Server performance ran well; LoadGen's early stopping needs more queries" in done.err
     runs = find_runs(terminal.workspace.logs, "box")
-    assert [(run.cell.test, run.state) for run in runs] == [("performance", State.INVALID)]
+    assert [(run.run_key.test, run.state) for run in runs] == [("performance", State.INVALID)]
     assert done.out == f"{runs[0].path}\n"
     assert not list(terminal.workspace.submission.glob("inference_results*"))
 

@@ -10,7 +10,7 @@ from downloading import DATA, MODEL, left, publishing
 from publisher import Publisher
 
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.paths import CHECKOUT, Workspace
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from downloading import DATA, MODEL, REPO, REVISION, SECRET, bring, failure, hosted, left, make_hub, publishing
 from publisher import Answer, Publisher
 
-from harness_llm.benchmarks import Download
+from harness_llm.config.benchmark import Download
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
 
 

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 from terminal import Command, Ended, Terminal, prepared_workspace, wait_until
 
-from harness_llm.accuracy.report import parse
-from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
-from harness_llm.demo.assets import Assets
+from harness_llm.checker.official import run_official
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.evaluate.accuracy_file import parse
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
-from harness_llm.runs import RECORD, Run, State, find_runs
-from harness_llm.workspace import Workspace
+from harness_llm.paths import Workspace
+from harness_llm.prepare.demo.stages import Assets
+from harness_llm.runs.record import RECORD, Run, State, find_runs
 
 pytestmark = pytest.mark.engine
 
@@ -84,7 +85,7 @@ def finished(logs: Path) -> dict[str, str]:
 
 def server_accuracy(terminal: Terminal) -> list[Run]:
     runs = find_runs(terminal.workspace.logs, SYSTEM)
-    return [run for run in runs if (run.cell.scenario, run.cell.test) == ("Server", "accuracy")]
+    return [run for run in runs if (run.run_key.scenario, run.run_key.test) == ("Server", "accuracy")]
 
 
 def in_server_accuracy(terminal: Terminal, command: Command) -> bool:
@@ -111,7 +112,7 @@ def stop(terminal: Terminal, command: Command, number: signal.Signals) -> Stop:
 @pytest.fixture(scope="module")
 def journey(terminal: Terminal) -> Journey:
     command = terminal.start(*SUBMIT)
-    wait_until(lambda: terminal.socket_folders() or command.process.poll(), 60, "a fleet")
+    wait_until(lambda: terminal.socket_folders() or command.process.poll(), 60, "a replica pool")
     second = terminal.run(*SUBMIT)
     first = stop(terminal, command, signal.SIGINT)
     before = finished(terminal.workspace.logs)
@@ -129,8 +130,8 @@ def tree(journey: Journey, workspace: Workspace) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(journey: Journey, workspace: Workspace) -> dict[tuple[str, str], Run]:
-    """The runs that were packaged: the last of each cell."""
-    return {(run.cell.scenario, run.cell.test): run for run in find_runs(workspace.logs, SYSTEM)}
+    """The runs that were packaged: the last of each run."""
+    return {(run.run_key.scenario, run.run_key.test): run for run in find_runs(workspace.logs, SYSTEM)}
 
 
 # On the way
@@ -167,8 +168,8 @@ def test_the_plan_is_what_is_missing(journey: Journey, stop: str) -> None:
 
 
 def test_the_same_command_continues(journey: Journey, runs: dict[tuple[str, str], Run], workspace: Workspace) -> None:
-    cells = [(run.cell.scenario, run.cell.test, run.state) for run in find_runs(workspace.logs, SYSTEM)]
-    assert sorted(cells) == sorted(
+    run_keys = [(run.run_key.scenario, run.run_key.test, run.state) for run in find_runs(workspace.logs, SYSTEM)]
+    assert sorted(run_keys) == sorted(
         [
             *((scenario, test, State.VALID) for scenario in SCENARIOS for test in TESTS),
             *[("Server", "accuracy", State.INTERRUPTED)] * 2,
@@ -344,7 +345,7 @@ def edit(**changes: Any) -> Callable[[Path], None]:
 
 def other_subject(record: Path) -> None:
     document = json.loads(record.read_text())
-    document["subject"]["llm_config"]["max_num_seqs"] = 64
+    document["fingerprint"]["llm_config"]["max_num_seqs"] = 64
     record.write_text(json.dumps(document))
 
 
@@ -357,7 +358,7 @@ def other_subject(record: Path) -> None:
         (edit(state="FAILED", reasons=["out of memory"]), "FAILED", "out of memory"),
         (other_subject, "NOT COUNTED", "llm_config.max_num_seqs: 64 vs 128"),
     ],
-    ids=["interrupted", "invalid", "degraded", "failed", "other-subject"],
+    ids=["interrupted", "invalid", "degraded", "failed", "other-fingerprint"],
 )
 def test_a_run_that_does_not_count_is_repeated_alone(
     copy: Terminal, spoil: Callable[[Path], None], state: str, reason: str

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from machines import PCI, hide_tools, write_root
 
+from harness_llm.config.system_file import complete
 from harness_llm.errors import ConfigError
-from harness_llm.package import ecc
-from harness_llm.package.accelerators import parse_table
-from harness_llm.package.ecc import Ecc, Fact, State, complete, parse_amd_ras, parse_dmi, parse_edac, read_ecc
+from harness_llm.hardware import ecc
+from harness_llm.hardware.accelerators import parse_table
+from harness_llm.hardware.ecc import Ecc, Fact, State, parse_amd_ras, parse_dmi, parse_edac, read_ecc
 
 MC = "sys/devices/system/edac/mc"
 

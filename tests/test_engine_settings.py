@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from gpu_settings import GPUS, HERE, Case, all_cases
 
-from harness_llm.choices import choose
-from harness_llm.doctor.result import CheckResult, Level
-from harness_llm.engine_settings.candidate import Resolution
-from harness_llm.engine_settings.capacity import cache_bytes, sequence_bytes
-from harness_llm.engine_settings.checks import check_by_vllm, check_rules, scenario_results
-from harness_llm.engine_settings.facts import resolve_facts, weight_bits
-from harness_llm.engine_settings.model import model_dtype, read_shape
-from harness_llm.engine_settings.resolution import resolve_candidates
-from harness_llm.engine_settings.rules import broken_rules, load_rules
-from harness_llm.request import resolve
+from harness_llm.config.engine_facts import resolve_facts, weight_bits
+from harness_llm.config.model_shape import model_dtype, read_shape
+from harness_llm.config.options import choose
+from harness_llm.config.request import resolve
+from harness_llm.pipeline.doctor.check_result import CheckResult, Level
+from harness_llm.pipeline.engine_settings.backend_rules import broken_rules, load_rules
+from harness_llm.pipeline.engine_settings.candidate import Resolution
+from harness_llm.pipeline.engine_settings.capacity import cache_bytes, sequence_bytes
+from harness_llm.pipeline.engine_settings.engine_checks import check_by_vllm, check_rules, scenario_results
+from harness_llm.pipeline.engine_settings.resolution import resolve_candidates
 
 CASES = all_cases()
 IDS = [str(case) for case in CASES]
@@ -156,7 +156,7 @@ def test_the_pass_names_scenario_and_argument_that_vllm_refuses(
     sets = ["llm_config.max_num_seqs=4096", "llm_config.max_num_batched_tokens=2048"]
     words = {"model": "llama2-70b", "gpu": "h100", "division": "open", "scenarios": "Offline", "set_": sets}
     request = resolve(choose(words), HERE)
-    monkeypatch.setattr("harness_llm.workspace.Workspace.cache", property(lambda _: tmp_path))
+    monkeypatch.setattr("harness_llm.paths.Workspace.cache", property(lambda _: tmp_path))
     (error,) = check_by_vllm(request)
     assert (error.level, error.exit_code) == (Level.ERROR, 2)
     assert "max_num_batched_tokens (2048) must be greater than or equal to max_num_seqs (4096)" in error.expected

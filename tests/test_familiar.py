@@ -1,7 +1,7 @@
 import pytest
 
+from harness_llm.config.aliases import CHOSEN, FLAGS, MAPPED, REFUSED, VALUED, parse_run_args, translate
 from harness_llm.errors import ConfigError
-from harness_llm.familiar import CHOSEN, FLAGS, MAPPED, REFUSED, VALUED, parse_run_args, translate
 
 
 @pytest.mark.parametrize(

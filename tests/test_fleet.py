@@ -1,4 +1,4 @@
-"""Places of a fleet, with real processes that say what replicas say."""
+"""Places of a replica pool, with real processes that say what replicas say."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from harness_llm.errors import EnvironmentMissing, RunFailed
-from harness_llm.fleet.fleet import Fleet, Joined, Lost, News, Start
-from harness_llm.fleet.folder import FleetFolder
-from harness_llm.fleet.restart import ATTEMPTS
-from harness_llm.processes import Child, start, watch
+from harness_llm.protocol.child_processes import Child, start, watch
+from harness_llm.replicas.pool import Joined, Lost, News, ReplicaPool, Start
+from harness_llm.replicas.pool_folder import PoolFolder
+from harness_llm.replicas.restart import ATTEMPTS
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
@@ -33,11 +33,11 @@ def always(word: str) -> Program:
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    fleet = Fleet(FleetFolder(), [0], STARTUP_S)
-    yield fleet
-    fleet.stop()
-    assert not fleet.folder.exists()
+def pool() -> Iterator[ReplicaPool]:
+    pool = ReplicaPool(PoolFolder(), [0], STARTUP_S)
+    yield pool
+    pool.stop()
+    assert not pool.folder.exists()
     assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -53,95 +53,95 @@ def silent(_: str) -> None:
     pass
 
 
-def addresses(fleet: Fleet) -> list[str]:
-    return [endpoint.address for endpoint in fleet.endpoints]
+def addresses(pool: ReplicaPool) -> list[str]:
+    return [endpoint.address for endpoint in pool.endpoints]
 
 
-def happens(fleet: Fleet, count: int) -> list[News]:
+def happens(pool: ReplicaPool, count: int) -> list[News]:
     """The next things that happen."""
     found: list[News] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
         assert time.monotonic() < deadline, found
-        found += [news for event in watch(fleet.replicas, 1) if (news := fleet.take(event))]
+        found += [news for event in watch(pool.replicas, 1) if (news := pool.take(event))]
     return found
 
 
-def test_a_replica_that_is_killed_is_started_again_at_another_address(fleet: Fleet, places) -> None:
-    fleet.start(places(a=serving, b=serving), silent)
-    assert sorted(addresses(fleet)) == ["ipc://replica-a.0", "ipc://replica-b.0"]
-    fleet.replicas[0].process.kill()
-    [lost] = happens(fleet, 1)
+def test_a_replica_that_is_killed_is_started_again_at_another_address(pool: ReplicaPool, places) -> None:
+    pool.start(places(a=serving, b=serving), silent)
+    assert sorted(addresses(pool)) == ["ipc://replica-a.0", "ipc://replica-b.0"]
+    pool.replicas[0].process.kill()
+    [lost] = happens(pool, 1)
     assert isinstance(lost, Lost)
     assert ([endpoint.address for endpoint in lost.endpoints], lost.cause) == (["ipc://replica-a.0"], "exit code -9")
-    assert addresses(fleet) == ["ipc://replica-b.0"]
-    [joined] = happens(fleet, 1)
+    assert addresses(pool) == ["ipc://replica-b.0"]
+    [joined] = happens(pool, 1)
     assert isinstance(joined, Joined)
     assert joined.name == "a"
-    assert sorted(addresses(fleet)) == ["ipc://replica-a.1", "ipc://replica-b.0"]
+    assert sorted(addresses(pool)) == ["ipc://replica-a.1", "ipc://replica-b.0"]
 
 
-def test_several_replicas_are_lost_with_their_process(fleet: Fleet, places) -> None:
-    fleet.start(places(host=lambda name, life: ("replica", str(life), "a", "b")), silent)
-    assert len(fleet.endpoints) == 2
-    fleet.condemn("ipc://replica-b.0", "not heard")
-    [lost] = happens(fleet, 1)
+def test_several_replicas_are_lost_with_their_process(pool: ReplicaPool, places) -> None:
+    pool.start(places(host=lambda name, life: ("replica", str(life), "a", "b")), silent)
+    assert len(pool.endpoints) == 2
+    pool.condemn("ipc://replica-b.0", "not heard")
+    [lost] = happens(pool, 1)
     assert isinstance(lost, Lost)
     assert len(lost.endpoints) == 2
 
 
-def test_a_stopped_replica_never_wakes_up(fleet: Fleet, places) -> None:
-    fleet.start(places(a=serving), silent)
-    process = fleet.replicas[0].process
+def test_a_stopped_replica_never_wakes_up(pool: ReplicaPool, places) -> None:
+    pool.start(places(a=serving), silent)
+    process = pool.replicas[0].process
     os.kill(process.pid, signal.SIGSTOP)
-    fleet.condemn("ipc://replica-a.0", "not heard for 25 s")
-    [lost] = happens(fleet, 1)
+    pool.condemn("ipc://replica-a.0", "not heard for 25 s")
+    [lost] = happens(pool, 1)
     assert isinstance(lost, Lost)
     assert lost.cause == "not heard for 25 s"
     assert process.returncode == -signal.SIGKILL
 
 
-def test_what_an_engine_raised_is_the_cause(fleet: Fleet, places) -> None:
-    fleet.start(places(a=lambda name, life: ("raising",) if not life else serving(name, life)), silent)
-    [lost] = happens(fleet, 1)
+def test_what_an_engine_raised_is_the_cause(pool: ReplicaPool, places) -> None:
+    pool.start(places(a=lambda name, life: ("raising",) if not life else serving(name, life)), silent)
+    [lost] = happens(pool, 1)
     assert isinstance(lost, Lost)
     assert lost.cause == "it raised OutOfMemoryError('tried to allocate 20 GiB')"
     assert lost.failure().where == str(lost.log)
-    fleet.mend(silent)
-    assert addresses(fleet) == ["ipc://replica-a.1"]
+    pool.mend(silent)
+    assert addresses(pool) == ["ipc://replica-a.1"]
 
 
-def test_a_replica_that_does_not_start_ends_the_run(fleet: Fleet, places, tmp_path: Path) -> None:
+def test_a_replica_that_does_not_start_ends_the_run(pool: ReplicaPool, places, tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="bad ended") as raised:
-        fleet.start(places(good=serving, bad=always("failing")), silent)
+        pool.start(places(good=serving, bad=always("failing")), silent)
     assert raised.value.where == str(tmp_path / "bad.log")
     assert raised.value.found == "exit code 3, and the last lines of its log:\nfirst line\nno such device"
 
 
-def test_a_replica_that_explains_itself_is_quoted(fleet: Fleet, places) -> None:
+def test_a_replica_that_explains_itself_is_quoted(pool: ReplicaPool, places) -> None:
     with pytest.raises(EnvironmentMissing, match="there is no server"):
-        fleet.start(places(good=serving, bad=always("explaining")), silent)
+        pool.start(places(good=serving, bad=always("explaining")), silent)
 
 
 def test_a_replica_that_is_never_ready(places) -> None:
-    fleet = Fleet(FleetFolder(), [0], startup_timeout_s=1)
+    pool = ReplicaPool(PoolFolder(), [0], startup_timeout_s=1)
     try:
         with pytest.raises(RunFailed, match=r"not ready in 1 s \(harness_config.startup_timeout_s\)"):
-            fleet.start(places(a=always("mute")), silent)
+            pool.start(places(a=always("mute")), silent)
     finally:
-        fleet.stop()
+        pool.stop()
 
 
-def test_what_cannot_be_started_again_is_given_up(fleet: Fleet, places) -> None:
-    fleet.start(places(a=serving, b=lambda name, life: ("failing",) if life else serving(name, life)), silent)
-    fleet.replicas[1].process.kill()
-    os.waitid(os.P_PID, fleet.replicas[1].process.pid, os.WEXITED | os.WNOWAIT)
+def test_what_cannot_be_started_again_is_given_up(pool: ReplicaPool, places) -> None:
+    pool.start(places(a=serving, b=lambda name, life: ("failing",) if life else serving(name, life)), silent)
+    pool.replicas[1].process.kill()
+    os.waitid(os.P_PID, pool.replicas[1].process.pid, os.WEXITED | os.WNOWAIT)
     said: list[str] = []
     with pytest.raises(RunFailed, match="no such device") as raised:
-        fleet.mend(said.append)
+        pool.mend(said.append)
     assert "the same command goes on" in raised.value.hint
     assert [line for line in said if line.startswith("b is lost")] == [
         "b is lost: exit code -9",
         *["b is lost: exit code 3"] * (ATTEMPTS - 1),
     ]
-    assert addresses(fleet) == ["ipc://replica-a.0"]
+    assert addresses(pool) == ["ipc://replica-a.0"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.fleet.folder import LOCK, PREFIX, FleetFolder, sweep
+from harness_llm.replicas.pool_folder import LOCK, PREFIX, PoolFolder, sweep
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def abandoned(folder: Path) -> Path:
-    """What a fleet leaves that was killed with its parent."""
+    """What a replica pool leaves that was killed with its parent."""
     folder.mkdir()
     (folder / LOCK).touch()
     (folder / "replica-0.0").touch()
@@ -24,7 +24,7 @@ def abandoned(folder: Path) -> Path:
 def test_the_next_fleet_removes_what_a_killed_one_has_left(temporary: Path) -> None:
     gone = abandoned(temporary / f"{PREFIX}gone")
     foreign = abandoned(temporary / "harness-llm-something")
-    folder = FleetFolder()
+    folder = PoolFolder()
     assert not gone.exists()
     assert foreign.exists()
     assert folder.path.stat().st_mode & 0o777 == 0o700
@@ -33,10 +33,10 @@ def test_the_next_fleet_removes_what_a_killed_one_has_left(temporary: Path) -> N
 
 
 def test_a_living_fleet_keeps_its_folder(temporary: Path) -> None:
-    one = FleetFolder()
+    one = PoolFolder()
     unlocked = temporary / f"{PREFIX}beginning"  # made a moment ago, its lock to come
     unlocked.mkdir()
-    other = FleetFolder()
+    other = PoolFolder()
     sweep()
     assert one.path.is_dir()
     assert other.path.is_dir()

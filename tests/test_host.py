@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from machines import PCI, hide_tools, write_root
 
-from harness_llm.host import advice, read_host, unread
-from harness_llm.package.accelerators import parse_table
-from harness_llm.package.machine import ROOT
+from harness_llm.hardware.accelerators import parse_table
+from harness_llm.hardware.host_settings import advice, read_host, unread
+from harness_llm.hardware.machine import ROOT
 
 CPU = "sys/devices/system/cpu"
 

@@ -1,4 +1,4 @@
-"""Cells of the real LoadGen against servers over HTTP, well-behaved and not: how each ends, and what is kept of it."""
+"""Runs of the real LoadGen against correct and faulty servers over HTTP: how each ends, and what is recorded."""
 
 import datetime as dt
 import itertools
@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import cells
 import msgspec
 import psutil
 import pytest
+import run_keys
 from real_loadgen import needs_loadgen
 from rich.console import Console
 from token_server import TokenServer, answer_to
@@ -26,31 +26,31 @@ pytest.importorskip("aiohttp")
 if find_spec("vllm") is None:  # config knows its arguments from its source
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
-from harness_llm.assets import Assets
-from harness_llm.cell import Bench, run_cell
-from harness_llm.choices import choose
-from harness_llm.datasets.store import write_store
+from harness_llm.config.assets import Assets
+from harness_llm.config.options import choose
+from harness_llm.config.request import Request, resolve
 from harness_llm.errors import RunFailed
-from harness_llm.fleet import restart
-from harness_llm.fleet.fleet import Fleet
-from harness_llm.fleet.local import Launcher, launch, start_fleet
-from harness_llm.fleet.replica import ReplicaSpec
+from harness_llm.evaluate.run_result import RunResult, Scorer
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
-from harness_llm.monitor.panel import Panel
-from harness_llm.outcome import Outcome, Scorer
-from harness_llm.pipeline import Pipeline
-from harness_llm.processes import Child, start
-from harness_llm.request import Request, resolve
-from harness_llm.runs import Run, RunRecord, State, load_run
-from harness_llm.subject import source_digest
-from harness_llm.supervision import Watcher
-from harness_llm.workspace import Workspace
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.pipeline.run_monitor import Watcher
+from harness_llm.pipeline.submit import Pipeline
+from harness_llm.protocol.child_processes import Child, start
+from harness_llm.protocol.token_store import write_store
+from harness_llm.replicas import restart
+from harness_llm.replicas.local import Launcher, launch, start_pool
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.replicas.replica import ReplicaSpec
+from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.record import Run, RunRecord, State, load_run
 
 pytestmark = needs_loadgen
 
 SAMPLES = 60
 WARM_UP = 8
-BEFORE = 2 + WARM_UP  # completions until a fleet is ready: the engine's own two, and the calibration prompts
+BEFORE = 2 + WARM_UP  # completions until a replica pool is ready: the engine's own two, and the calibration prompts
 PROGRAM = Path(__file__).with_name("token_server.py")
 TARGETS = """
 llama2-70b.Offline.target_qps = 500
@@ -67,9 +67,9 @@ _started = itertools.count()
 class Unscored(Scorer):
     """Answers of a server that has no model are not worth a score."""
 
-    def judge(self, run: Path, samples: int, *, enforce: bool) -> Outcome:
+    def judge(self, run: Path, samples: int, *, enforce: bool) -> RunResult:
         log = parse_detail(run / DETAIL)
-        return Outcome(State.INVALID if log.errors else State.VALID, [str(error) for error in log.errors])
+        return RunResult(State.INVALID if log.errors else State.VALID, [str(error) for error in log.errors])
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +105,10 @@ def request_for(workspace: Workspace, scenario: str, *sets: str, samples: int = 
 
 
 @contextmanager
-def a_fleet(request: Request, assets: Assets, workspace: Workspace, launcher: Launcher = launch) -> Iterator[Fleet]:
-    fleet = start_fleet(
+def a_fleet(
+    request: Request, assets: Assets, workspace: Workspace, launcher: Launcher = launch
+) -> Iterator[ReplicaPool]:
+    pool = start_pool(
         request.scenarios[0].config,
         engine="openai",
         checkpoint=assets.checkpoint,
@@ -117,22 +119,22 @@ def a_fleet(request: Request, assets: Assets, workspace: Workspace, launcher: La
         launcher=launcher,
     )
     try:
-        yield fleet
+        yield pool
     finally:
-        fleet.stop()
+        pool.stop()
         assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
 
 
-def bench_of(request: Request, assets: Assets, fleet: Fleet) -> Bench:
-    subject = {"harness_llm": source_digest()}
+def bench_of(request: Request, assets: Assets, pool: ReplicaPool) -> ScenarioContext:
+    fingerprint = {"harness_llm": source_digest()}
     scorer = Unscored(request.benchmark, request.variants, assets)
-    return Bench(request, request.scenarios[0], assets, scorer, subject, fleet)
+    return ScenarioContext(request, request.scenarios[0], assets, scorer, fingerprint, pool)
 
 
 def run(
-    request: Request, assets: Assets, fleet: Fleet, test: str = "performance", watcher: Watcher | None = None
+    request: Request, assets: Assets, pool: ReplicaPool, test: str = "performance", watcher: Watcher | None = None
 ) -> Run:
-    return run_cell(bench_of(request, assets, fleet), test, watcher or cells.Watcher())
+    return execute_run(bench_of(request, assets, pool), test, watcher or run_keys.Watcher())
 
 
 def right(index: int) -> list[int]:
@@ -144,9 +146,9 @@ def test_answers_reach_loadgen_as_the_servers_sent_them(workspace: Workspace, as
     """Two servers that run already: a replica for each."""
     with TokenServer() as one, TokenServer() as other:
         request = request_for(workspace, scenario, f"server_config.url={one.url}/v1, {other.url}")
-        with a_fleet(request, assets, workspace) as fleet:
-            assert len(fleet.replicas) == 2
-            done = run(request, assets, fleet, "accuracy")
+        with a_fleet(request, assets, workspace) as pool:
+            assert len(pool.replicas) == 2
+            done = run(request, assets, pool, "accuracy")
         assert min(one.posts, other.posts) > BEFORE
     assert done.state is State.VALID
     answers = read_accuracy_log(done.path / ACCURACY)
@@ -156,8 +158,8 @@ def test_answers_reach_loadgen_as_the_servers_sent_them(workspace: Workspace, as
         if scenario == "Server":
             assert answer.first is not None
             assert answer.first.tolist() == right(answer.qsl_idx)[:1]
-    assert record_of(done).cell_facts["counters"] == NOTHING
-    assert record_of(done).cell_facts["departures"] == request.scenarios[0].departures
+    assert record_of(done).run_facts["counters"] == NOTHING
+    assert record_of(done).run_facts["violations"] == request.scenarios[0].violations
 
 
 def record_of(done: Run) -> RunRecord:
@@ -174,7 +176,7 @@ class Caching(TokenServer):
 
 
 @pytest.mark.parametrize(
-    ("server", "counters", "departure"),
+    ("server", "counters", "violation"),
     [
         (Caching(), NOTHING | {"cache_hits": SAMPLES}, f"prompt tokens were taken from a cache: {SAMPLES}"),
         (TokenServer(metrics=False), None, "the server does not tell its cache hits"),
@@ -182,16 +184,16 @@ class Caching(TokenServer):
     ids=["hits", "no proof"],
 )
 def test_without_proof_a_run_is_not_for_closed(
-    workspace: Workspace, assets: Assets, server: TokenServer, counters: Any, departure: str
+    workspace: Workspace, assets: Assets, server: TokenServer, counters: Any, violation: str
 ) -> None:
     with server:
         request = request_for(workspace, "Offline", f"server_config.url={server.url}")
-        with a_fleet(request, assets, workspace) as fleet:
-            record = record_of(run(request, assets, fleet, "accuracy"))
+        with a_fleet(request, assets, workspace) as pool:
+            record = record_of(run(request, assets, pool, "accuracy"))
     assert record.state is State.VALID
-    assert record.cell_facts["counters"] == counters
-    assert departure in record.cell_facts["departures"][-1]
-    assert departure in record.reasons[-1]
+    assert record.run_facts["counters"] == counters
+    assert violation in record.run_facts["violations"][-1]
+    assert violation in record.reasons[-1]
 
 
 FAULTS = [
@@ -213,8 +215,8 @@ def test_a_fault_of_the_server_ends_the_run(
     with TokenServer(behave, after=BEFORE + 20) as server:
         timeout = "harness_config.stall_timeout_s=2"
         request = request_for(workspace, scenario, f"server_config.url={server.url}", timeout)
-        with a_fleet(request, assets, workspace) as fleet, pytest.raises(RunFailed) as raised:
-            run(request, assets, fleet)
+        with a_fleet(request, assets, workspace) as pool, pytest.raises(RunFailed) as raised:
+            run(request, assets, pool)
     failed = load_run(request.log_folder / scenario / "performance")
     assert failed.state is State.FAILED
     silent = behave == "silent" and "silent for too long" in failed.reasons[0]  # the engine may notice first
@@ -225,8 +227,8 @@ def test_a_fault_of_the_server_ends_the_run(
 def test_a_server_of_its_own_that_is_killed_in_the_middle(workspace: Workspace, assets: Assets) -> None:
     command = f"{{python}} {PROGRAM} --port {{port}} --behave killed --after {BEFORE + 20}"
     request = request_for(workspace, "Server", f"server_config.command={command!r}")
-    with a_fleet(request, assets, workspace) as fleet, pytest.raises(RunFailed) as raised:
-        run(request, assets, fleet)
+    with a_fleet(request, assets, workspace) as pool, pytest.raises(RunFailed) as raised:
+        run(request, assets, pool)
     assert "the server ended with exit code" in raised.value.found
     assert "token_server.py --port" in (request.log_folder / "server-0.log").read_text()
 
@@ -235,17 +237,17 @@ def test_a_replica_ends_after_its_server(workspace: Workspace, assets: Assets) -
     """What is started next may want the memory of the accelerators; a server takes a moment to give it back."""
     command = f"{{python}} {PROGRAM} --port {{port}} --hold 1024"
     request = request_for(workspace, "Server", f"server_config.command={command!r}")
-    with a_fleet(request, assets, workspace) as fleet:
-        family = psutil.Process(fleet.replicas[0].process.pid).children(recursive=True)
+    with a_fleet(request, assets, workspace) as pool:
+        family = psutil.Process(pool.replicas[0].process.pid).children(recursive=True)
     assert [process for process in family if process.is_running()] == []
 
 
 def test_a_killed_replica_takes_its_server_along(workspace: Workspace, assets: Assets) -> None:
     request = request_for(workspace, "Server", f"server_config.command='{{python}} {PROGRAM} --port {{port}}'")
-    with a_fleet(request, assets, workspace) as fleet:
-        replica = psutil.Process(fleet.replicas[0].process.pid)
+    with a_fleet(request, assets, workspace) as pool:
+        replica = psutil.Process(pool.replicas[0].process.pid)
         family = replica.children(recursive=True)
-        assert len(family) == 2  # the keeper and the server
+        assert len(family) == 2  # the server guard and the server
         replica.kill()
         _, alive = psutil.wait_procs(family, timeout=10)
         assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
@@ -320,18 +322,18 @@ HELD = {"Offline": SAMPLES, "Server": SAMPLES, "SingleStream": 4}
 
 
 @pytest.fixture(scope="module")
-def two(workspace: Workspace, assets: Assets) -> Iterator[Fleet]:
+def two(workspace: Workspace, assets: Assets) -> Iterator[ReplicaPool]:
     """Two replicas, each with a server that dawdles over every fourth sample; each test mends what another broke."""
     request = request_for(workspace, "Server", *TWO)
-    with pytest.MonkeyPatch.context() as patch, a_fleet(request, assets, workspace, launch_hungry) as fleet:
+    with pytest.MonkeyPatch.context() as patch, a_fleet(request, assets, workspace, launch_hungry) as pool:
         patch.setattr(restart, "SHORT_S", 0.0)  # no test lasts so long that a life would count
-        yield fleet
+        yield pool
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
 @pytest.mark.parametrize("fault", CAUSES, ids=lambda fault: fault.__name__)
 def test_queries_of_a_lost_replica_are_issued_again(
-    workspace: Workspace, assets: Assets, two: Fleet, scenario: str, fault: Callable[[Child], object]
+    workspace: Workspace, assets: Assets, two: ReplicaPool, scenario: str, fault: Callable[[Child], object]
 ) -> None:
     two.mend(lambda _: None)
     request = request_for(workspace, scenario, *TWO, samples=HELD[scenario])
@@ -349,11 +351,13 @@ def test_queries_of_a_lost_replica_are_issued_again(
         assert answer.ids.tolist() in (right(answer.qsl_idx), again(answer.qsl_idx))
         assert answer.first is not None
         assert answer.first.tolist() == answer.ids[:1].tolist()
-    reissued = [answer for answer in answers if answer.ids.tolist() != right(answer.qsl_idx)]
-    assert reissued, "with the tokens that were reported"
+    requeued = [answer for answer in answers if answer.ids.tolist() != right(answer.qsl_idx)]
+    assert requeued, "with the tokens that were reported"
 
 
-def test_a_measurement_that_lost_a_replica_is_made_once_more(workspace: Workspace, assets: Assets, two: Fleet) -> None:
+def test_a_measurement_that_lost_a_replica_is_made_once_more(
+    workspace: Workspace, assets: Assets, two: ReplicaPool
+) -> None:
     two.mend(lambda _: None)
     request = request_for(workspace, "Server", *TWO)
     breaks = Breaks(kill, two.replicas[1])
@@ -372,9 +376,9 @@ def test_a_measurement_that_lost_a_replica_is_made_once_more(workspace: Workspac
     assert not [reason for reason in last.reasons if "replica" in reason]
 
 
-def test_a_lost_replica_may_end_the_run(workspace: Workspace, assets: Assets, two: Fleet) -> None:
+def test_a_lost_replica_may_end_the_run(workspace: Workspace, assets: Assets, two: ReplicaPool) -> None:
     two.mend(lambda _: None)
-    request = request_for(workspace, "Server", *TWO, "harness_config.on_replica_loss=fail")
+    request = request_for(workspace, "Server", *TWO, "harness_config.on_replica_failure=fail")
     breaks = Breaks(kill, two.replicas[0])
     with pytest.raises(RunFailed, match="replica-0 ended") as raised:
         run(request, assets, two, "performance", breaks)
@@ -385,9 +389,9 @@ def test_a_lost_replica_may_end_the_run(workspace: Workspace, assets: Assets, tw
 
 @pytest.mark.parametrize(("fault", "bound_s"), [(kill, BOUND_S), (halt, BOUND_S + 8)])
 def test_a_run_without_a_replica_has_failed(
-    workspace: Workspace, assets: Assets, two: Fleet, fault: Callable[[Child], object], bound_s: float
+    workspace: Workspace, assets: Assets, two: ReplicaPool, fault: Callable[[Child], object], bound_s: float
 ) -> None:
-    """The last of this fleet."""
+    """The last of this replica pool."""
     two.mend(lambda _: None)
     request = request_for(workspace, "Server", *TWO)
     one, other = two.replicas

@@ -3,8 +3,8 @@
 import pytest
 from token_server import TokenServer
 
-from harness_llm.engines.identity import ask_server, identity_departures
-from harness_llm.engines.servers import server_kinds
+from harness_llm.config.servers import server_kinds
+from harness_llm.runs.server_identity import ask_server, identity_violations
 
 VLLM = server_kinds()["vllm"]
 SILENT = {"version": None, "id": None, "root": None, "max_model_len": None}
@@ -14,7 +14,7 @@ def test_a_server_tells_version_and_model() -> None:
     with TokenServer(version="0.32.0") as server:
         found = ask_server(server.url, VLLM)
         assert found == SILENT | {"url": server.url, "version": "0.32.0", "id": "stand-in"}
-        assert identity_departures([found]) == []
+        assert identity_violations([found]) == []
 
 
 def test_a_server_without_a_version_is_not_for_closed() -> None:
@@ -22,7 +22,7 @@ def test_a_server_without_a_version_is_not_for_closed() -> None:
         found = [ask_server(server.url, kind) for kind in (VLLM, server_kinds()["triton"])]
     assert [facts["version"] for facts in found] == [None, None]
     assert (
-        identity_departures(found)
+        identity_violations(found)
         == [f"the server at {server.url} does not tell its version, so that what was measured is unknown"] * 2
     )
 

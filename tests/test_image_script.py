@@ -5,7 +5,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from harness_llm.workspace import CHECKOUT
+from harness_llm.paths import CHECKOUT
 
 
 def run_aiter_step(site_packages: Path) -> None:

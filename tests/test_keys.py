@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from harness_llm.fleet.keys import Gate, Pair, new_pair, read_pair, unlock, write_pair
+from harness_llm.protocol.curve import Gate, Pair, new_pair, read_pair, unlock, write_pair
 
 LOOPBACK = "tcp://127.0.0.1:*"
 SOON_MS = 500
@@ -74,16 +74,16 @@ def test_nobody_else_does(door: Door) -> None:
 
 
 def test_what_is_published_is_heard_by_who_holds_both_keys_alone(door: Door) -> None:
-    heart = door.socket_of(zmq.PUB)
-    door.gate.guard(heart)
-    heart.bind(LOOPBACK)
+    heartbeat_publisher = door.socket_of(zmq.PUB)
+    door.gate.guard(heartbeat_publisher)
+    heartbeat_publisher.bind(LOOPBACK)
     listeners = [door.socket_of(zmq.SUB) for _ in range(2)]
     unlock(listeners[0], door.pair, door.gate.key)
     for listener in listeners:
         listener.subscribe(b"")
-        listener.connect(heart.getsockopt_string(zmq.LAST_ENDPOINT))
+        listener.connect(heartbeat_publisher.getsockopt_string(zmq.LAST_ENDPOINT))
     for _ in range(PATIENCE_MS // 20):
-        heart.send(b"beat")
+        heartbeat_publisher.send(b"beat")
         if listeners[0].poll(20):
             break
     assert listeners[0].recv(zmq.NOBLOCK) == b"beat"

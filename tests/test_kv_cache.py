@@ -2,12 +2,12 @@
 
 import pytest
 
-from harness_llm.engines.kv_cache import KvCache, kv_cache_metrics, preemption_notes
-from harness_llm.engines.servers import server_kinds
+from harness_llm.config.servers import server_kinds
+from harness_llm.protocol.kv_cache import KvCache, kv_cache_metrics, preemption_notes
 
 pytest.importorskip("prometheus_client")
 
-from harness_llm.engines.metrics import read_kv_cache
+from harness_llm.replicas.engines.server_metrics import read_kv_cache
 
 LARGE = KvCache(tokens=4096.0, blocks=256.0, block_size=16.0, max_concurrency=16.0, preemptions=2.0)
 SMALL = KvCache(tokens=2048.0, blocks=128.0, block_size=16.0, max_concurrency=8.0, preemptions=0.0)

@@ -13,17 +13,18 @@ import pytest
 from runs import ACCURACY_LOG, SYSTEM, write_run
 from submissions import official, submission_of
 
-from harness_llm.accuracy.report import parse
-from harness_llm.benchmarks import Benchmark
-from harness_llm.check import check, exit_code
-from harness_llm.check.official import CHECKOUT_VARIABLE, run_official
+from harness_llm.checker.check import check, exit_code
+from harness_llm.checker.official import run_official
+from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.submission_names import Submission
 from harness_llm.errors import GateFailed
-from harness_llm.package.places import places_of
-from harness_llm.package.submission import Submission
-from harness_llm.package.tree import Papers, Runs, build_tree
+from harness_llm.evaluate.accuracy_file import parse
+from harness_llm.paths import Workspace
 from harness_llm.rules.rounds import load_round
-from harness_llm.runs import Run
-from harness_llm.workspace import Workspace
+from harness_llm.runs.record import Run
+from harness_llm.submission.places import places_of
+from harness_llm.submission.tree import Documents, Runs, build_tree
 
 GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 AMD = GOLDEN / "v5.1/closed/AMD"
@@ -78,7 +79,7 @@ def make_runs(workspace: Workspace, what: Submission, scores: dict[str, dict[str
 def build(workspace: Workspace, what: Submission, scores: dict[str, dict[str, float]], hour: int = 0) -> Path:
     """The submitter's folder in the tree."""
     runs = make_runs(workspace, what, scores, hour)
-    return build_tree(what, runs, Papers({"system_name": what.system}), workspace) / what.division / what.submitter
+    return build_tree(what, runs, Documents({"system_name": what.system}), workspace) / what.division / what.submitter
 
 
 def files(folder: Path) -> set[str]:
@@ -141,7 +142,7 @@ def test_published_results_have_the_same_files(
 def test_test07_and_test09_are_packed_with_their_logs_cut(workspace: Workspace, round_name: str) -> None:
     what = closed(round_name, GPT_OSS)
     runs = make_runs(workspace, what, {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
-    home = build_tree(what, runs, Papers({}), workspace) / "closed/Acme"
+    home = build_tree(what, runs, Documents({}), workspace) / "closed/Acme"
     folder = home / "results" / SYSTEM / "gpt-oss-120b/Offline"
     logs = {name for name in RUN if not name.startswith("accuracy/mlperf_log_") or name.endswith(".json")}
     assert files(folder / "TEST07") == {"verify_accuracy.txt", *logs}
@@ -158,7 +159,7 @@ def test_test07_and_test09_are_packed_with_their_logs_cut(workspace: Workspace, 
 def test_the_official_script_cuts_the_same_logs_in_the_same_way(workspace: Workspace) -> None:
     what = closed("v6.1", GPT_OSS)
     runs = make_runs(workspace, what, {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
-    tree = build_tree(what, runs, Papers({}), workspace)
+    tree = build_tree(what, runs, Documents({}), workspace)
     whole, official_cut = workspace.root / "whole", workspace.root / "cut"
     shutil.copytree(tree, whole)
     folder = f"closed/Acme/results/{SYSTEM}/gpt-oss-120b/Offline"
@@ -246,7 +247,7 @@ def test_published_runs_packaged_anew_are_accepted(workspace: Workspace, round_n
     what = closed(round_name, system=file.stem, submitter=description["submitter"])
     (workspace.benchmarks / "llama2-70b").mkdir(parents=True)
     (workspace.benchmarks / "llama2-70b" / "calibration.md").write_text("How it was calibrated.\n")
-    tree = build_tree(what, published_runs(workspace, what, published), Papers(description), workspace)
+    tree = build_tree(what, published_runs(workspace, what, published), Documents(description), workspace)
     assert {path.name for path in tree.glob("closed/*/results/*/*")} == {HIGH, LOW}
     assert (tree / "closed" / what.submitter / "documentation/calibration.md").is_file()
     verdicts = run_official(tree, round_name, Path(os.environ[CHECKOUT_VARIABLE]))

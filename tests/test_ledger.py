@@ -6,15 +6,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
+from harness_llm.config.in_flight import InFlightLimit
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.dispatch import Credit
-from harness_llm.fleet.ledger import MOST_LOSSES, Ledger, Query
+from harness_llm.loadgen.query_table import MOST_LOSSES, Query, QueryTable
 
 LENGTHS = np.array([5, 9, 2, 7, 30, 1, 4, 4])
 
 
-def ledger(credit: Credit | None = None, *replicas: str) -> Ledger:
-    made = Ledger(credit)
+def query_table(in_flight_limit: InFlightLimit | None = None, *replicas: str) -> QueryTable:
+    made = QueryTable(in_flight_limit)
     made.load(LENGTHS)
     for replica in replicas:
         made.join(replica)
@@ -25,11 +25,11 @@ class Life(RuleBasedStateMachine):
     """Queries come, are answered in any order, replicas come and go; a model keeps count beside it."""
 
     replicas = Bundle("replicas")
-    credit: Credit | None = None
+    in_flight_limit: InFlightLimit | None = None
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = ledger(self.credit)
+        self.query_table = query_table(self.in_flight_limit)
         self.names = iter(range(10**6))
         self.offered: set[int] = set()
         self.answered: set[int] = set()
@@ -39,19 +39,19 @@ class Life(RuleBasedStateMachine):
     @rule(target=replicas)
     def join(self) -> str:
         name = f"replica-{next(self.names)}"
-        self.ledger.join(name)
+        self.query_table.join(name)
         self.held[name] = {}
         return name
 
     @rule(samples=st.lists(st.integers(0, len(LENGTHS) - 1), max_size=20))
     def offer(self, samples: list[int]) -> None:
         queries = [2**63 + next(self.names) for _ in samples]
-        self.ledger.offer(queries, samples)
+        self.query_table.offer(queries, samples)
         self.offered |= set(queries)
 
     @rule()
     def assign(self) -> None:
-        for replica, share in self.ledger.assign(0.0):
+        for replica, share in self.query_table.assign(0.0):
             for query in share:
                 assert query.first == self.first.get(query.id)
                 assert query.tokens == LENGTHS[query.sample]
@@ -65,10 +65,10 @@ class Life(RuleBasedStateMachine):
         query = data.draw(st.sampled_from(list(self.held[replica])))
         if query not in self.first and data.draw(st.booleans()):
             self.first[query] = 7
-            self.ledger.first(replica, query, 7)
+            self.query_table.first(replica, query, 7)
             return
         del self.held[replica][query]
-        assert self.ledger.finish(replica, query, 5, 0.1).first == self.first.get(query)
+        assert self.query_table.finish(replica, query, 5, 0.1).first == self.first.get(query)
         self.answered.add(query)
 
     @rule(replica=consumes(replicas))
@@ -77,29 +77,29 @@ class Life(RuleBasedStateMachine):
         if any(query.losses == MOST_LOSSES - 1 for query in queries.values()):
             self.held[replica] = queries  # the run would end
             return
-        assert self.ledger.lose(replica) == len(queries)
+        assert self.query_table.lose(replica) == len(queries)
 
     @invariant()
     def every_query_is_somewhere(self) -> None:
         held = sum(len(queries) for queries in self.held.values())
-        assert self.ledger.in_flight == len(self.offered) - len(self.answered)
-        assert self.ledger.waiting == self.ledger.in_flight - held
+        assert self.query_table.in_flight == len(self.offered) - len(self.answered)
+        assert self.query_table.waiting == self.query_table.in_flight - held
 
     @invariant()
     def loads_are_what_is_held(self) -> None:
-        assert self.ledger.loads.keys() == self.held.keys()
-        for replica, load in self.ledger.loads.items():
+        assert self.query_table.loads.keys() == self.held.keys()
+        for replica, load in self.query_table.loads.items():
             queries = self.held[replica].values()
             assert load.running == len(queries)
             assert load.unstarted_tokens == sum(query.tokens for query in queries if query.id not in self.first)
 
     def teardown(self) -> None:
         if self.held:
-            while self.ledger.in_flight:
+            while self.query_table.in_flight:
                 self.assign()
                 for replica, queries in self.held.items():
                     for query in list(queries):
-                        self.ledger.finish(replica, query, 5, 0.1)
+                        self.query_table.finish(replica, query, 5, 0.1)
                         del queries[query]
                         self.answered.add(query)
             assert self.answered == self.offered
@@ -108,11 +108,11 @@ class Life(RuleBasedStateMachine):
 class OfflineLife(Life):
     """The same where each replica holds at most its credit."""
 
-    credit = Credit(batch=3, backlog=2)
+    in_flight_limit = InFlightLimit(batch=3, backlog=2)
 
     @invariant()
     def nobody_has_more_than_its_credit(self) -> None:
-        assert all(load.running <= 5 for load in self.ledger.loads.values())
+        assert all(load.running <= 5 for load in self.query_table.loads.values())
 
 
 TestServer = Life.TestCase
@@ -122,7 +122,7 @@ for case in (TestServer, TestOffline):
 
 
 def test_what_is_issued_again_goes_first() -> None:
-    offline = ledger(Credit(batch=2, backlog=0), "a")
+    offline = query_table(InFlightLimit(batch=2, backlog=0), "a")
     offline.offer([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
     [(_, share)] = offline.assign(0.0)
     assert [query.id for query in share] == [1, 2]
@@ -134,7 +134,7 @@ def test_what_is_issued_again_goes_first() -> None:
 
 
 def test_a_query_that_ends_replicas_ends_the_run() -> None:
-    server = ledger()
+    server = query_table()
     server.offer([1], [4])
     for name in "abc"[: MOST_LOSSES - 1]:
         server.join(name)
@@ -148,14 +148,14 @@ def test_a_query_that_ends_replicas_ends_the_run() -> None:
 
 
 def test_nothing_is_assigned_where_nobody_is() -> None:
-    server = ledger()
+    server = query_table()
     server.offer([1, 2], [0, 1])
     assert server.assign(0.0) == []
     assert server.waiting == 2
 
 
 def test_a_slow_replica_is_left_alone_as_the_load_ends() -> None:
-    offline = ledger(Credit(batch=10, backlog=0), "fast", "slow")
+    offline = query_table(InFlightLimit(batch=10, backlog=0), "fast", "slow")
     offline.offer(range(24), [0] * 24)
     held = {name: [query.id for query in share] for name, share in offline.assign(0.0)}
     offline.finish("fast", held["fast"].pop(), 5, 1.0)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from harness_llm.containers import lifeline
-from harness_llm.workspace import CHECKOUT
+from harness_llm.paths import CHECKOUT
 
 INNER = """
 import time

@@ -1,26 +1,26 @@
-from harness_llm.fleet.liveness import Liveness
-from harness_llm.fleet.wire import Beat
+from harness_llm.loadgen.health import HealthMonitor
+from harness_llm.protocol.messages import Heartbeat
 
 
-def beat(steps: int = 0, *, busy: bool = False) -> Beat:
-    return Beat("ipc://a", 1, steps, busy)
+def beat(steps: int = 0, *, busy: bool = False) -> Heartbeat:
+    return Heartbeat("ipc://a", 1, steps, busy)
 
 
-def looks(liveness: Liveness, until: int, heard: dict[int, Beat]) -> dict[int, list[str]]:
+def looks(health: HealthMonitor, until: int, heard: dict[int, Heartbeat]) -> dict[int, list[str]]:
     """What is said at each second, of a replica that is heard when it says."""
     found: dict[int, list[str]] = {}
     for now in range(until + 1):
         if now in heard:
-            liveness.take("a", heard[now], now)
-        if causes := [cause for _, cause in liveness.lost(now)]:
+            health.take("a", heard[now], now)
+        if causes := [cause for _, cause in health.lost(now)]:
             found[now] = causes
     return found
 
 
-def joined(stall_s: float = 100) -> Liveness:
-    liveness = Liveness(10, stall_s)
-    liveness.join("a", 0)
-    return liveness
+def joined(stall_s: float = 100) -> HealthMonitor:
+    health = HealthMonitor(10, stall_s)
+    health.join("a", 0)
+    return health
 
 
 def test_silence_is_a_loss() -> None:
@@ -42,14 +42,14 @@ def test_an_idle_engine_makes_no_steps() -> None:
 
 
 def test_who_was_away_blames_nobody() -> None:
-    liveness = joined()
-    assert liveness.lost(1) == []
-    assert liveness.lost(100) == []
-    assert [liveness.lost(now) for now in (103, 106, 109)] == [[], [], []]
-    assert liveness.lost(111)
+    health = joined()
+    assert health.lost(1) == []
+    assert health.lost(100) == []
+    assert [health.lost(now) for now in (103, 106, 109)] == [[], [], []]
+    assert health.lost(111)
 
 
 def test_nothing_is_expected_of_those_that_are_gone() -> None:
-    liveness = joined()
-    liveness.leave("a")
-    assert looks(liveness, 20, {}) == {}
+    health = joined()
+    health.leave("a")
+    assert looks(health, 20, {}) == {}

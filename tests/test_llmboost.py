@@ -15,11 +15,11 @@ from token_server import answer_to
 
 pytest.importorskip("aiohttp")
 
-from harness_llm.benchmarks import Sampling
-from harness_llm.engines import ServerSpec, build_engine
-from harness_llm.engines.counters import caching_departures, growth
-from harness_llm.engines.llmboost import find_wheel
+from harness_llm.config.benchmark import Sampling
+from harness_llm.config.llmboost import find_wheel
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.protocol.counters import caching_violations, growth
+from harness_llm.replicas.engines.engine import ServerSpec, build_engine
 
 PROGRAM = f"""
 import argparse, asyncio, sys
@@ -98,6 +98,6 @@ def test_a_wheel_of_the_documented_shape_serves(checkpoint: Path, monkeypatch: p
             assert select.select([engine.arrivals], [], [], 10)[0]
             found += engine.step().finished
         assert found == [(1, answer_to([5, 6], {"stop_token_ids": [2], "max_tokens": 48})[0])]
-        assert "does not tell" in caching_departures(growth([(before, engine.counters())]))[0]
+        assert "does not tell" in caching_violations(growth([(before, engine.counters())]))[0]
     finally:
         engine.close()

@@ -11,12 +11,12 @@ from command_line import CommandLine
 from machines import hide_tools
 from workspaces import CLOSED, NAMES, SUBMIT, make_workspace
 
-from harness_llm import devices
-from harness_llm.choices import choose
-from harness_llm.engines.location import distant_servers, location_departures
-from harness_llm.request import Request, resolve
+from harness_llm.config.options import choose
+from harness_llm.config.request import Request, resolve
+from harness_llm.config.server_location import distant_servers, location_violations
+from harness_llm.hardware import device_lock as devices
+from harness_llm.paths import Workspace
 from harness_llm.rules import load_round
-from harness_llm.workspace import Workspace
 
 LOCAL, DISTANT, NOWHERE = "http://localhost:8000", "http://192.0.2.7:8000", "http://node.invalid:8000"
 NAMED = "architecture:\n  nodes:\n    - { name: node, count: 1, role: server, hosts: [192.0.2.7] }\n"
@@ -59,11 +59,11 @@ def test_other_addresses_and_unknown_names_are_distant() -> None:
 
 
 def test_a_named_node_is_compared_by_address() -> None:
-    assert location_departures([DISTANT, LOCAL], ["192.0.2.7"]) == []
-    assert location_departures([DISTANT], ["192.0.2.8", "node.invalid"]) == [
+    assert location_violations([DISTANT, LOCAL], ["192.0.2.7"]) == []
+    assert location_violations([DISTANT], ["192.0.2.8", "node.invalid"]) == [
         f"the server at {DISTANT} is neither on this host nor on a node of the described system"
     ]
-    assert location_departures([NOWHERE], ["node.invalid"])
+    assert location_violations([NOWHERE], ["node.invalid"])
 
 
 @pytest.mark.parametrize("url", [DISTANT, f"{LOCAL},{NOWHERE}"])
@@ -79,12 +79,12 @@ def test_closed_refuses_a_distant_server_before_the_run(harness: CommandLine, ur
 def test_closed_takes_a_server_of_this_host(workspace: Workspace) -> None:
     request = request_of(workspace, LOCAL, "closed")
     assert request.measures_this_host
-    assert [plan.departures for plan in request.scenarios] == [[]]
+    assert [plan.violations for plan in request.scenarios] == [[]]
 
 
 def test_open_records_a_distant_server(workspace: Workspace) -> None:
     (plan,) = request_of(workspace, DISTANT, "open").scenarios
-    assert plan.departures == location_departures([DISTANT], [])
+    assert plan.violations == location_violations([DISTANT], [])
 
 
 def doctor(harness: CommandLine, url: str, check: str) -> list[str]:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_llm.accuracy.matches import exact, gsm8k, niah_em, qa_em
+from harness_llm.evaluate.matches import exact, gsm8k, niah_em, qa_em
 
 A = "01234567-89ab-4cde-8f01-23456789abcd"
 B = "ffffffff-ffff-4fff-8fff-ffffffffffff"

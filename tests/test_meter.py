@@ -1,7 +1,7 @@
 import numpy as np
 
-from harness_llm.fleet.wire import Answer
-from harness_llm.monitor.meter import WINDOW, Meter
+from harness_llm.loadgen.meter import WINDOW, Meter
+from harness_llm.protocol.messages import Answer
 
 
 def answer(query: int, length: int) -> Answer:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from provenance import DOCUMENT, gpus_of, provenance_of, scenarios_of, with_table
 
-from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
-from harness_llm.config import EngineConfig, departures, load_config, rule_departures
-from harness_llm.datasets.sources import SOURCES
-from harness_llm.gpus import NO_ACCELERATOR, load_gpus
-from harness_llm.loadgen.user_conf import UserConf, parse
-from harness_llm.request import STAND_IN, loadgen_models
+from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
+from harness_llm.config.engine_config import EngineConfig, load_config, rule_violations, violations
+from harness_llm.config.request import STAND_IN, loadgen_models
+from harness_llm.config.user_conf import UserConf, parse
+from harness_llm.hardware.gpus import NO_ACCELERATOR, load_gpus
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.prepare.datasets.sources import SOURCES
 from harness_llm.rules import BenchmarkRules, load_round, round_names
-from harness_llm.workspace import CHECKOUT, Workspace
 
 WORKSPACE = Workspace(CHECKOUT)
 BENCHMARKS = {name: load_benchmark(name, WORKSPACE) for name in benchmark_names(WORKSPACE)}
@@ -69,7 +69,7 @@ def test_a_benchmark_is_what_every_round_that_has_it_says(name: str) -> None:
     benchmark = PUBLISHED[name]
     assert benchmark.name == name
     for (round_, variant), rules in rules_of(benchmark).items():
-        assert rule_departures(benchmark, rules) == [], (round_, variant)
+        assert rule_violations(benchmark, rules) == [], (round_, variant)
         assert {*rules.gates, *rules.limits} <= set(benchmark.accuracy.metrics), (round_, variant)
         tests = load_round(round_).compliance
         for test in rules.compliance:
@@ -129,12 +129,12 @@ def known_variables() -> set[str]:
 def test_the_settings_of_a_cell(name: str, scenario: str, gpu: str) -> None:
     """load_config refuses what this vLLM does not have, and what a rule forbids."""
     config = config_of(name, scenario, gpu)
-    assert departures(config, BENCHMARKS[name]) == []
+    assert violations(config, BENCHMARKS[name]) == []
     assert config.llm_config["max_num_batched_tokens"] >= config.llm_config["max_num_seqs"]
     assert {key for key in config.env_config if key.startswith("VLLM_")} <= known_variables()
 
 
-@pytest.mark.parametrize(("name", "scenario", "gpu"), [cell for cell in CELLS if cell[2] != NO_ACCELERATOR])
+@pytest.mark.parametrize(("name", "scenario", "gpu"), [run_key for run_key in CELLS if run_key[2] != NO_ACCELERATOR])
 def test_the_settings_of_a_cell_fit_the_hardware(name: str, scenario: str, gpu: str) -> None:
     config, hardware = config_of(name, scenario, gpu), GPUS[gpu.removesuffix(TWO_NODES)]
     engine, nodes = config.llm_config, 2 if gpu.endswith(TWO_NODES) else 1
@@ -146,7 +146,7 @@ def test_the_settings_of_a_cell_fit_the_hardware(name: str, scenario: str, gpu: 
     assert engine.get("kv_cache_dtype") != "fp8" or "fp8" in hardware.formats
 
 
-@pytest.mark.parametrize(("name", "scenario", "gpu"), [cell for cell in CELLS if cell[2] != NO_ACCELERATOR])
+@pytest.mark.parametrize(("name", "scenario", "gpu"), [run_key for run_key in CELLS if run_key[2] != NO_ACCELERATOR])
 def test_settings_state_their_provenance(name: str, scenario: str, gpu: str) -> None:
     provenance = provenance_of(BENCHMARKS[name], scenario, gpu)
     trees = ("inference_results_v", "mlperf-inference-6.1-redhat")
@@ -162,7 +162,7 @@ def test_the_table_of_provenance_is_that_of_the_files() -> None:
 def test_a_user_conf_has_a_target_for_every_cell(gpu: str) -> None:
     conf = conf_of(gpu)
     assert conf.open_only() == []
-    for name, scenario, _ in (cell for cell in CELLS if cell[2] == gpu):
+    for name, scenario, _ in (run_key for run_key in CELLS if run_key[2] == gpu):
         for round_, variant in rules_of(BENCHMARKS[name]):
             rules, loadgen = load_round(round_).benchmarks[variant], load_round(round_).scenarios[scenario]
             key = "target_latency" if loadgen == "SingleStream" else "target_qps"

@@ -7,7 +7,7 @@ import pytest
 from terminal import Terminal
 from test_e2e import SCENARIOS, SUBMIT, SYSTEM, digests
 
-from harness_llm.workspace import Workspace
+from harness_llm.paths import Workspace
 
 pytestmark = pytest.mark.engine
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.fleet.cluster import Cluster, Look, Node, require_alike
-from harness_llm.package.ecc import Ecc, Fact, State
-from harness_llm.package.nodes import merged, merged_ecc
+from harness_llm.hardware.ecc import Ecc, Fact, State
+from harness_llm.hardware.nodes import merged, merged_ecc
+from harness_llm.replicas.ray.cluster import Cluster, Look, Node, require_alike
 
 MACHINE = {
     "number_of_nodes": "1",

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.engines import ServerSpec, build_engine, nvidia
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.replicas.engines import cuda as nvidia
+from harness_llm.replicas.engines.engine import ServerSpec, build_engine
 
 
 class Nvml:

@@ -13,9 +13,9 @@ from token_server import HITS, TokenServer, answer_to
 
 pytest.importorskip("aiohttp")
 
-from harness_llm.benchmarks import Sampling
-from harness_llm.engines import Engine, ServerSpec, build_engine
+from harness_llm.config.benchmark import Sampling
 from harness_llm.errors import EnvironmentMissing, HarnessError
+from harness_llm.replicas.engines.engine import Engine, ServerSpec, build_engine
 
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=48, stop_token_ids=(2,))
 PROMPTS = {10: [7, 8, 9], 11: [30, 1], 12: [5] * 60}
@@ -212,7 +212,7 @@ def served_by(log: Path) -> list[str]:
 def test_a_server_of_its_own_is_started_and_ended(checkpoint: Path, log: Path) -> None:
     with an_engine(checkpoint, command=COMMAND, log=str(log)) as engine:
         assert serve(engine, PROMPTS)[1] == right(PROMPTS)
-        assert len(served_by(log)) == 2  # the keeper and the server
+        assert len(served_by(log)) == 2  # the server guard and the server
 
 
 def test_a_server_that_is_killed_in_the_middle(checkpoint: Path, log: Path) -> None:

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
-from harness_llm.datasets.encoder import load_encoder
-from harness_llm.datasets.openorca import (
+from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
+from harness_llm.paths import CHECKOUT
+from harness_llm.prepare.datasets.encoder import load_encoder
+from harness_llm.prepare.datasets.openorca import (
     BAD_SYSTEM_PROMPTS,
     COLUMNS,
     PROMPT,
@@ -21,9 +23,7 @@ from harness_llm.datasets.openorca import (
     read_parquet,
     write,
 )
-from harness_llm.datasets.pickles import read_pickle
-from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
-from harness_llm.workspace import CHECKOUT
+from harness_llm.prepare.datasets.pickles import read_pickle
 
 ORIGINS = ("cot", "flan", "niv", "t0")
 ROWS = 2000
@@ -137,7 +137,7 @@ def _empty(frame: pd.DataFrame) -> pd.DataFrame:
     ("spoil", "what", "told"),
     [
         (_drop("response"), "not OpenOrca's parquet file", "response"),
-        (_empty, "a cell of a data set is empty", "column question, row 7"),
+        (_empty, "a run of a data set is empty", "column question, row 7"),
     ],
 )
 def test_another_parquet_file_is_refused(

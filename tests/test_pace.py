@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_llm.engines.pace import Batch, Pace
+from harness_llm.replicas.engines.replay_timing import Batch, Pace
 
 PACE = Pace(prefill_s=0.001, step_s=0.02, sequence_s=0.0005, seats=4, budget=100)
 

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from harness_llm.monitor import panel
-from harness_llm.monitor.panel import CellProgress, CellView, Panel, clock
+from harness_llm.pipeline import panel
+from harness_llm.pipeline.panel import Panel, RunProgress, RunView, clock
 from harness_llm.rules import LatencyLimit
 
-VIEW = CellView("Server performance", total=1000, predicted_s=100, limit=LatencyLimit(ttft=2000, tpot=200))
+VIEW = RunView("Server performance", total=1000, predicted_s=100, limit=LatencyLimit(ttft=2000, tpot=200))
 
 
 @pytest.fixture
@@ -32,57 +32,57 @@ def test_clock(seconds: float, text: str) -> None:
 
 
 def test_what_remains_follows_the_prediction_then_the_samples(now: SimpleNamespace) -> None:
-    cell = CellProgress(VIEW, began=now.s)
-    assert cell.remaining == 100
+    run_key = RunProgress(VIEW, began=now.s)
+    assert run_key.remaining == 100
     now.s += 10
-    cell.take({"event": "started"})
+    run_key.take({"event": "started"})
     now.s += 20
-    cell.take(progress(done=49))
-    assert cell.remaining == 80  # too few to tell
-    cell.take(progress(done=100))
-    assert cell.remaining == pytest.approx(180)
-    cell.take(progress(done=1000))
-    assert cell.remaining == 0
+    run_key.take(progress(done=49))
+    assert run_key.remaining == 80  # too few to tell
+    run_key.take(progress(done=100))
+    assert run_key.remaining == pytest.approx(180)
+    run_key.take(progress(done=1000))
+    assert run_key.remaining == 0
 
 
 def test_a_line_says_how_it_goes(now: SimpleNamespace) -> None:
-    cell = CellProgress(VIEW)
-    cell.take({"event": "started"})
+    run_key = RunProgress(VIEW)
+    run_key.take({"event": "started"})
     now.s += 20
-    cell.take(progress(done=250, tokens=50_000, ttft_ms=[12.34, 99.99], tpot_ms=[1, 2]))
-    assert cell.line() == (
+    run_key.take(progress(done=250, tokens=50_000, ttft_ms=[12.34, 99.99], tpot_ms=[1, 2]))
+    assert run_key.line() == (
         "Server performance: running, 0:20 elapsed, 1:00 left, 250/1000 samples, 2,500 tokens/s, 7 in flight, "
         "TTFT p50 12.3 p99 100.0 ms (limit 2000), TPOT p50 1.0 p99 2.0 ms (limit 200)"
     )
 
 
 def test_the_prediction_of_the_probe_is_shown_and_replaces_that_of_the_plan(now: SimpleNamespace) -> None:
-    cell = CellProgress(VIEW, began=now.s)
-    cell.take(PROBED)
-    assert cell.text == (
+    run_key = RunProgress(VIEW, began=now.s)
+    run_key.take(PROBED)
+    assert run_key.text == (
         "probe: 81.7 samples/s predicted (70 to 90), 24,020 tokens/s, run of 2:05; 31.0 s of load, 0.3 s of drain"
     )
-    cell.take({"event": "started"})
-    assert cell.remaining == 125
+    run_key.take({"event": "started"})
+    assert run_key.remaining == 125
 
 
 def test_a_probe_without_a_prediction_says_why() -> None:
-    cell = CellProgress(VIEW)
-    cell.take({"event": "probed", "prediction": None, "reason": "a replica failed"})
-    assert cell.text == "probe: no prediction: a replica failed"
-    assert cell.predicted_s == VIEW.predicted_s
+    run_key = RunProgress(VIEW)
+    run_key.take({"event": "probed", "prediction": None, "reason": "a replica failed"})
+    assert run_key.text == "probe: no prediction: a replica failed"
+    assert run_key.predicted_s == VIEW.predicted_s
 
 
 def test_what_replicas_hold_is_shown_where_there_are_several(now: SimpleNamespace) -> None:
-    cell = CellProgress(VIEW)
-    cell.take(progress(done=1, held=[[3, 50], [9, 0], [4, 7]]))
-    assert "7 in flight (3 to 9 with each of 3)" in cell.facts()
+    run_key = RunProgress(VIEW)
+    run_key.take(progress(done=1, held=[[3, 50], [9, 0], [4, 7]]))
+    assert "7 in flight (3 to 9 with each of 3)" in run_key.facts()
 
 
 def test_without_limits_figures_stand_alone(now: SimpleNamespace) -> None:
-    cell = CellProgress(CellView("SingleStream performance", 10, 5))
-    cell.take(progress(done=1, ttft_ms=[1, 2]))
-    assert "TTFT p50 1.0 p99 2.0 ms" in cell.facts()
+    run_key = RunProgress(RunView("SingleStream performance", 10, 5))
+    run_key.take(progress(done=1, ttft_ms=[1, 2]))
+    assert "TTFT p50 1.0 p99 2.0 ms" in run_key.facts()
 
 
 PROBED = {
@@ -100,7 +100,7 @@ PROBED = {
 
 
 def speak(console: Console, now: SimpleNamespace) -> str:
-    """A whole cell, 30 s long, with a status line each second."""
+    """A whole run, 30 s long, with a status line each second."""
     shown = Panel(console)
     shown.begin(VIEW)
     shown.progress(PROBED)

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness_llm.datasets import frames
-from harness_llm.datasets.pickles import ALLOWED, read_pickle
 from harness_llm.errors import ConfigError
+from harness_llm.prepare.datasets import frames
+from harness_llm.prepare.datasets.pickles import ALLOWED, read_pickle
 
 FRAMES = Path(__file__).parent / "data" / "frames"
 WRITTEN = {
@@ -68,8 +68,8 @@ def test_columns_come_out_as_pandas_has_them(tmp_path: Path, make: Callable[[], 
     frame.to_pickle(tmp_path / "file", protocol=protocol)
     found = read_pickle(tmp_path / "file")
     assert list(found) == [str(column) for column in frame.columns]
-    for column, cells in zip(frame.columns, found.values(), strict=True):
-        assert [None if pd.isna(c) else c for c in cells] == [None if pd.isna(c) else c for c in frame[column]]
+    for column, run_keys in zip(frame.columns, found.values(), strict=True):
+        assert [None if pd.isna(c) else c for c in run_keys] == [None if pd.isna(c) else c for c in frame[column]]
 
 
 class _Asks:
@@ -117,7 +117,7 @@ HARMFUL = {
     "pandas.DataFrame.to_csv": _call("pandas", "DataFrame.to_csv", "%s"),
     "pandas.io.common.os.system": _call("pandas", "io.common.os.system", "touch %s"),
     "numpy.ndarray.tofile": _call("numpy", "ndarray.tofile", "%s"),
-    "harness_llm.datasets.frames.Record": _call("harness_llm.datasets.frames", "Record"),
+    "harness_llm.prepare.datasets.frames.Record": _call("harness_llm.prepare.datasets.frames", "Record"),
 }
 
 
@@ -151,9 +151,9 @@ def test_the_streams_of_this_test_do_harm_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [0, 500])
 def test_a_harmful_cell_is_found_in_an_honest_frame(tmp_path: Path, place: int) -> None:
     mark = tmp_path / "done"
-    cells: list[Any] = [[1, 2, 3]] * 1000
-    cells[place] = [1, {"deep": (_Asks(eval, f"open({str(mark)!r}, 'w')"),)}]
-    pd.DataFrame({"tok_input": cells}).to_pickle(tmp_path / "file.pkl")
+    run_keys: list[Any] = [[1, 2, 3]] * 1000
+    run_keys[place] = [1, {"deep": (_Asks(eval, f"open({str(mark)!r}, 'w')"),)}]
+    pd.DataFrame({"tok_input": run_keys}).to_pickle(tmp_path / "file.pkl")
     with pytest.raises(ConfigError, match=r"builtins\.eval"):
         read_pickle(tmp_path / "file.pkl")
     assert not mark.exists()

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from real_loadgen import needs_loadgen, real_issued
 
-from harness_llm.plan import Load, issued, seconds
+from harness_llm.config.load import Load, issued, seconds
 
 LLAMA2 = 24576
 CNN = 13368

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness_llm.processes import Child, Exit, Message, start, watch
-from harness_llm.shared_memory import SHARED
+from harness_llm.protocol.child_processes import Child, Exit, Message, start, watch
+from harness_llm.protocol.shared_memory import SHARED
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}

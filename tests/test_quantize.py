@@ -14,23 +14,23 @@ from command_line import CommandLine
 from runs import BENCHMARK, SYSTEM, write_run
 from submissions import submission_of
 
-from harness_llm.assets import Assets
-from harness_llm.benchmarks import Benchmark, SampleSet, benchmark_names, load_benchmark
-from harness_llm.checkpoint import QUANTIZATION, read_record
-from harness_llm.datasets.store import open_store, write_store
+from harness_llm.config.assets import Assets
+from harness_llm.config.benchmark import Benchmark, SampleSet, benchmark_names, load_benchmark
+from harness_llm.config.checkpoint import QUANTIZATION, read_record
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, RunFailed
-from harness_llm.gpus import NO_ACCELERATOR, load_gpus
+from harness_llm.evaluate.run_result import Scorer
+from harness_llm.hardware.gpus import NO_ACCELERATOR, load_gpus
 from harness_llm.loadgen.logs import ACCURACY
-from harness_llm.outcome import Scorer
-from harness_llm.package.calibration import read_quantization, render_calibration
-from harness_llm.package.package import package
-from harness_llm.package.selection import Wanted, select
-from harness_llm.quantize.command import PROGRAMS, calibration_set, quantize, quantize_checkpoint
-from harness_llm.quantize.job import CalibrationSet, Job, pieces, run_job
-from harness_llm.quantize.recipes import TABLE, Recipe, load_recipes, require_format
+from harness_llm.paths import CHECKOUT, ROOT_VARIABLE, Workspace
+from harness_llm.prepare.quantize.job import CalibrationSet, Job, pieces, run_job
+from harness_llm.prepare.quantize.quantize import PROGRAMS, calibration_set, quantize, quantize_checkpoint
+from harness_llm.prepare.quantize.recipes import TABLE, Recipe, load_recipes, require_format
+from harness_llm.protocol.token_store import open_store, write_store
 from harness_llm.rules import load_round
-from harness_llm.runs import State, find_runs
-from harness_llm.workspace import CHECKOUT, ROOT_VARIABLE, Workspace
+from harness_llm.runs.record import State, find_runs
+from harness_llm.runs.selection import Wanted, select
+from harness_llm.submission.calibration import read_quantization, render_calibration
+from harness_llm.submission.package import package
 
 HERE = Workspace(CHECKOUT)
 GPUS = load_gpus(HERE)
@@ -343,11 +343,17 @@ def test_a_checkpoint_below_the_gate_is_never_packaged(assets: Assets, workspace
     run = write_run(workspace.logs, "Offline", "accuracy", profile="valid", finished=False)
     answers = [{"seq_id": i, "qsl_idx": i, "data": "07000000" * 7, "token_count": 7} for i in range(500)]
     (run.path / ACCURACY).write_text(json.dumps(answers))
-    outcome = Scorer(DEMO, variants, assets).judge(run.path, 500, enforce=True)
-    assert outcome.state is State.INVALID
-    assert any("ROUGE1 fails" in reason for reason in outcome.reasons)
+    run_result = Scorer(DEMO, variants, assets).judge(run.path, 500, enforce=True)
+    assert run_result.state is State.INVALID
+    assert any("ROUGE1 fails" in reason for reason in run_result.reasons)
     write_run(
-        workspace.logs, "Offline", "accuracy", profile="valid", hour=1, state=outcome.state, reasons=outcome.reasons
+        workspace.logs,
+        "Offline",
+        "accuracy",
+        profile="valid",
+        hour=1,
+        state=run_result.state,
+        reasons=run_result.reasons,
     )
     submission = submission_of(DEMO, profile="valid")
     wanted = Wanted(DEMO.name, "valid", "v6.1", "open")

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.quantization import WAYS, Bench, Row, Way, table
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.checkpoint import QUANTIZATION, write_record
-from harness_llm.config import load_config
+from benchmarks.quantization import WAYS, Row, ScenarioContext, Way, table
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.checkpoint import QUANTIZATION, write_record
+from harness_llm.config.engine_config import load_config
 from harness_llm.errors import RunFailed
-from harness_llm.gpus import NO_ACCELERATOR
-from harness_llm.monitor.panel import Panel
-from harness_llm.quantize.recipes import Recipe, load_recipes
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.hardware.gpus import NO_ACCELERATOR
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.panel import Panel
+from harness_llm.prepare.quantize.recipes import Recipe, load_recipes
 
 HERE = Workspace(CHECKOUT)
 DEMO = load_benchmark("demo", HERE)
@@ -25,7 +25,7 @@ POOR = FULL | {"ROUGE2": 48.0}
 
 
 @dataclass(frozen=True)
-class Recorded(Bench):
+class Recorded(ScenarioContext):
     """Checkpoint and scores are those of a record; of the ways to serve, the first `failing` cannot."""
 
     failing: int = 0

@@ -18,10 +18,10 @@ import pytest
 from terminal import Ended, Terminal, wait_until
 
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.fleet.cluster import survey
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, read_accuracy_log
-from harness_llm.runs import Run, State, find_runs
-from harness_llm.workspace import ROOT_VARIABLE, Workspace
+from harness_llm.paths import ROOT_VARIABLE, Workspace
+from harness_llm.replicas.ray.cluster import survey
+from harness_llm.runs.record import Run, State, find_runs
 
 pytestmark = pytest.mark.engine
 
@@ -79,7 +79,7 @@ class RayCluster:
                 process.send_signal(signal.SIGKILL)
 
     def replicas(self, node: str) -> list[psutil.Process]:
-        return [p for p in self.processes(node) if "harness_llm.fleet.replica" in _words(p)]
+        return [p for p in self.processes(node) if "harness_llm.replicas.replica" in _words(p)]
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:
@@ -141,11 +141,11 @@ def test_the_demo_is_submitted_from_two_nodes(submitted: Ended, workspace: Works
 def test_run_json_knows_every_node(submitted: Ended, workspace: Workspace) -> None:
     runs = find_runs(workspace.logs, SYSTEM)
     assert {run.state for run in runs} == {State.VALID}
-    assert {run.cell.scenario for run in runs} == {"Offline", "Server"}
+    assert {run.run_key.scenario for run in runs} == {"Offline", "Server"}
     for run in runs:
         assert run.record
         assert list(run.record.nodes) == [HEAD, OTHER]
-        assert len(run.record.subject["nodes"]) == 2
+        assert len(run.record.fingerprint["nodes"]) == 2
         assert run.record.nodes[OTHER].host["kernel"] == os.uname().release
         spec = json.loads((run.path / "loadgen.json").read_text())
         places = [endpoint["address"] for endpoint in spec["endpoints"]]

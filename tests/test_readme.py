@@ -11,14 +11,14 @@ from submissions import submission_of
 from workspaces import make_workspace
 
 from harness_llm import commands
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.choices import Choices, choose
-from harness_llm.package.papers import Papers
-from harness_llm.package.readme import repeating
-from harness_llm.package.tree import build_tree
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.options import Choices, choose
+from harness_llm.paths import Workspace
 from harness_llm.rules import load_round
-from harness_llm.runs import RunRecord, find_runs
-from harness_llm.workspace import Workspace
+from harness_llm.runs.record import RunRecord, find_runs
+from harness_llm.submission.documents import Documents
+from harness_llm.submission.readme import repeating
+from harness_llm.submission.tree import build_tree
 
 TESTS = ("performance", "accuracy", "TEST06")
 RARE = {
@@ -77,13 +77,13 @@ def test_a_result_s_readme_repeats_it_from_the_tree(
 ) -> None:
     words = {"model": "llama2-70b", "gpu": "h100", "division": "open", "scenarios": "Offline"}
     choices = choose(words | {"system_name": SYSTEM, "set_": ["llm_config.max_num_seqs=7"], "total_sample_count": 300})
-    subject = SUBJECT | {"inherited": {"OMP_NUM_THREADS": "1", "VLLM_X": "a b"}}
+    fingerprint = SUBJECT | {"inherited": {"OMP_NUM_THREADS": "1", "VLLM_X": "a b"}}
     for test in TESTS:
-        record = {"command": choices.command("Offline"), "subject": subject, "benchmark": choices.model}
+        record = {"command": choices.command("Offline"), "fingerprint": fingerprint, "benchmark": choices.model}
         write_run(workspace.logs, "Offline", test, **record)
     what = submission_of(load_benchmark(choices.model, workspace), profile="valid")
-    runs = {"Offline": {run.cell.test: run for run in find_runs(workspace.logs, what.system)}}
-    tree = build_tree(what, runs, Papers({}), workspace)
+    runs = {"Offline": {run.run_key.test: run for run in find_runs(workspace.logs, what.system)}}
+    tree = build_tree(what, runs, Documents({}), workspace)
     home = tree / "open" / "Acme"
     made, *exports, download, submit = lines_of(home / f"results/{SYSTEM}/llama2-70b-99.9/Offline/README.md")
     assert (made, exports) == ("make setup", ["export OMP_NUM_THREADS=1", "export VLLM_X='a b'"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness_llm.errors import GateFailed
-from harness_llm.package.consistency import require_one_system
-from harness_llm.package.release import altered, availability_notices, faults_of_release
+from harness_llm.submission.consistency import require_one_system
+from harness_llm.submission.release import altered, availability_notices, faults_of_release
 
 SUBJECT: dict[str, Any] = {
     "engine": "vllm",

@@ -11,41 +11,41 @@ from rich.console import Console
 from benchmarks.replayed import AT_ONCE, measure, measure_null, replay_bench, with_load
 from benchmarks.soak import Once
 from harness_llm import commands
-from harness_llm.cell import Bench, run_cell
-from harness_llm.choices import choose
+from harness_llm.config.options import choose
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
-from harness_llm.monitor.panel import Panel
-from harness_llm.package.selection import NOT_COUNTED, Wanted, select
-from harness_llm.runs import State, find_runs
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.runs.record import State, find_runs
+from harness_llm.runs.selection import NOT_COUNTED, Wanted, select
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioContext]:
     folder = tmp_path_factory.mktemp("replay")
     with replay_bench(folder, "Server", 5, "replay_config.processes=2", *AT_ONCE) as bench:
         workspace = replace(bench.request.workspace, root=folder)
         yield replace(bench, request=replace(bench.request, workspace=workspace))
 
 
-def test_few_processes_hold_many_replicas(bench: Bench) -> None:
-    assert len(bench.fleet.replicas) == 2
-    assert len({endpoint.address for endpoint in bench.fleet.endpoints}) == 5
-    assert len({endpoint.beats for endpoint in bench.fleet.endpoints}) == 5
+def test_few_processes_hold_many_replicas(bench: ScenarioContext) -> None:
+    assert len(bench.pool.replicas) == 2
+    assert len({endpoint.address for endpoint in bench.pool.endpoints}) == 5
+    assert len({endpoint.beats for endpoint in bench.pool.endpoints}) == 5
 
 
-def test_every_sample_is_answered_at_the_length_of_the_model(bench: Bench) -> None:
+def test_every_sample_is_answered_at_the_length_of_the_model(bench: ScenarioContext) -> None:
     own = replace(bench, scorer=Once(bench.scorer.benchmark, bench.scorer.variants, bench.scorer.assets))
-    run = run_cell(with_load(own, 400), "accuracy", Watcher())
+    run = execute_run(with_load(own, 400), "accuracy", Watcher())
     assert run.state is State.VALID
     answers = read_accuracy_log(run.path / ACCURACY)
     assert {len(answer.ids) for answer in answers} == {290}
     assert all(answer.first is not None and answer.first[0] == answer.ids[0] for answer in answers)
 
 
-def test_a_run_is_measured_beside_loadgen_alone(bench: Bench, tmp_path: Path) -> None:
+def test_a_run_is_measured_beside_loadgen_alone(bench: ScenarioContext, tmp_path: Path) -> None:
     figures = measure(bench, 200, seconds=1)
     null = measure_null(bench, 200, seconds=1, folder=tmp_path)
     assert figures.queries == null.queries == 1000
@@ -54,13 +54,13 @@ def test_a_run_is_measured_beside_loadgen_alone(bench: Bench, tmp_path: Path) ->
     assert null.ttft_ms[0] > 0
 
 
-def test_no_run_of_it_counts(bench: Bench) -> None:
+def test_no_run_of_it_counts(bench: ScenarioContext) -> None:
     loaded = with_load(bench, 200)
-    run = run_cell(loaded, "performance", Watcher())
+    run = execute_run(loaded, "performance", Watcher())
     assert run.record
     runs = [found for found in find_runs(bench.request.workspace.logs, run.record.system) if found.path == run.path]
-    wanted = Wanted(run.cell.benchmark, run.record.profile, run.record.round, run.record.division)
-    [status] = select(runs, ["Server"], ["performance"], wanted).cells
+    wanted = Wanted(run.run_key.benchmark, run.record.profile, run.record.round, run.record.division)
+    [status] = select(runs, ["Server"], ["performance"], wanted).run_keys
     assert not status.done
     if run.state is State.VALID:  # where the machine is loaded, p99 TTFT may be above the limit
         assert status.state_text == NOT_COUNTED
@@ -74,7 +74,7 @@ def test_submit_and_package_refuse_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def paced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def paced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioContext]:
     """Two replicas at a hundred times the speed of an MI300X."""
     folder = tmp_path_factory.mktemp("paced")
     sets = ("replay_config.speeds=[100]", "llm_config.max_num_seqs=128", "llm_config.max_num_batched_tokens=8192")
@@ -84,18 +84,18 @@ def paced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield replace(bench, request=replace(bench.request, workspace=workspace, profile=profile))
 
 
-def test_the_prediction_is_recorded_and_nothing_of_the_probe_reaches_the_run(paced: Bench) -> None:
-    run = run_cell(with_load(paced, 100), "performance", Watcher())
+def test_the_prediction_is_recorded_and_nothing_of_the_probe_reaches_the_run(paced: ScenarioContext) -> None:
+    run = execute_run(with_load(paced, 100), "performance", Watcher())
     assert run.record
     found = run.record.prediction
     assert 0 < found["low"] < found["samples_per_second"] < found["high"]
     assert found["load_s"] + found["drain_s"] < 60
-    assert parse_detail(run.path / DETAIL).number("generated_samples_per_query") == run.record.cell_facts["samples"]
+    assert parse_detail(run.path / DETAIL).number("generated_samples_per_query") == run.record.run_facts["samples"]
     assert run.record.metrics["tokens_per_second"] / run.record.metrics["samples_per_second"] == pytest.approx(294, 0.1)
 
 
-def test_an_offline_target_that_is_too_low_is_refused_before_loadgen_starts(paced: Bench) -> None:
-    run = run_cell(with_load(paced, 1, seconds=600), "performance", Watcher())
+def test_an_offline_target_that_is_too_low_is_refused_before_loadgen_starts(paced: ScenarioContext) -> None:
+    run = execute_run(with_load(paced, 1, seconds=600), "performance", Watcher())
     assert run.state is State.INVALID
     assert "shorter than min_duration" in run.reasons[0]
     assert not (run.path / DETAIL).exists()

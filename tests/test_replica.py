@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import zmq
 
-from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import open_store, write_store
-from harness_llm.engines import Step
-from harness_llm.engines.kv_cache import KvCache
-from harness_llm.engines.replay import ReplayEngine, ReplaySpec
-from harness_llm.fleet import wire
-from harness_llm.fleet.replica import Replica, warm_up
-from harness_llm.mailbox import Mailbox
+from harness_llm.config.benchmark import Sampling
+from harness_llm.protocol import messages as wire
+from harness_llm.protocol.kv_cache import KvCache
+from harness_llm.protocol.mailbox import Mailbox
+from harness_llm.protocol.token_store import open_store, write_store
+from harness_llm.replicas.engines.engine import Step
+from harness_llm.replicas.engines.replay import ReplayEngine, ReplaySpec
+from harness_llm.replicas.replica import Replica, warm_up
 
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=8, stop_token_ids=(2,))
 PATIENCE_S = 30
@@ -102,7 +102,7 @@ class Served:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     served = Served(f"ipc://{tmp_path}/replica")
-    served.send(wire.Attach(1, "cell", stream=True, sampling=SAMPLING.model_dump_json()))
+    served.send(wire.Attach(1, "run_key", stream=True, sampling=SAMPLING.model_dump_json()))
     assert served.reply() == wire.Idle(1, {}, KvCache(preemptions=5.0))
     yield served
     served.close()

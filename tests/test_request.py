@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from workspaces import CLOSED, append, make_workspace
 
-from harness_llm.choices import Choices, choose, newest_round, require_names
+from harness_llm.config.load import Load
+from harness_llm.config.options import Choices, choose, newest_round, require_names
+from harness_llm.config.request import Request, resolve, understand
 from harness_llm.errors import ConfigError
-from harness_llm.plan import Load
-from harness_llm.request import Request, resolve, understand
+from harness_llm.paths import Workspace
 from harness_llm.rules import round_names
-from harness_llm.workspace import Workspace
 
 WORDS: dict[str, Any] = {"scenarios": "Offline,Server"}
 
@@ -99,7 +99,7 @@ def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
         "llama2-70b-interactive.Server.target_qps",
         "llama2-70b.SingleStream.target_latency",
     ]
-    assert all(not plan.departures for plan in found.scenarios)
+    assert all(not plan.violations for plan in found.scenarios)
     assert found.tests == ("performance", "accuracy", "TEST06")
     assert [found.audit_samples(test) for test in found.tests] == [0, 0, 100]
 
@@ -121,7 +121,7 @@ def test_a_plan_knows_what_user_conf_asks_for(ask: Callable[..., Request], works
 def test_open_records_a_departure(ask: Callable[..., Request]) -> None:
     found = ask(model=CLOSED, division="open", profile="valid", total_sample_count=100)
     assert found.samples("accuracy") == 100
-    assert found.scenarios[0].departures == ["100 samples, the benchmark says 24576"]
+    assert found.scenarios[0].violations == ["100 samples, the benchmark says 24576"]
 
 
 def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_published_benchmark_follows_from_files(ask: Callable[..., Request]) -
     assert found.choices.profile == "valid"
     assert [*found.variants] == ["llama2-70b-99.9", "llama2-70b-99"]
     assert [plan.scenario for plan in found.scenarios] == ["Offline", "Server"]
-    assert all(not plan.departures for plan in found.scenarios)
+    assert all(not plan.violations for plan in found.scenarios)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from harness_llm.fleet.restart import ATTEMPTS, SHORT_S, worth_another
+from harness_llm.replicas.restart import ATTEMPTS, SHORT_S, worth_another
 
 
 @pytest.mark.parametrize(

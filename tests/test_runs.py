@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 from runs import BENCHMARK, START, SUBJECT, SYSTEM, write_run
 
-from harness_llm.runs import Cell, RunRecord, State, digest, find_runs, load_run, log_folder, open_run
+from harness_llm.paths import log_folder
+from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, open_run
 
 HOLD = """
 import sys, time
@@ -43,7 +44,7 @@ def test_a_run_without_its_record_is_running_while_its_lock_is_held(tmp_path: Pa
     assert found.state is State.INTERRUPTED
     assert found.record is None
     assert found.reasons == []
-    assert (found.system, found.cell) == (SYSTEM, Cell(BENCHMARK, "Offline", "performance"))
+    assert (found.system, found.run_key) == (SYSTEM, RunKey(BENCHMARK, "Offline", "performance"))
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"state": "GOOD"}'])
@@ -68,9 +69,9 @@ def test_a_record_is_read_back(tmp_path: Path, state: State) -> None:
     assert run.state is state
     assert run.reasons == ["so it is"]
     assert run.record
-    assert run.record.cell == run.cell == Cell(BENCHMARK, "Server", "TEST06")
+    assert run.record.run_key == run.run_key == RunKey(BENCHMARK, "Server", "TEST06")
     assert run.record.started == START + dt.timedelta(hours=1)
-    assert str(run.cell) == f"{BENCHMARK}/Server/TEST06"
+    assert str(run.run_key) == f"{BENCHMARK}/Server/TEST06"
     assert not (run.path / "run.json.tmp").exists()
 
 
@@ -81,10 +82,10 @@ def test_the_record_is_the_last_thing_written(tmp_path: Path) -> None:
 
 
 def test_the_record_holds_its_digests(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "Offline", "performance", cell_facts={"samples": 9})
+    run = write_run(tmp_path, "Offline", "performance", run_facts={"samples": 9})
     document = json.loads((run.path / "run.json").read_text())
-    assert document["subject_digest"] == digest(SUBJECT) == run.record.subject_digest
-    assert document["cell_digest"] == digest({"samples": 9})
+    assert document["fingerprint_digest"] == digest(SUBJECT) == run.record.fingerprint_digest
+    assert document["run_facts_digest"] == digest({"samples": 9})
 
 
 def test_a_digest_follows_content_not_order() -> None:

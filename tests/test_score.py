@@ -11,11 +11,11 @@ import pytest
 from punkt import GSM8K, gsm8k
 from rouge_score.rouge_scorer import RougeScorer
 
-from harness_llm.accuracy import score as scoring
-from harness_llm.accuracy.mbxp import container
-from harness_llm.accuracy.score import answers_by_index, score_answers
-from harness_llm.benchmarks import Accuracy
+from harness_llm.config.benchmark import Accuracy
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.evaluate import score as scoring
+from harness_llm.evaluate.mbxp import container
+from harness_llm.evaluate.score import answers_by_index, score_answers
 from harness_llm.loadgen.logs import Answer
 
 needs_texts = pytest.mark.skipif(not GSM8K.is_file(), reason="no GSM8K beside the checkout")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.accuracy.grading import EVALUATORS
-from harness_llm.assets import Assets
-from harness_llm.benchmarks import benchmark_names, load_benchmark
+from harness_llm.config.assets import Assets
+from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.outcome import Scorer
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.evaluate.run_result import Scorer
+from harness_llm.evaluate.scripts import EVALUATORS
+from harness_llm.paths import CHECKOUT, Workspace
 
 WORKSPACE = Workspace(CHECKOUT)
 NOWHERE = Path("nowhere")

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from test_mbxp import CHECK, RIGHT, RUN, WRONG, install
 
-from harness_llm.accuracy import mbxp, service
-from harness_llm.accuracy.mbxp.container import require_mbxp
-from harness_llm.containers import scoring
-from harness_llm.containers.command import Container, Mount
-from harness_llm.containers.scoring import grade_command, offer
+from harness_llm.containers import scoring_server as scoring
+from harness_llm.containers.arguments import Container, Mount
+from harness_llm.containers.scoring_server import grade_command, offer
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.evaluate import scoring_service as service
+from harness_llm.evaluate.mbxp import score as mbxp
+from harness_llm.evaluate.mbxp.container import require_mbxp
 
 PROGRAMS = '{"kind": "run-mbxp", "programs": %s}'
 PROGRAM = '{"language": "python", "code": ""}'
@@ -36,7 +37,7 @@ def address(served: Container) -> Path:
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The service's container engine; the asking side finds none."""
-    monkeypatch.setattr("harness_llm.accuracy.mbxp.container.ENGINES", ("no-such-engine",))
+    monkeypatch.setattr("harness_llm.evaluate.mbxp.container.ENGINES", ("no-such-engine",))
     return install(tmp_path / "docker")
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from runs import BENCHMARK, SUBJECT, SYSTEM, write_all, write_run
 
-from harness_llm.package.selection import Selection, Wanted, select
-from harness_llm.runs import Cell, Run, State, find_runs
+from harness_llm.runs.record import Run, RunKey, State, find_runs
+from harness_llm.runs.selection import Selection, Wanted, select
 
 TESTS = ("performance", "accuracy", "TEST06")
 OTHER = SUBJECT | {"llm_config": {"max_num_seqs": 256}}
@@ -19,7 +19,7 @@ def choose(runs: list[Run], *scenarios: str, **wanted: Any) -> Selection:
 
 
 def reason(selection: Selection, test: str) -> tuple[str, str]:
-    (status,) = [s for s in selection.cells if s.cell.test == test]
+    (status,) = [s for s in selection.run_keys if s.run_key.test == test]
     return status.state_text, status.reason
 
 
@@ -34,43 +34,43 @@ def test_the_newest_valid_runs_of_one_subject_count(tmp_path: Path) -> None:
 
 def test_the_newest_complete_subject_wins_over_a_newer_incomplete_one(tmp_path: Path) -> None:
     old = write_all(tmp_path)
-    write_run(tmp_path, "Offline", "performance", hour=1, subject=OTHER)
-    write_run(tmp_path, "Offline", "accuracy", hour=1, subject=OTHER)
+    write_run(tmp_path, "Offline", "performance", hour=1, fingerprint=OTHER)
+    write_run(tmp_path, "Offline", "accuracy", hour=1, fingerprint=OTHER)
     selection = choose(find_runs(tmp_path, SYSTEM))
     assert {r.path for r in selection.runs["Offline"].values()} == {r.path for r in old}
 
 
 def test_a_newer_complete_subject_replaces_an_older_one(tmp_path: Path) -> None:
     write_all(tmp_path)
-    new = write_all(tmp_path, hour=1, subject=OTHER)
+    new = write_all(tmp_path, hour=1, fingerprint=OTHER)
     selection = choose(find_runs(tmp_path, SYSTEM))
     assert {r.path for r in selection.runs["Offline"].values()} == {r.path for r in new}
 
 
 def test_runs_of_different_subjects_never_stand_together(tmp_path: Path) -> None:
-    write_run(tmp_path, "Offline", "accuracy", subject=OTHER)
+    write_run(tmp_path, "Offline", "accuracy", fingerprint=OTHER)
     write_run(tmp_path, "Offline", "performance", hour=1)
     write_run(tmp_path, "Offline", "TEST06", hour=1)
     selection = choose(find_runs(tmp_path, SYSTEM))
-    assert [s.cell.test for s in selection.missing] == ["accuracy"]
+    assert [s.run_key.test for s in selection.missing] == ["accuracy"]
     assert reason(selection, "accuracy") == (
         "NOT COUNTED",
-        "VALID but of another subject: llm_config.max_num_seqs: 256 vs 128",
+        "VALID but of another fingerprint: llm_config.max_num_seqs: 256 vs 128",
     )
 
 
 def test_a_subject_asked_for_is_the_only_one_that_counts(tmp_path: Path) -> None:
     write_all(tmp_path)
     wanted = SUBJECT | {"image": "sha256:1"}
-    selection = choose(find_runs(tmp_path, SYSTEM), subjects={"Offline": wanted})
+    selection = choose(find_runs(tmp_path, SYSTEM), fingerprints={"Offline": wanted})
     assert len(selection.missing) == 3
-    assert reason(selection, "TEST06")[1] == "VALID but of another subject: image: absent vs sha256:1"
+    assert reason(selection, "TEST06")[1] == "VALID but of another fingerprint: image: absent vs sha256:1"
 
 
 def test_many_differences_are_cut_short(tmp_path: Path) -> None:
     write_all(tmp_path)
     wanted = SUBJECT | {f"key{i}": i for i in range(9)}
-    selection = choose(find_runs(tmp_path, SYSTEM), subjects={"Offline": wanted})
+    selection = choose(find_runs(tmp_path, SYSTEM), fingerprints={"Offline": wanted})
     assert reason(selection, "accuracy")[1].endswith("key3: absent vs 3; and 5 more")
 
 
@@ -120,19 +120,19 @@ def test_closed_takes_no_run_of_open_and_open_takes_both(tmp_path: Path) -> None
 
 def test_closed_takes_no_run_that_departs(tmp_path: Path) -> None:
     """Cache hits are known only after the run, which is VALID."""
-    departures = ["prompt tokens were taken from a cache: 9"]
-    write_run(tmp_path, "Offline", "accuracy", division="closed", cell_facts={"departures": departures})
+    violations = ["prompt tokens were taken from a cache: 9"]
+    write_run(tmp_path, "Offline", "accuracy", division="closed", run_facts={"violations": violations})
     runs = find_runs(tmp_path, SYSTEM)
     assert reason(choose(runs, division="closed"), "accuracy") == (
         "NOT COUNTED",
-        f"VALID but not what closed allows: {departures[0]}",
+        f"VALID but not what closed allows: {violations[0]}",
     )
     assert reason(choose(runs, division="open"), "accuracy")[0] == "VALID"
 
 
 def test_each_scenario_has_its_own_subject(tmp_path: Path) -> None:
     write_all(tmp_path, "Offline")
-    write_all(tmp_path, "Server", subject=OTHER)
+    write_all(tmp_path, "Server", fingerprint=OTHER)
     selection = choose(find_runs(tmp_path, SYSTEM), "Offline", "Server")
     assert not selection.missing
     assert list(selection.runs) == ["Offline", "Server"]
@@ -140,7 +140,7 @@ def test_each_scenario_has_its_own_subject(tmp_path: Path) -> None:
 
 def test_cells_come_in_the_order_asked_for() -> None:
     selection = choose([], "Server", "Offline")
-    assert [s.cell for s in selection.cells][:4] == [
-        *(Cell(BENCHMARK, "Server", t) for t in TESTS),
-        Cell(BENCHMARK, "Offline", "performance"),
+    assert [s.run_key for s in selection.run_keys][:4] == [
+        *(RunKey(BENCHMARK, "Server", t) for t in TESTS),
+        RunKey(BENCHMARK, "Offline", "performance"),
     ]

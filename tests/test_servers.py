@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from harness_llm.config import FIXED
-from harness_llm.engines import ENGINES
-from harness_llm.engines.arguments import engine_arguments
-from harness_llm.engines.servers import command_line, flags, server_kinds
+from harness_llm.config.engine_arguments import engine_arguments
+from harness_llm.config.engine_config import FIXED
+from harness_llm.config.engines import ENGINES
+from harness_llm.config.servers import command_line, flags, server_kinds
 
 CONFIG: dict[str, Any] = {"max_model_len": 2048, "max_num_seqs": 8, "tensor_parallel_size": 2, **FIXED}
 

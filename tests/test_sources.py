@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness_llm.datasets.samples import token_ids
-from harness_llm.datasets.sources import SOURCES
 from harness_llm.errors import ConfigError
+from harness_llm.prepare.datasets.samples import token_ids
+from harness_llm.prepare.datasets.sources import SOURCES
 
 IDS = [[1, 5, 29871], [1], [1, 2]]
 
@@ -103,7 +103,7 @@ def test_every_source_is_tried() -> None:
 )
 def test_a_missing_column_is_told(case: str, column: str, tmp_path: Path) -> None:
     source, write, columns, *_ = CASES[case]
-    write(tmp_path / "file", {name: cells for name, cells in columns.items() if name != column})
+    write(tmp_path / "file", {name: run_keys for name, run_keys in columns.items() if name != column})
     with pytest.raises(ConfigError) as caught:
         SOURCES[source](tmp_path / "file")
     assert caught.value.where == str(tmp_path / "file")

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from gpu_settings import HERE, all_cases
 
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.choices import choose
-from harness_llm.engine_settings.checks import candidate, check_by_vllm
-from harness_llm.engine_settings.resolution import resolve_candidates
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.options import choose
+from harness_llm.config.request import Request, resolve
+from harness_llm.config.speculation import draft_folder, with_speculation
 from harness_llm.errors import ConfigError
-from harness_llm.preparations import preparation_of
-from harness_llm.provision import missing_parts
-from harness_llm.published import PublishedPreparation
-from harness_llm.request import Request, resolve
+from harness_llm.paths import MODELS_VARIABLE, Workspace
+from harness_llm.pipeline.engine_settings.engine_checks import candidate, check_by_vllm
+from harness_llm.pipeline.engine_settings.resolution import resolve_candidates
+from harness_llm.prepare.preparation import preparation_of
+from harness_llm.prepare.provision import missing_parts
+from harness_llm.prepare.published import PublishedPreparation
 from harness_llm.rules import load_round, round_names
-from harness_llm.speculation import draft_folder, with_speculation
-from harness_llm.subject import subject
-from harness_llm.workspace import MODELS_VARIABLE, Workspace
+from harness_llm.runs.fingerprint import fingerprint
 
 SWITCH = "harness_config.speculative_decoding"
 MTP = {"method": "mtp", "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
@@ -128,7 +128,7 @@ def test_gpt_oss_speculates_with_the_published_head(models: Path) -> None:
 
 def test_scenarios_that_do_not_speculate_are_the_same_subject_with_the_switch() -> None:
     plans = [ask("deepseek-r1", "Offline", speculating=on).scenarios[0] for on in ("", "Interactive")]
-    one, two = (subject(plan.config, engine="vllm", checkpoint="c", loadgen="6.0.17", machine={}) for plan in plans)
+    one, two = (fingerprint(plan.config, engine="vllm", checkpoint="c", loadgen="6.0.17", machine={}) for plan in plans)
     assert one == two
 
 
@@ -172,7 +172,7 @@ def test_an_engine_that_does_not_take_the_argument_is_refused(engine: str, sets:
 def test_the_doctor_says_what_it_cannot_check_before_the_download(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness_llm.workspace.Workspace.cache", property(lambda _: tmp_path))
+    monkeypatch.setattr("harness_llm.paths.Workspace.cache", property(lambda _: tmp_path))
     (result,) = check_by_vllm(ask("gpt-oss-120b"))
     assert "until its head is downloaded" in result.found
     assert result.where == "Interactive: llm_config.speculative_config"

@@ -3,7 +3,7 @@
 import pytest
 
 from harness_llm.errors import ConfigError
-from harness_llm.fleet.spread import Capacity, Slot, spread
+from harness_llm.replicas.ray.assignment import Capacity, Slot, spread
 
 
 def gpus(*counts: int) -> list[Capacity]:

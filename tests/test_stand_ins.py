@@ -9,9 +9,9 @@ import punkt
 import pytest
 from terminal import Terminal
 
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import load_round
-from harness_llm.runs import find_runs
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.runs.record import find_runs
 
 pytestmark = pytest.mark.engine
 SUBMIT = ["submit", "--stand-in", "--company", "Acme", "--system-name", "pytest-box"]
@@ -83,7 +83,7 @@ def test_a_stand_in_becomes_a_tree_of_the_round(
 @pytest.mark.parametrize("test", ["TEST07", "TEST09"])
 def test_verify_repeats_the_verdicts(terminal: Terminal, test: str) -> None:
     """Of the run that the last test made."""
-    (run,) = [run for run in find_runs(terminal.workspace.logs, "pytest-box") if run.cell.test == test]
+    (run,) = [run for run in find_runs(terminal.workspace.logs, "pytest-box") if run.run_key.test == test]
     words = ["--model", "gpt-oss-120b", "--round", "v6.0", "--stand-in", "--test", test, "--total-sample-count", "512"]
     done = terminal.run("verify", str(run.path), "--scenario", "Offline", *words)
     verdict = load_round("v6.0").compliance[test].verdict

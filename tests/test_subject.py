@@ -6,11 +6,11 @@ import pytest
 from token_server import TokenServer
 
 import harness_llm
-from harness_llm import subject as subject_module
-from harness_llm.benchmarks import Sampling
-from harness_llm.config import EngineConfig, HarnessConfig, ReplayConfig, ServerConfig
-from harness_llm.runs import digest
-from harness_llm.subject import HARDWARE, PACKAGES, source_digest, subject
+from harness_llm.config.benchmark import Sampling
+from harness_llm.config.engine_config import EngineConfig, HarnessConfig, ReplayConfig, ServerConfig
+from harness_llm.runs import fingerprint as subject_module
+from harness_llm.runs.fingerprint import HARDWARE, PACKAGES, fingerprint, source_digest
+from harness_llm.runs.record import digest
 
 MACHINE = dict.fromkeys(HARDWARE, "1") | {"operating_system": "Linux", "hw_notes": "on the left"}
 
@@ -26,7 +26,7 @@ def config(**changes: Any) -> EngineConfig:
             warm_up_tokens=1,
             loadgen_cpus=1,
             startup_timeout_s=1,
-            on_replica_loss="fail",
+            on_replica_failure="fail",
             heartbeat_timeout_s=1,
             stall_timeout_s=1,
         ),
@@ -48,7 +48,7 @@ def config(**changes: Any) -> EngineConfig:
 
 def facts(changed: EngineConfig | None = None, **changes: Any) -> dict[str, Any]:
     given: dict[str, Any] = {"engine": "vllm", "checkpoint": "c", "loadgen": "6.0.17", "machine": MACHINE}
-    return subject(changed or config(), **given | changes)
+    return fingerprint(changed or config(), **given | changes)
 
 
 def test_the_same_facts_are_the_same_subject() -> None:
@@ -85,8 +85,8 @@ def test_of_a_server_that_runs_already_its_own_version_counts() -> None:
         with TokenServer(version=version) as server:
             own = config().server_config.model_copy(update={"url": (server.url,)})
             found.append(facts(config(server_config=own), engine="openai"))
-    assert [subject["packages"] for subject in found] == [{}, {}]
-    assert [server["version"] for subject in found for server in subject["servers"]] == ["1", "2"]
+    assert [fingerprint["packages"] for fingerprint in found] == [{}, {}]
+    assert [server["version"] for fingerprint in found for server in fingerprint["servers"]] == ["1", "2"]
     assert "servers" not in facts(engine="openai")
     assert facts(engine="openai")["packages"] == facts()["packages"]
 
@@ -102,7 +102,7 @@ def test_the_wheel_of_llmboost_counts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_cannot_change_a_result_does_not_count() -> None:
-    """Sampling is a fact of the cell; notes are for readers."""
+    """Sampling is a fact of the run; notes are for readers."""
     sampling = config().sampling.model_copy(update={"max_tokens": 9})
     assert digest(facts(config(sampling=sampling))) == digest(facts())
     assert digest(facts(machine=MACHINE | {"hw_notes": "on the right"})) == digest(facts())
@@ -111,7 +111,7 @@ def test_what_cannot_change_a_result_does_not_count() -> None:
 def test_versions_of_what_is_installed_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(facts()["packages"]) <= set(PACKAGES)
     before = digest(facts())
-    monkeypatch.setattr("harness_llm.subject.versions", lambda: {"vllm": "0"})
+    monkeypatch.setattr("harness_llm.runs.fingerprint.versions", lambda: {"vllm": "0"})
     assert digest(facts()) != before
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.fleet import Fleet
-from harness_llm.fleet.folder import FleetFolder
-from harness_llm.processes import Child, start
-from harness_llm.supervision import Stall, Supervision
+from harness_llm.pipeline.run_monitor import RunMonitor, Stall
+from harness_llm.protocol.child_processes import Child, start
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.replicas.pool_folder import PoolFolder
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
@@ -54,75 +54,75 @@ class Notes:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def pool(tmp_path: Path) -> Iterator[ReplicaPool]:
     def place(name: str) -> Callable[[int], Child]:
         words = lambda life: ["replica", str(life), name]  # noqa: E731
         log = tmp_path / f"{name}.log"
         return lambda life: start("child", words(life), name=name, log=log, environment=ENVIRONMENT)
 
-    fleet = Fleet(FleetFolder(), [0], startup_timeout_s=30)
-    fleet.start({name: place(name) for name in "ab"}, lambda _: None)
-    yield fleet
-    fleet.stop()
+    pool = ReplicaPool(PoolFolder(), [0], startup_timeout_s=30)
+    pool.start({name: place(name) for name in "ab"}, lambda _: None)
+    yield pool
+    pool.stop()
 
 
 @pytest.fixture
-def supervise(fleet: Fleet, tmp_path: Path) -> Iterator[Callable[..., tuple[Supervision, Notes]]]:
+def supervise(pool: ReplicaPool, tmp_path: Path) -> Iterator[Callable[..., tuple[RunMonitor, Notes]]]:
     children: list[Child] = []
 
-    def supervise(*says: Mapping[str, Any], survives: bool = True) -> tuple[Supervision, Notes]:
+    def supervise(*says: Mapping[str, Any], survives: bool = True) -> tuple[RunMonitor, Notes]:
         words, log, notes = ["loadgen", *map(json.dumps, says)], tmp_path / "loadgen.log", Notes()
         children.append(start("child", words, name="LoadGen", log=log, environment=ENVIRONMENT))
-        return Supervision(children[-1], fleet, notes, survives, Stall(100)), notes
+        return RunMonitor(children[-1], pool, notes, survives, Stall(100)), notes
 
     yield supervise
     for child in children:
         child.stop(patience_s=0)
 
 
-def test_loadgen_hears_of_an_end_and_of_a_new_beginning(fleet: Fleet, supervise) -> None:
-    supervision, notes = supervise({"event": "lost", "address": "ipc://replica-a.0", "cause": "?", "queries": 37})
-    fleet.replicas[0].process.kill()
-    assert supervision.follow()["event"] == "finished"
+def test_loadgen_hears_of_an_end_and_of_a_new_beginning(pool: ReplicaPool, supervise) -> None:
+    run_monitor, notes = supervise({"event": "lost", "address": "ipc://replica-a.0", "cause": "?", "queries": 37})
+    pool.replicas[0].process.kill()
+    assert run_monitor.follow()["event"] == "finished"
     lost, joined = notes.heard
     assert (
         lost == {"event": "lost", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"} or lost["cause"] == "?"
     )
     assert joined["endpoints"] == [{"address": "ipc://replica-a.1", "beats": "ipc://replica-a.1.heart", "key": ""}]
-    assert supervision.losses[0].endswith("its queries, 37, were issued again")
-    assert supervision.losses[1] == "a was started again and took part"
+    assert run_monitor.losses[0].endswith("its queries, 37, were issued again")
+    assert run_monitor.losses[1] == "a was started again and took part"
 
 
-def test_a_replica_that_loadgen_hears_no_more_is_killed(fleet: Fleet, supervise) -> None:
-    silent = fleet.replicas[1].process
+def test_a_replica_that_loadgen_hears_no_more_is_killed(pool: ReplicaPool, supervise) -> None:
+    silent = pool.replicas[1].process
     os.kill(silent.pid, signal.SIGSTOP)
-    supervision, notes = supervise(
+    run_monitor, notes = supervise(
         {"event": "lost", "address": "ipc://replica-b.0", "cause": "not heard", "queries": 2}
     )
-    supervision.follow()
+    run_monitor.follow()
     assert silent.returncode == -signal.SIGKILL
     assert notes.heard[0] == {"event": "lost", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
-    assert supervision.losses[0] == "b was lost (not heard); its queries, 2, were issued again"
+    assert run_monitor.losses[0] == "b was lost (not heard); its queries, 2, were issued again"
 
 
-def test_a_run_may_be_told_to_fail(fleet: Fleet, supervise) -> None:
-    supervision, notes = supervise(survives=False)
-    fleet.replicas[0].process.kill()
+def test_a_run_may_be_told_to_fail(pool: ReplicaPool, supervise) -> None:
+    run_monitor, notes = supervise(survives=False)
+    pool.replicas[0].process.kill()
     begin = time.monotonic()
     with pytest.raises(RunFailed, match="a ended") as raised:
-        supervision.follow()
+        run_monitor.follow()
     assert time.monotonic() - begin < BOUND_S
     assert "exit code -9" in raised.value.found
     assert notes.heard == []
 
 
-def test_without_a_replica_a_run_has_failed(fleet: Fleet, supervise) -> None:
-    supervision, _ = supervise()
-    for replica in fleet.replicas:
+def test_without_a_replica_a_run_has_failed(pool: ReplicaPool, supervise) -> None:
+    run_monitor, _ = supervise()
+    for replica in pool.replicas:
         replica.process.kill()
     begin = time.monotonic()
     with pytest.raises(RunFailed, match="ended") as raised:
-        supervision.follow()
+        run_monitor.follow()
     assert time.monotonic() - begin < BOUND_S
     assert raised.value.where.endswith(".log")
-    assert len(supervision.losses) == 2
+    assert len(run_monitor.losses) == 2

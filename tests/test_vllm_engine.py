@@ -11,14 +11,14 @@ from typing import Any
 import psutil
 import pytest
 
-from harness_llm.assets import Assets
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.config import load_config
-from harness_llm.datasets.store import open_store
-from harness_llm.engines import build_engine
-from harness_llm.engines.counters import caching_departures
-from harness_llm.fleet.local import replica_environment
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.config.assets import Assets
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.engine_config import load_config
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.protocol.counters import caching_violations
+from harness_llm.protocol.token_store import open_store
+from harness_llm.replicas.engines.engine import build_engine
+from harness_llm.replicas.local import replica_environment
 
 # vLLM imports modules of torch that warn of what they use themselves.
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
@@ -182,7 +182,7 @@ def test_drafts_are_counted_as_the_scheduler_reports_them() -> None:
     from vllm.v1.metrics.stats import SchedulerStats  # noqa: PLC0415 - loads torch
     from vllm.v1.spec_decode.metrics import SpecDecodingStats  # noqa: PLC0415 - loads torch
 
-    from harness_llm.engines.vllm import added  # noqa: PLC0415 - loads torch
+    from harness_llm.replicas.engines.vllm import added  # noqa: PLC0415 - loads torch
 
     stats, drafted = SpecDecodingStats.new(3), {"speculated": 0.0, "drafts": 0.0}
     for accepted in (3, 0, 1):
@@ -190,6 +190,6 @@ def test_drafts_are_counted_as_the_scheduler_reports_them() -> None:
     for own in (None, SchedulerStats(), SchedulerStats(spec_decoding_stats=stats)):
         drafted = added(drafted, EngineCoreOutputs(scheduler_stats=own))
     assert drafted == {"speculated": 9, "drafts": 3}
-    assert caching_departures(drafted, draft_tokens=3) == []
-    assert caching_departures(drafted, draft_tokens=2)
-    assert caching_departures(drafted)
+    assert caching_violations(drafted, draft_tokens=3) == []
+    assert caching_violations(drafted, draft_tokens=2)
+    assert caching_violations(drafted)

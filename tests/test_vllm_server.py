@@ -10,13 +10,13 @@ from typing import Any
 import psutil
 import pytest
 
-from harness_llm.assets import Assets
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.config import load_config
-from harness_llm.datasets.store import open_store
-from harness_llm.engines import ServerSpec, build_engine
-from harness_llm.fleet.local import replica_environment
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.config.assets import Assets
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.engine_config import load_config
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.protocol.token_store import open_store
+from harness_llm.replicas.engines.engine import ServerSpec, build_engine
+from harness_llm.replicas.local import replica_environment
 
 pytestmark = pytest.mark.engine
 

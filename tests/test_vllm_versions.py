@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from harness_llm.containers.spec import load_spec
+from harness_llm.containers.container_spec import load_spec
 from setup.layers import lacking
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness_llm.engines.kv_cache import KvCache
-from harness_llm.fleet import wire
+from harness_llm.protocol import messages as wire
+from harness_llm.protocol.kv_cache import KvCache
 
 REQUESTS = [
     wire.Attach(3, "demo/Server/performance", stream=True, sampling='{"max_tokens": 9}'),

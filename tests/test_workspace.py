@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.paths import CHECKOUT, Workspace
 
 
 def test_the_workspace_is_the_checkout_unless_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

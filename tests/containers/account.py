@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dockerd import GROUP, PATH, run
 
-from harness_llm.workspace import CHECKOUT
+from harness_llm.paths import CHECKOUT
 from setup.uv import pip_options
 
 NAME = "harness-llm-test"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dockerd import Dockerd, run
 
-from harness_llm.workspace import CHECKOUT
+from harness_llm.paths import CHECKOUT
 
 TAG = "harness-llm-test-base:bookworm"
 _SUITE = "bookworm"

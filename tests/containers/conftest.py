@@ -12,8 +12,8 @@ from dockerd import PATH, Dockerd, NoDaemon, install, start
 from images import IMAGES, SECRET, Ended, timed
 from machine import DOCKER_ARGS, Machine, make_machine
 
-from harness_llm.assets import Assets
-from harness_llm.workspace import CHECKOUT
+from harness_llm.config.assets import Assets
+from harness_llm.paths import CHECKOUT
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 

@@ -18,8 +18,8 @@ from dockerd import PATH, run
 from fake_node import nvidia_gpu, nvidia_smi, write_node
 from machines import write_root
 
-from harness_llm.gpus import Gpu, load_gpus
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.hardware.gpus import Gpu, load_gpus
+from harness_llm.paths import CHECKOUT, Workspace
 
 # A daemon without CAP_SYS_RESOURCE cannot raise memlock above its hard limit; nothing here locks memory for DMA.
 _MEMLOCK = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]

@@ -7,12 +7,12 @@ from typing import Any
 
 from workspaces import edit
 
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.choices import newest_round
-from harness_llm.config import load_config
-from harness_llm.documents import read_yaml
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.engine_config import load_config
+from harness_llm.config.options import newest_round
+from harness_llm.fileio import read_yaml
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import BenchmarkRules, load_round
-from harness_llm.workspace import CHECKOUT, Workspace
 
 _TABLE: dict[str, Any] = read_yaml(Path(__file__).with_name("speeds.yaml"))
 _PROMPT_TOKENS = 100  # of a stand-in, about

@@ -15,8 +15,8 @@ from account import Account
 from dockerd import Dockerd
 from images import IMAGES, SECRET, Ended, timed
 
-from harness_llm.assets import Assets
-from harness_llm.runs import Run, State, find_runs
+from harness_llm.config.assets import Assets
+from harness_llm.runs.record import Run, State, find_runs
 
 pytestmark = pytest.mark.containers
 
@@ -85,7 +85,8 @@ def runs(account: Account) -> list[Run]:
 def in_server_accuracy(account: Account, process: "subprocess.Popen[str]") -> bool:
     assert process.poll() is None, process.communicate()
     return any(
-        (run.cell.scenario, run.cell.test, run.state) == ("Server", "accuracy", State.RUNNING) for run in runs(account)
+        (run.run_key.scenario, run.run_key.test, run.state) == ("Server", "accuracy", State.RUNNING)
+        for run in runs(account)
     )
 
 
@@ -134,7 +135,7 @@ def test_the_same_command_continues_to_a_checked_tree_of_its_user(journey: Journ
 
 
 def test_runs_know_their_image(journey: Journey, account: Account, dockerd: Dockerd) -> None:
-    images = {run.record.subject["image"] for run in runs(account) if run.record}
+    images = {run.record.fingerprint["image"] for run in runs(account) if run.record}
     assert images == {image_id(dockerd, IMAGES["submission"])}
 
 

@@ -13,14 +13,14 @@ from machine import Machine
 from speeds import cases, write_speeds
 from vendor_image import TAG
 
-from harness_llm.check.findings import Severity
-from harness_llm.engines import REPLAY
-from harness_llm.gpus import load_gpus
+from harness_llm.checker.findings import Severity
+from harness_llm.config.engines import REPLAY
+from harness_llm.hardware.gpus import load_gpus
 from harness_llm.loadgen.logs import DETAIL, parse_detail
-from harness_llm.package.places import PROFILE
-from harness_llm.pipeline import check_tree
-from harness_llm.runs import Run, State, find_runs
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.submit import check_tree
+from harness_llm.runs.record import Run, State, find_runs
+from harness_llm.submission.places import PROFILE
 
 pytestmark = pytest.mark.gpu_rehearsal
 
@@ -69,7 +69,7 @@ def test_a_rehearsed_node_ends_with_a_checked_tree_that_is_no_submission(
     assert {run.state for run in done.runs} == {State.VALID}
     records = [run.record for run in done.runs if run.record]
     assert {record.engine for record in records} == {REPLAY}
-    [hardware] = {json.dumps(record.subject["hardware"]) for record in records}
+    [hardware] = {json.dumps(record.fingerprint["hardware"]) for record in records}
     assert json.loads(hardware)["accelerators_per_node"] == "8"
     assert json.loads(hardware)["accelerator_model_name"] == load_gpus(Workspace(CHECKOUT))[gpu].name
     assert done.tree.name.endswith("-rehearsal")

@@ -11,8 +11,8 @@ from dockerd import PATH, Dockerd
 from images import IMAGES, SECRET, Ended
 from publisher import Publisher
 
-from harness_llm.benchmarks import load_benchmark
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.paths import CHECKOUT, Workspace
 
 pytestmark = pytest.mark.containers
 

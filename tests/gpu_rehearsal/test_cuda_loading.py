@@ -7,9 +7,9 @@ import tiny_checkpoints
 from served_checkpoints import RECIPES, has_tool, loaded, quantized
 from stubbed_gpus import PYTHON, environment
 
-from harness_llm.gpus import load_gpus
-from harness_llm.quantize.command import PROGRAMS
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.hardware.gpus import load_gpus
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.prepare.quantize.quantize import PROGRAMS
 
 pytestmark = pytest.mark.gpu_rehearsal
 
