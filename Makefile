@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 # Settings of `make submission`, and the option of `harness-llm submit` that each one becomes.
 OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_COUNT:gpu-count ROUND:round \
            DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine RAY_ADDRESS:ray
-# Settings of the doors that other harnesses have, read by harness_llm/doors.py and harness_llm/familiar.py.
+# Settings of the doors that other harnesses have, read by harness_llm/pipeline/make_targets.py and harness_llm/config/aliases.py.
 FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
 # Settings of the containers, read by harness_llm/containers (docs/containers.md).
 CONTAINERS := ENVIRONMENT RUN_AS LAB_MODEL LAB_DATASET BASE_IMAGE WHEELHOUSE EXTRA_CA_CERT DOCKER DOCKER_ARGS \
@@ -115,15 +115,15 @@ run_harness: ## LoadGen runs as RUN_ARGS says, whatever was run before
 
 .PHONY: generate_engines
 generate_engines: ## for an ENGINE that has such a step
-	$(READY)/python -m harness_llm.doors generate_engines
+	$(READY)/python -m harness_llm.pipeline.make_targets generate_engines
 
 .PHONY: build
 build: link_dirs ## links, LoadGen of every round, and mlcommons/inference at its pinned commit
-	$(READY)/python -m harness_llm.doors clone_inference
+	$(READY)/python -m harness_llm.pipeline.make_targets clone_inference
 
 .PHONY: link_dirs
 link_dirs: ## show the scratch space MLPERF_SCRATCH_PATH below build/
-	$(READY)/python -m harness_llm.doors link_dirs
+	$(READY)/python -m harness_llm.pipeline.make_targets link_dirs
 
 .PHONY: bench
 bench: ## measure the harness itself (hours; `python -m benchmarks --help` names the parts)
@@ -200,9 +200,10 @@ test-gpu-nodes: tools ## make submission in containers on nodes with fake GPUs, 
 	$(TESTS)/python -m pytest -m gpu_rehearsal tests/containers -rP
 
 .PHONY: lint
-lint: tools ## ruff check, ruff format --check, mypy
+lint: tools ## ruff check, ruff format --check, import layers, mypy
 	$(TESTS)/ruff check .
 	$(TESTS)/ruff format --check .
+	$(TESTS)/lint-imports --no-logo
 	$(TESTS)/mypy
 
 .PHONY: lock

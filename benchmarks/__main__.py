@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks import ceiling, drain, front, growth, offline, pinned, probe, server
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
-from harness_llm.package.machine import detect
+from harness_llm.hardware.machine import detect
 
 LOG_WIDTH = 140  # in a file a table need not fit a terminal
 Found = Mapping[str, Any]

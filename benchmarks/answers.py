@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import open_store
-from harness_llm.engines import build_engine
+from harness_llm.config.benchmark import Sampling
+from harness_llm.protocol.token_store import open_store
+from harness_llm.replicas.engines.engine import build_engine
 
 
 class Order(BaseModel):

@@ -1,4 +1,4 @@
-"""The two arms: the fleet behind LoadGen, and LLM.generate in a process of its own. Both keep their engine warm."""
+"""The two arms: the replica pool behind LoadGen, and LLM.generate in its own process. Both keep their engine warm."""
 
 import datetime as dt
 import resource
@@ -12,12 +12,12 @@ import psutil
 import zmq
 
 from benchmarks.measurement import HarnessMeasurement, Measurement
-from harness_llm.cell import Bench, run_cell
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.local import replica_environment
-from harness_llm.fleet.placement import placement
-from harness_llm.processes import Child, Exit, start, watch
-from harness_llm.runs import State
+from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.protocol.child_processes import Child, Exit, start, watch
+from harness_llm.replicas.local import replica_environment
+from harness_llm.replicas.placement import placement
+from harness_llm.runs.record import State
 
 
 class RawSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,16 +91,16 @@ class Notes:
         self.last = body
 
 
-def measure_harness(bench: Bench, samples: int, idle: Child) -> HarnessMeasurement:
+def measure_harness(bench: ScenarioContext, samples: int, idle: Child) -> HarnessMeasurement:
     """A run of `samples` through LoadGen, kept with the other runs of this system."""
     plan = bench.plan
     # LoadGen takes min_query_count as Offline's number of samples.
     conf = plan.confs["performance"].for_run(plan.loadgen_model, plan.load.scenario, {"min_query_count": samples})
     request = replace(bench.request, started=dt.datetime.now(dt.UTC))
-    [engine] = bench.fleet.replicas
+    [engine] = bench.pool.replicas
     notes, before = Notes(), Usage.now(engine, idle)
     own = replace(bench, request=request, plan=replace(plan, confs={"performance": conf}))
-    run = run_cell(own, "performance", notes)
+    run = execute_run(own, "performance", notes)
     used = Usage.now(engine, idle).since(before)
     if run.record is None or run.state is not State.VALID or notes.last["done"] != samples:
         raise RunFailed("the harness's run is not VALID", where=str(run.path), found="; ".join(run.reasons))
@@ -119,11 +119,11 @@ def measure_harness(bench: Bench, samples: int, idle: Child) -> HarnessMeasureme
 
 
 class Raw:
-    """LLM.generate in a process of its own, on the cores of the fleet's replica."""
+    """LLM.generate in a process of its own, on the cores of the replica pool's replica."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: ScenarioContext) -> None:
         """Start it; returns once it has warmed up as the replica has."""
-        plan, assets, folder = bench.plan, bench.assets, bench.fleet.folder
+        plan, assets, folder = bench.plan, bench.assets, bench.pool.folder
         cpus = list(placement([{}], plan.config.harness_config.loadgen_cpus).places[0].binding.cpus)
         endpoint = f"ipc://{folder}/raw"
         spec = RawSpec(

@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks.hop import measure_hop
 from benchmarks.measurement import interval
 from benchmarks.replayed import AT_ONCE, Figures, measure, measure_null, replay_bench
-from harness_llm.fleet.placement import placement
+from harness_llm.replicas.placement import placement
 
 REPLICAS = (8, 72)
 RATES = (100.0, 1000.0, 5000.0)
@@ -30,18 +30,18 @@ Pair = tuple[float, float]
 
 
 def run(folder: Path, repeats: int, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
-    """All rates on all fleets, `repeats` times each, for `seconds` a run."""
+    """All rates on all replica pools, `repeats` times each, for `seconds` a run."""
     found: dict[str, Any] = {"server": [], "offline": []}
     for replicas in REPLICAS:
         with replay_bench(folder, "Server", replicas, *AT_ONCE) as bench:
             for rate in RATES:
                 harness, null, hops = [], [], []
-                here, there = bench.fleet.loadgen_cpus[0], placement([{}], 1).places[0].binding.cpus[0]
+                here, there = bench.pool.loadgen_cpus[0], placement([{}], 1).places[0].binding.cpus[0]
                 for _ in range(repeats):
                     harness.append(measure(bench, rate, seconds=seconds))
                     null.append(measure_null(bench, rate, seconds=seconds, folder=folder))
                     hops.append(measure_hop(rate, seconds=seconds, here=here, there=there))
-                found["server"].append(_cell(replicas, rate, harness, null, hops))
+                found["server"].append(_run_key(replicas, rate, harness, null, hops))
                 say(f"ceiling, Server, {replicas} replicas at {rate:g} queries/s: {_words(harness[-1])}")
         with replay_bench(folder, "Offline", replicas, *AT_ONCE) as bench:
             offline = [measure(bench, 1, queries=OFFLINE_QUERIES) for _ in range(repeats)]
@@ -55,7 +55,7 @@ def _words(figures: Figures) -> str:
     return f"{figures.queries_per_s:,.0f} queries/s, {figures.tokens_per_s:,.0f} tokens/s{ttft}"
 
 
-def _cell(
+def _run_key(
     replicas: int, rate: float, harness: Sequence[Figures], null: Sequence[Figures], hops: Sequence[Pair]
 ) -> dict[str, Any]:
     arms = {"harness": _summary(harness), "null": _summary(null), "hop": {"ttft_ms": _intervals(hops)}}
@@ -96,20 +96,20 @@ def table(found: Mapping[str, Any]) -> Table:
         "valid",
         box=None,
     )
-    for cell in found["server"]:
-        own, null, hop = cell["harness"], cell["null"], cell["hop"]
+    for run_key in found["server"]:
+        own, null, hop = run_key["harness"], run_key["null"], run_key["hop"]
         shown.add_row(
-            str(cell["replicas"]),
-            f"{cell['rate']:,.0f}",
+            str(run_key["replicas"]),
+            f"{run_key['rate']:,.0f}",
             f"{own['queries_per_s']['median']:,.0f}",
             f"{own['tokens_per_s']['median']:,.0f}",
             *(_pair(arm["ttft_ms"]) for arm in (own, null, hop)),
             *(_pair(arm["tpot_ms"]) for arm in (own, null)),
             str(own["valid"]),
         )
-    for cell in found["offline"]:
-        rates = (f"{cell[name]['median']:,.0f}" for name in ("queries_per_s", "tokens_per_s"))
-        shown.add_row(str(cell["replicas"]), "Offline", *rates)
+    for run_key in found["offline"]:
+        rates = (f"{run_key[name]['median']:,.0f}" for name in ("queries_per_s", "tokens_per_s"))
+        shown.add_row(str(run_key["replicas"]), "Offline", *rates)
     return shown
 
 
@@ -118,12 +118,12 @@ def _pair(percentiles: Mapping[str, Any]) -> str:
 
 
 def misses(found: Mapping[str, Any]) -> list[str]:
-    """What is not as wanted of the smaller fleet."""
-    return [line for cell in found["server"] if cell["replicas"] == REPLICAS[0] for line in _misses(cell)]
+    """What is not as wanted of the smaller replica pool."""
+    return [line for run_key in found["server"] if run_key["replicas"] == REPLICAS[0] for line in _misses(run_key)]
 
 
-def _misses(cell: Mapping[str, Any]) -> list[str]:
-    own, null, rate = cell["harness"], cell["null"], cell["rate"]
+def _misses(run_key: Mapping[str, Any]) -> list[str]:
+    own, null, rate = run_key["harness"], run_key["null"], run_key["rate"]
     reached = own["queries_per_s"]["median"]
     lines = []
     if not own["valid"]:

@@ -1,6 +1,6 @@
-"""How much of a node is idle at the end of Offline: the dispatcher's own decisions in simulated time.
+"""How much of a node is idle at the end of Offline: the replica client's own decisions in simulated time.
 
-Eight replicas whose speeds differ by 10 % serve llama2-70b's shapes. They are driven once by the ledger and the
+Eight replicas whose speeds differ by 10 % serve llama2-70b's shapes. They are driven once by the query table and the
 dispatch functions that LoadGen's process uses, and once by equal shares given out at the start, as harnesses with fixed
 shares do. The idle share is (max - mean) / max of the replicas' last completions.
 """
@@ -15,11 +15,11 @@ import numpy.typing as npt
 from rich.table import Table
 
 from benchmarks.measurement import interval
-from harness_llm.engines.pace import Batch, Pace
-from harness_llm.engines.replay import Lengths
-from harness_llm.fleet.dispatch import Credit
-from harness_llm.fleet.ledger import Ledger
-from harness_llm.plan import Load, issued
+from harness_llm.config.in_flight import InFlightLimit
+from harness_llm.config.load import Load, issued
+from harness_llm.loadgen.query_table import QueryTable
+from harness_llm.replicas.engines.replay import Lengths
+from harness_llm.replicas.engines.replay_timing import Batch, Pace
 
 WANTED = 0.003
 STATIC_LEAST = 0.04  # or the load asks too little
@@ -105,23 +105,23 @@ Shares = list[tuple[int, list[tuple[int, int]]]]
 
 
 class Topped:
-    """The ledger, as LoadGen's process drives it."""
+    """The query table, as LoadGen's process drives it."""
 
     def __init__(self, node: Node, work: Work) -> None:
         """Take in the whole load."""
-        self._ledger = Ledger(Credit(node.pace.seats, BACKLOG))
-        self._ledger.load(work.prompts)
+        self._query_table = QueryTable(InFlightLimit(node.pace.seats, BACKLOG))
+        self._query_table.load(work.prompts)
         for replica in range(len(SPEEDS)):
-            self._ledger.join(str(replica))
-        self._ledger.offer(range(len(work.samples)), work.samples.tolist())
+            self._query_table.join(str(replica))
+        self._query_table.offer(range(len(work.samples)), work.samples.tolist())
 
     def assign(self, now: float) -> Shares:
         """What is to be sent now."""
-        return [(int(replica), [(q.id, q.sample) for q in share]) for replica, share in self._ledger.assign(now)]
+        return [(int(replica), [(q.id, q.sample) for q in share]) for replica, share in self._query_table.assign(now)]
 
     def finish(self, replica: int, query: int, tokens: int, now: float) -> None:
         """`replica` has answered."""
-        self._ledger.finish(str(replica), query, tokens, now)
+        self._query_table.finish(str(replica), query, tokens, now)
 
 
 class Static:

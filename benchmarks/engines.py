@@ -2,9 +2,9 @@
 
     python -m benchmarks.engines --alone 200 --loaded 2048
 
-Both fleets answer the same prompts, first one at a time, then as many at once as the engine takes. Alone, every answer
-must be the same, token for token; under load, ROUGE may differ by 0.2 (batches round differently, so that answers may).
-The table goes to stderr; the last line on stdout is one JSON document. More than that ends with 1.
+Both replica pools answer the same prompts, first one at a time, then as many at once as the engine takes. Alone, every
+answer must be equal, token for token. Under load, ROUGE may differ by 0.2, because batches round differently. A larger
+difference ends with exit code 1. The table goes to stderr; the last line on stdout is one JSON document.
 """
 
 import argparse
@@ -20,26 +20,25 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from harness_llm.accuracy.decoding import decoder
-from harness_llm.accuracy.score import score_answers
-from harness_llm.assets import Assets, prepare
-from harness_llm.choices import choose
-from harness_llm.datasets.store import open_store
-from harness_llm.devices import hold
-from harness_llm.engines import Counters
-from harness_llm.engines.counters import growth
+from harness_llm.config.assets import Assets, prepare
+from harness_llm.config.options import choose
+from harness_llm.config.request import Request, resolve
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
-from harness_llm.fleet.dispatcher import Dispatcher
-from harness_llm.fleet.fleet import Fleet
-from harness_llm.fleet.liveness import Liveness
-from harness_llm.fleet.local import start_fleet
-from harness_llm.fleet.wire import Endpoint
-from harness_llm.mailbox import Mailbox
-from harness_llm.monitor.panel import Panel
-from harness_llm.package.machine import detect
-from harness_llm.pipeline import Pipeline
-from harness_llm.request import Request, resolve
-from harness_llm.workspace import Workspace
+from harness_llm.evaluate.decoding import decoder
+from harness_llm.evaluate.score import score_answers
+from harness_llm.hardware.device_lock import hold
+from harness_llm.hardware.machine import detect
+from harness_llm.loadgen.health import HealthMonitor
+from harness_llm.loadgen.replica_client import ReplicaClient
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import Pipeline
+from harness_llm.protocol.counters import Counters, growth
+from harness_llm.protocol.mailbox import Mailbox
+from harness_llm.protocol.messages import Endpoint
+from harness_llm.protocol.token_store import open_store
+from harness_llm.replicas.local import start_pool
+from harness_llm.replicas.pool import ReplicaPool
 
 COMMAND = "python -m benchmarks.engines"
 ENGINES = ("vllm", "openai")
@@ -120,38 +119,38 @@ def _give_up(endpoint: Endpoint, cause: str, _: int) -> None:
     raise RunFailed("a replica is lost", where=endpoint.address, found=cause)
 
 
-def answer(fleet: Fleet, request: Request, assets: Assets, count: int, concurrency: int) -> Pass:
-    """Have `fleet` answer the first `count` prompts, `concurrency` at once."""
+def answer(pool: ReplicaPool, request: Request, assets: Assets, count: int, concurrency: int) -> Pass:
+    """Have `replica pool` answer the first `count` prompts, `concurrency` at once."""
     store = open_store(assets.store("performance"))
-    dispatcher = Dispatcher(
-        fleet.endpoints,
+    replica_client = ReplicaClient(
+        pool.endpoints,
         generation=next(_generations),
-        credit=None,
+        in_flight_limit=None,
         stream=False,
-        liveness=Liveness(PATIENCE_S, PATIENCE_S),
+        health=HealthMonitor(PATIENCE_S, PATIENCE_S),
         news=Mailbox(),
-        tell_lost=_give_up,
+        report_failed=_give_up,
     )
-    dispatcher.attach(COMMAND, request.scenarios[0].config.sampling)
-    dispatcher.load(store)
+    replica_client.attach(COMMAND, request.scenarios[0].config.sampling)
+    replica_client.load(store)
     found: dict[int, list[int]] = {}
     asked, begin = 0, time.perf_counter()
     while len(found) < count:
-        more = min(concurrency - dispatcher.in_flight, count - asked)
-        dispatcher.offer(range(asked, asked + more), range(asked, asked + more))
+        more = min(concurrency - replica_client.in_flight, count - asked)
+        replica_client.offer(range(asked, asked + more), range(asked, asked + more))
         asked += more
-        dispatcher.feed()
-        found |= {done.query: done.ids.tolist() for done in dispatcher.harvest(PATIENCE_MS).finished}
+        replica_client.feed()
+        found |= {done.query: done.ids.tolist() for done in replica_client.poll(PATIENCE_MS).finished}
     seconds = time.perf_counter() - begin
-    counted = growth(dispatcher.detach().counters)
-    dispatcher.close()
+    counted = growth(replica_client.detach().counters)
+    replica_client.close()
     return Pass([found[index] for index in range(count)], seconds, counted)
 
 
 def serve(engine: str, request: Request, assets: Assets, alone: int, loaded: int) -> Served:
     """Start `engine`, let it answer, end it."""
     [plan] = request.scenarios
-    fleet = start_fleet(
+    pool = start_pool(
         plan.config,
         engine=engine,
         checkpoint=assets.checkpoint,
@@ -161,10 +160,10 @@ def serve(engine: str, request: Request, assets: Assets, alone: int, loaded: int
         tell=lambda _: None,
     )
     try:
-        one = answer(fleet, request, assets, alone, 1)
-        many = answer(fleet, request, assets, loaded, plan.config.llm_config["max_num_seqs"])
+        one = answer(pool, request, assets, alone, 1)
+        many = answer(pool, request, assets, loaded, plan.config.llm_config["max_num_seqs"])
     finally:
-        fleet.stop()
+        pool.stop()
     return Served(one, many, _score(many.answers, request, assets))
 
 

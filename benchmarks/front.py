@@ -25,18 +25,18 @@ from rich.table import Table
 from benchmarks.measurement import interval
 from benchmarks.session import COMMAND, demo_request
 from benchmarks.timed_replica import BLOCKING, MODE, TIMES, WAITING
-from harness_llm.assets import Assets, prepare
-from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import TokenStore, open_store
-from harness_llm.devices import hold
+from harness_llm.config.assets import Assets, prepare
+from harness_llm.config.benchmark import Sampling
+from harness_llm.config.request import Request
 from harness_llm.errors import RunFailed
-from harness_llm.fleet import wire
-from harness_llm.fleet.local import program, start_fleet
-from harness_llm.monitor.panel import Panel
-from harness_llm.pipeline import Pipeline
-from harness_llm.processes import Child, start
-from harness_llm.request import Request
-from harness_llm.workspace import CHECKOUT
+from harness_llm.hardware.device_lock import hold
+from harness_llm.paths import CHECKOUT
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import Pipeline
+from harness_llm.protocol import messages as wire
+from harness_llm.protocol.child_processes import Child, start
+from harness_llm.protocol.token_store import TokenStore, open_store
+from harness_llm.replicas.local import program, start_pool
 
 SEQUENCES = 2048
 STEPS = 40
@@ -91,7 +91,7 @@ class Fed:
 
 def step_cost_us(*, stream: bool, stream_interval: int | None) -> float:
     """Microseconds of the front end per sequence and step, past the first tokens."""
-    from harness_llm.engines.vllm import VllmEngine  # noqa: PLC0415 - loads torch
+    from harness_llm.replicas.engines.vllm import VllmEngine  # noqa: PLC0415 - loads torch
 
     fed: Any = Fed(stream_interval)
     engine = VllmEngine(fed)
@@ -130,28 +130,28 @@ def _waits(repeats: int, seconds: float, folder: Path, console: Console) -> dict
     extra = {MODE: str(mode), TIMES: str(times)}
     found: dict[str, list[dict[str, float]]] = {BLOCKING: [], WAITING: []}
     with hold("cpu", COMMAND):
-        fleet = _fleet(request, assets, panel, extra)
+        pool = _pool(request, assets, panel, extra)
         try:
-            client = Client(fleet.endpoints[0].address, plan.config.sampling, open_store(assets.store("performance")))
+            client = Client(pool.endpoints[0].address, plan.config.sampling, open_store(assets.store("performance")))
             for number in range(repeats):
                 for name in (BLOCKING, WAITING)[:: 1 if number % 2 else -1]:
                     mode.write_text(name)
                     found[name].append(client.run(seconds, times))
                     console.print(f"front, {name}: {found[name][-1]}")
         finally:
-            fleet.stop()
+            pool.stop()
     return {
         name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in found.items()
     } | {"runs": found}
 
 
-def _fleet(request: Request, assets: Assets, panel: Panel, extra: Mapping[str, str]) -> Any:
+def _pool(request: Request, assets: Assets, panel: Panel, extra: Mapping[str, str]) -> Any:
     def launch(name: str, specs: Any, environment: Mapping[str, str], log: Path) -> Child:
         _, file = program(specs, Path(environment["TMPDIR"]) / f"{name}.json")
         own = {**environment, **extra, "PYTHONPATH": str(CHECKOUT)}
         return start("benchmarks.timed_replica", [str(file)], name=name, log=log, environment=own)
 
-    return start_fleet(
+    return start_pool(
         request.scenarios[0].config,
         engine="vllm",
         checkpoint=assets.checkpoint,

@@ -1,4 +1,4 @@
-"""What LoadGen's process costs as fleet and load grow: CPU time and memory, the replay engine answering at once."""
+"""CPU time and memory of LoadGen's process as replicas and queries grow; the replay engine answers at once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -16,7 +16,7 @@ MOST_MIB = 1024
 
 
 def run(folder: Path, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
-    """Server at one rate on growing fleets, for `seconds` each; Offline with growing loads on eight replicas."""
+    """Server at one rate on growing replica pools, for `seconds` each; Offline with growing loads on eight replicas."""
     by_replicas: dict[int, Any] = {}
     for replicas in REPLICAS:
         with replay_bench(folder, "Server", replicas, *AT_ONCE) as bench:

@@ -1,4 +1,4 @@
-"""Offline tokens/s through LoadGen and the fleet, divided by those of vllm.LLM.generate on the same cores.
+"""Offline tokens/s through LoadGen and the replica pool, divided by those of vllm.LLM.generate on the same cores.
 
 Both arms get the same engine arguments and prompts, keep their engine warm, and take turns. Of the demo with
 `python -m benchmarks offline`; of another model, on an accelerator for instance, with
@@ -19,10 +19,10 @@ from rich.table import Table
 
 from benchmarks.measurement import WANTED, Pair, summary
 from benchmarks.session import COMMAND, demo_request, measure_pairs, warm_arms
-from harness_llm.devices import hold
+from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
-from harness_llm.monitor.panel import Panel
-from harness_llm.request import Request
+from harness_llm.hardware.device_lock import hold
+from harness_llm.pipeline.panel import Panel
 
 LLAMA_8B = {
     "hidden_size": 4096,
@@ -67,7 +67,7 @@ def run(pairs: int, seconds: float, console: Console, request: Request | None = 
             done.append(pair)
             console.print(f"offline, pair {len(done)} of {pairs}: ratio {pair.ratio:.3f}")
     console.print(_table(done))
-    return summary(done) | {"load_average_before": load_before, "subject": bench.subject}
+    return summary(done) | {"load_average_before": load_before, "fingerprint": bench.fingerprint}
 
 
 def table(found: Mapping[str, Any]) -> Table:

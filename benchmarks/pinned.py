@@ -9,15 +9,15 @@ from rich.table import Table
 from benchmarks.measurement import interval
 from benchmarks.replayed import measure
 from benchmarks.session import COMMAND, demo_bench, demo_request
-from harness_llm.devices import hold
-from harness_llm.monitor.panel import Panel
-from harness_llm.plan import OFFLINE_SLACK
+from harness_llm.config.load import OFFLINE_SLACK
+from harness_llm.hardware.device_lock import hold
+from harness_llm.pipeline.panel import Panel
 
 REPLICAS = (1, 2)
 
 
 def run(repeats: int, seconds: float, console: Console) -> dict[str, Any]:
-    """`repeats` runs of about `seconds` on either fleet; both stay warm."""
+    """`repeats` runs of about `seconds` on either replica pool; both stay warm."""
     rates: dict[int, list[float]] = {replicas: [] for replicas in REPLICAS}
     requests = [demo_request(replicas=replicas) for replicas in REPLICAS]
     panel = Panel(console)

@@ -16,18 +16,18 @@ import numpy.typing as npt
 from rich.table import Table
 
 from benchmarks.simulated import IDLE_S, Engine, SimulatedPool, Simulation
-from harness_llm.benchmarks import Benchmark, benchmark_names, load_benchmark
-from harness_llm.config import EngineConfig, load_config
-from harness_llm.documents import read_text
-from harness_llm.engines.replay import Lengths
+from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
+from harness_llm.config.engine_config import EngineConfig, load_config
+from harness_llm.config.profile import load_profile
+from harness_llm.config.request import loadgen_models
+from harness_llm.config.user_conf import UserConf, parse
 from harness_llm.errors import ConfigError
+from harness_llm.fileio import read_text
 from harness_llm.loadgen.prediction import OutputTokens, Prediction
 from harness_llm.loadgen.probe import ProbeSpec, contexts, run_probe
-from harness_llm.loadgen.user_conf import UserConf, parse
-from harness_llm.profiles import load_profile
-from harness_llm.request import loadgen_models
+from harness_llm.paths import Workspace
+from harness_llm.replicas.engines.replay import Lengths
 from harness_llm.rules import BenchmarkRules, load_round, round_names
-from harness_llm.workspace import Workspace
 
 WANTED_S = 60.0
 SCENARIOS = ("Offline", "Server", "Interactive")
@@ -102,7 +102,7 @@ class Case:
         return ProbeSpec(
             store="",
             limit_s=load_profile("valid", Workspace()).probe_s,
-            batch=self.config.credit.batch,
+            batch=self.config.in_flight_limit.batch,
             step_tokens=int(arguments.get("max_num_batched_tokens") or 0),
             max_model_len=int(arguments["max_model_len"]),
             output=OutputTokens(0.9 * mean, mean, min(1.1 * mean, self.rules.max_output_tokens)),
@@ -152,7 +152,7 @@ def _rate(conf: UserConf, rules: BenchmarkRules) -> float:
 def _calibrated(name: str, gpu: str, config: EngineConfig, rules: BenchmarkRules, rate: float) -> Engine:
     """The engine that reaches `rate` in steady state with the settings of Offline, without overlap."""
     model, reading = MODELS[name], BANDWIDTH[gpu] * READING * config.group
-    output, batch = rules.output_tokens, config.credit.batch
+    output, batch = rules.output_tokens, config.in_flight_limit.batch
     budget = int(config.llm_config.get("max_num_batched_tokens") or max(8192, batch))
     weights_s, context_s = model.weights / reading, model.kv / reading
     batch = max(min(batch, int(budget / (1 + model.prompt / output))), 1)
@@ -160,13 +160,13 @@ def _calibrated(name: str, gpu: str, config: EngineConfig, rules: BenchmarkRules
     memory_s = output * (weights_s / batch + context_s * (model.prompt + output * 0.75))
     # A tenth where the memory times alone are longer than the published ones.
     compute_s = max(sample_s - memory_s, sample_s / 10)
-    return Engine(weights_s, compute_s / (model.prompt + output), context_s, config.credit.batch, budget)
+    return Engine(weights_s, compute_s / (model.prompt + output), context_s, config.in_flight_limit.batch, budget)
 
 
 def _resized(engine: Engine, offline: EngineConfig, config: EngineConfig) -> Engine:
     """The engine with other settings: times go with the GPUs of a replica."""
     share = offline.group / config.group
-    batch = config.credit.batch
+    batch = config.in_flight_limit.batch
     return Engine(
         engine.weights_s * share,
         engine.token_s * share,
@@ -293,12 +293,12 @@ def _summary(arm: Probed) -> dict[str, Any]:
 def table(found: Mapping[str, Any]) -> Table:
     """A row for each benchmark and GPU; errors of the prediction with the additive and the overlapped engine."""
     shown = Table("benchmark", "GPU", *SCENARIOS, box=None)
-    cells: dict[tuple[str, str], dict[str, str]] = {}
+    run_keys: dict[tuple[str, str], dict[str, str]] = {}
     for row in found["rows"]:
         seconds = max(row[arm]["seconds"] for arm in ARMS)
         errors = ", ".join(f"{row[arm]['error']:+.1%}" for arm in ARMS)
-        cells.setdefault((row["benchmark"], row["gpu"]), {})[row["scenario"]] = f"{seconds:.0f} s, {errors}"
-    for (benchmark, gpu), own in cells.items():
+        run_keys.setdefault((row["benchmark"], row["gpu"]), {})[row["scenario"]] = f"{seconds:.0f} s, {errors}"
+    for (benchmark, gpu), own in run_keys.items():
         shown.add_row(benchmark, gpu, *(own.get(scenario, "") for scenario in SCENARIOS))
     return shown
 

@@ -20,25 +20,25 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from benchmarks.answers import Order
-from harness_llm.accuracy.decoding import decoder
-from harness_llm.accuracy.gates import gates_for, judge
-from harness_llm.accuracy.score import score_answers
-from harness_llm.assets import prepare
-from harness_llm.benchmarks import Benchmark, load_benchmark
-from harness_llm.checkpoint import QUANTIZATION, read_record
-from harness_llm.config import EngineConfig, load_config
-from harness_llm.datasets.store import open_store
-from harness_llm.demo.assets import DemoPreparation
+from harness_llm.config.assets import prepare
+from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.checkpoint import QUANTIZATION, read_record
+from harness_llm.config.engine_config import EngineConfig, load_config
 from harness_llm.errors import HarnessError, RunFailed
-from harness_llm.gpus import NO_ACCELERATOR
-from harness_llm.monitor.panel import Panel
-from harness_llm.outcome import load_reference
-from harness_llm.quantize.command import PROGRAMS, calibration_set, quantize_checkpoint
-from harness_llm.quantize.job import Job
-from harness_llm.quantize.recipes import Recipe, load_recipes
+from harness_llm.evaluate.decoding import decoder
+from harness_llm.evaluate.gates import gates_for, judge
+from harness_llm.evaluate.run_result import load_reference
+from harness_llm.evaluate.score import score_answers
+from harness_llm.hardware.gpus import NO_ACCELERATOR
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.panel import Panel
+from harness_llm.prepare.demo.stages import DemoPreparation
+from harness_llm.prepare.quantize.job import Job
+from harness_llm.prepare.quantize.quantize import PROGRAMS, calibration_set, quantize_checkpoint
+from harness_llm.prepare.quantize.recipes import Recipe, load_recipes
+from harness_llm.prepare.stage import ENVIRONMENT
+from harness_llm.protocol.token_store import open_store
 from harness_llm.rules import load_round
-from harness_llm.stage import ENVIRONMENT
-from harness_llm.workspace import CHECKOUT, Workspace
 
 SAMPLES = 2048
 DEMO, SCENARIO, ROUND = "demo", "Offline", "v6.1"
@@ -75,7 +75,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Bench:
+class ScenarioContext:
     """What all recipes share: the demo, its FP32 scores over the first `samples`, and how an engine is set up."""
 
     benchmark: Benchmark
@@ -155,16 +155,16 @@ def _size(checkpoint: Path) -> int:
     return sum(file.stat().st_size for file in checkpoint.glob("*.safetensors"))
 
 
-def _bench(samples: int, panel: Panel) -> Bench:
+def _bench(samples: int, panel: Panel) -> ScenarioContext:
     workspace = Workspace()
     benchmark = load_benchmark(DEMO, workspace)
     assets = prepare(DemoPreparation(benchmark, workspace, samples), panel.stage)
     reference = load_reference(assets.reference) if assets.reference else {}
     config = load_config(benchmark, SCENARIO, NO_ACCELERATOR, [], workspace)
-    return Bench(benchmark, workspace, samples, reference, config, panel)
+    return ScenarioContext(benchmark, workspace, samples, reference, config, panel)
 
 
-def _rows(bench: Bench, names: Sequence[str]) -> Iterator[Row]:
+def _rows(bench: ScenarioContext, names: Sequence[str]) -> Iterator[Row]:
     """The original first, which is scored as a reference, not served."""
     original = bench.preparation.assets.original
     yield Row("none", 0.0, _size(original), bench.reference, "transformers float32", {}, bench.misses(bench.reference))
@@ -176,11 +176,11 @@ def _rows(bench: Bench, names: Sequence[str]) -> Iterator[Row]:
 def table(rows: Sequence[Row], metrics: Sequence[str]) -> str:
     """The rows in Markdown; the first is what the others are held to."""
     names = ("recipe", "s", "bytes", *metrics, "of FP32", "gate", "served by")
-    lines = [names, ("---",) * len(names), *(_cells(row, rows[0].scores, metrics) for row in rows)]
+    lines = [names, ("---",) * len(names), *(_run_keys(row, rows[0].scores, metrics) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _cells(row: Row, reference: Mapping[str, float], metrics: Sequence[str]) -> tuple[str, ...]:
+def _run_keys(row: Row, reference: Mapping[str, float], metrics: Sequence[str]) -> tuple[str, ...]:
     share = min(row.scores[metric] / reference[metric] for metric in metrics)
     scores = (f"{row.scores[metric]:.2f}" for metric in metrics)
     gate = "; ".join(row.misses) or "passes"

@@ -1,8 +1,7 @@
-"""The arm without the harness: a process that calls vllm.LLM.generate when it is told to.
+"""The arm without the harness: a process that calls vllm.LLM.generate on request.
 
-Run as `python -m benchmarks.raw SPEC.json`. Engine arguments, sampling, environment and cores are those of the fleet's
-replica; LLM() differs from it in its usage context alone, which decides nothing once max_num_seqs and
-max_num_batched_tokens are given.
+Run as `python -m benchmarks.raw SPEC.json`. Engine arguments, sampling, environment and cores are the replica's.
+LLM() differs in its usage context only, which has no effect when max_num_seqs and max_num_batched_tokens are set.
 """
 
 import os
@@ -16,9 +15,9 @@ import numpy as np
 import zmq
 
 from benchmarks.arms import RawSpec
-from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import TokenStore, open_store
-from harness_llm.processes import Parent
+from harness_llm.config.benchmark import Sampling
+from harness_llm.protocol.child_processes import Parent
+from harness_llm.protocol.token_store import TokenStore, open_store
 
 Prompts = list[dict[str, list[int]]]
 Generate = Callable[[Prompts, Sampling], int]
@@ -35,7 +34,7 @@ def load(spec: RawSpec) -> Generate:
     """
     from vllm import LLM  # noqa: PLC0415
 
-    from harness_llm.engines.vllm import prepare_torch, sampling_params  # noqa: PLC0415
+    from harness_llm.replicas.engines.vllm import prepare_torch, sampling_params  # noqa: PLC0415
 
     prepare_torch()
     # The harness counts preemptions, which raw vLLM is spared: LLM() alone would pay for statistics of every token.

@@ -17,9 +17,9 @@ import mlperf_loadgen as lg
 import msgspec
 
 from benchmarks.server import RawServerSpec
-from harness_llm.benchmarks import Sampling
-from harness_llm.datasets.store import TokenStore, open_store
-from harness_llm.processes import Parent
+from harness_llm.config.benchmark import Sampling
+from harness_llm.protocol.child_processes import Parent
+from harness_llm.protocol.token_store import TokenStore, open_store
 
 
 class Direct:
@@ -27,7 +27,7 @@ class Direct:
 
     def __init__(self, engine: Any, sampling: Sampling, store: TokenStore, loop: asyncio.AbstractEventLoop) -> None:
         """Take samples from `store`."""
-        from harness_llm.engines.vllm import sampling_params  # noqa: PLC0415 - loads vLLM, see main
+        from harness_llm.replicas.engines.vllm import sampling_params  # noqa: PLC0415 - loads vLLM, see main
 
         self._engine, self._store = engine, store
         self._params = sampling_params(sampling, stream=True)
@@ -66,7 +66,7 @@ def _response(query: int, ids: "array.array[int]") -> lg.QuerySampleResponse:
 
 def _prepare() -> None:
     """As a replica is before it loads its engine."""
-    from harness_llm.engines.vllm import prepare_torch  # noqa: PLC0415 - loads torch
+    from harness_llm.replicas.engines.vllm import prepare_torch  # noqa: PLC0415 - loads torch
 
     prepare_torch()
 

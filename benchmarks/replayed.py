@@ -1,4 +1,4 @@
-"""Cells of the replay engine: LoadGen, dispatcher and replicas as ever, and nothing behind them that computes."""
+"""RunKeys of the replay engine: LoadGen, replica client and replicas as ever, and nothing behind them that computes."""
 
 import datetime as dt
 import os
@@ -15,21 +15,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from harness_llm.assets import Assets
-from harness_llm.cell import Bench, run_cell
-from harness_llm.choices import choose
-from harness_llm.datasets.store import write_store
-from harness_llm.engines import REPLAY
-from harness_llm.engines.replay import Lengths
+from harness_llm.config.assets import Assets
+from harness_llm.config.engines import REPLAY
+from harness_llm.config.options import choose
+from harness_llm.config.request import resolve
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.local import start_fleet
+from harness_llm.evaluate.run_result import Scorer
 from harness_llm.loadgen.logs import DETAIL, parse_detail
 from harness_llm.loadgen.versions import loadgen_folder
-from harness_llm.outcome import Scorer
-from harness_llm.request import resolve
-from harness_llm.runs import State
-from harness_llm.subject import source_digest
-from harness_llm.workspace import Workspace
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.protocol.token_store import write_store
+from harness_llm.replicas.engines.replay import Lengths
+from harness_llm.replicas.local import start_pool
+from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.record import State
 
 SAMPLES = 1000
 TOKENS = 290  # of an answer; published mean of llama2-70b
@@ -88,8 +88,8 @@ def write_assets(folder: Path) -> Assets:
 
 
 @contextmanager
-def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iterator[Bench]:
-    """A fleet of `replicas` that replay, in one process unless `sets` say otherwise."""
+def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iterator[ScenarioContext]:
+    """A replica pool of `replicas` that replay, in one process unless `sets` say otherwise."""
     conf = folder / "user.conf"
     conf.write_text("llama2-70b.Offline.target_qps = 1\nllama2-70b.Server.target_qps = 1\n")
     words = {
@@ -108,7 +108,7 @@ def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iter
     request = replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
     [plan] = request.scenarios
     assets = write_assets(folder)
-    fleet = start_fleet(
+    pool = start_pool(
         plan.config,
         engine=REPLAY,
         checkpoint=assets.checkpoint,
@@ -119,9 +119,9 @@ def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iter
     )
     try:
         scorer = Scorer(request.benchmark, request.variants, assets)
-        yield Bench(request, plan, assets, scorer, {"harness_llm": source_digest()}, fleet)
+        yield ScenarioContext(request, plan, assets, scorer, {"harness_llm": source_digest()}, pool)
     finally:
-        fleet.stop()
+        pool.stop()
 
 
 class _Notes:
@@ -134,7 +134,7 @@ class _Notes:
         self.said[body["event"]] = body
 
 
-def with_load(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 0) -> Bench:
+def with_load(bench: ScenarioContext, qps: float, *, seconds: float = 0.5, queries: int = 0) -> ScenarioContext:
     """The same bench for a run of its own, with another load than its user.conf says."""
     plan, samples = bench.plan, bench.request.samples("performance")
     load: dict[str, int | float] = {
@@ -156,14 +156,14 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 0) -> Figures:
+def measure(bench: ScenarioContext, qps: float, *, seconds: float = 0.5, queries: int = 0) -> Figures:
     """A run of at least `seconds` and `queries` through the harness.
 
     Raises:
         RunFailed: it did not come to an end.
     """
     notes, before = _Notes(), _children_cpu_s()
-    run = run_cell(with_load(bench, qps, seconds=seconds, queries=queries), "performance", notes)
+    run = execute_run(with_load(bench, qps, seconds=seconds, queries=queries), "performance", notes)
     if run.state not in (State.VALID, State.INVALID):
         raise RunFailed("the run came to no end", where=str(run.path), found="; ".join(run.reasons))
     start, end = notes.said["started"], notes.said["finished"]
@@ -176,7 +176,7 @@ def measure(bench: Bench, qps: float, *, seconds: float = 0.5, queries: int = 0)
     )
 
 
-def measure_null(bench: Bench, qps: float, *, seconds: float, folder: Path) -> Figures:
+def measure_null(bench: ScenarioContext, qps: float, *, seconds: float, folder: Path) -> Figures:
     """The same load on LoadGen alone, in a process of its own on the same cores."""
     loaded = with_load(bench, qps, seconds=seconds)
     output = folder / f"null-{loaded.request.started:%H%M%S%f}"
@@ -190,7 +190,7 @@ def measure_null(bench: Bench, qps: float, *, seconds: float, folder: Path) -> F
         tokens=TOKENS,
     )
     (output / "spec.json").write_bytes(msgspec.json.encode(spec))
-    command = ["taskset", "-c", ",".join(map(str, bench.fleet.loadgen_cpus))]
+    command = ["taskset", "-c", ",".join(map(str, bench.pool.loadgen_cpus))]
     subprocess.run(
         [*command, sys.executable, "-m", "benchmarks.null_sut", str(output / "spec.json")],
         env=os.environ | {"PYTHONPATH": f"{loadgen_folder(bench.request.round)}:{Path.cwd()}"},

@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 from rouge_score.rouge_scorer import RougeScorer
 
-from harness_llm.accuracy.score import score_answers
-from harness_llm.benchmarks import Accuracy
+from harness_llm.config.benchmark import Accuracy
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
-from harness_llm.package.machine import detect
-from harness_llm.workspace import CHECKOUT
+from harness_llm.evaluate.score import score_answers
+from harness_llm.hardware.machine import detect
+from harness_llm.paths import CHECKOUT
 
 TEXTS = CHECKOUT.parent / "shared" / "data" / "gsm8k_test.jsonl"
 WANTED = 20

@@ -16,15 +16,15 @@ from rich.table import Table
 from benchmarks.measurement import interval
 from benchmarks.replayed import Figures, measure, read_figures, with_load
 from benchmarks.session import COMMAND, demo_bench, demo_request
-from harness_llm.cell import Bench
-from harness_llm.devices import hold
 from harness_llm.errors import RunFailed
-from harness_llm.fleet.local import replica_environment
-from harness_llm.fleet.placement import placement
+from harness_llm.hardware.device_lock import hold
 from harness_llm.loadgen.versions import loadgen_folder
-from harness_llm.monitor.panel import Panel
-from harness_llm.processes import start
-from harness_llm.workspace import CHECKOUT
+from harness_llm.paths import CHECKOUT
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.run import ScenarioContext
+from harness_llm.protocol.child_processes import start
+from harness_llm.replicas.local import replica_environment
+from harness_llm.replicas.placement import placement
 
 WANTED = 1.2
 OF_OFFLINE = 0.6  # at 0.8 the demo queues in both arms, and equal runs differ tenfold
@@ -72,7 +72,7 @@ def run(repeats: int, seconds: float, folder: Path, console: Console) -> dict[st
     }
 
 
-def _raw(bench: Bench, rate: float, seconds: float, output: Path) -> Figures:
+def _raw(bench: ScenarioContext, rate: float, seconds: float, output: Path) -> Figures:
     loaded = with_load(bench, rate, seconds=seconds)
     plan, harness = bench.plan, bench.plan.config.harness_config
     output.mkdir()

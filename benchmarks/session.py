@@ -7,16 +7,16 @@ from typing import Any
 
 from benchmarks.arms import Raw, measure_harness
 from benchmarks.measurement import Measurement, Pair
-from harness_llm.assets import prepare
-from harness_llm.cell import Bench
-from harness_llm.choices import choose
-from harness_llm.fleet.local import start_fleet
-from harness_llm.monitor.panel import Panel
-from harness_llm.outcome import Scorer
-from harness_llm.pipeline import Pipeline
-from harness_llm.plan import issued
-from harness_llm.request import Request, resolve
-from harness_llm.workspace import Workspace
+from harness_llm.config.assets import prepare
+from harness_llm.config.load import issued
+from harness_llm.config.options import choose
+from harness_llm.config.request import Request, resolve
+from harness_llm.evaluate.run_result import Scorer
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.run import ScenarioContext
+from harness_llm.pipeline.submit import Pipeline
+from harness_llm.replicas.local import start_pool
 
 COMMAND = "make bench"
 # The runs lie with the others, as those of a system of this name.
@@ -34,14 +34,14 @@ def demo_request(
 
 
 @contextmanager
-def demo_bench(request: Request, panel: Panel) -> Iterator[Bench]:
-    """The fleet of the demo, warmed up."""
+def demo_bench(request: Request, panel: Panel) -> Iterator[ScenarioContext]:
+    """The replica pool of the demo, warmed up."""
     plan = request.scenarios[0]
     pipeline = Pipeline(request, panel)
     assets = prepare(pipeline.preparation, panel.stage)
-    subject = pipeline.subject(plan, assets)
+    fingerprint = pipeline.fingerprint(plan, assets)
     scorer = Scorer(request.benchmark, request.variants, assets)
-    fleet = start_fleet(
+    pool = start_pool(
         plan.config,
         engine=request.choices.engine,
         checkpoint=assets.checkpoint,
@@ -51,14 +51,14 @@ def demo_bench(request: Request, panel: Panel) -> Iterator[Bench]:
         tell=panel.stage,
     )
     try:
-        yield Bench(request, plan, assets, scorer, subject, fleet)
+        yield ScenarioContext(request, plan, assets, scorer, fingerprint, pool)
     finally:
-        fleet.stop()
+        pool.stop()
 
 
 @contextmanager
-def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[Bench, Raw]]:
-    """The fleet and raw vLLM, both loaded and warmed up on the same cores."""
+def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[ScenarioContext, Raw]]:
+    """The replica pool and raw vLLM, both loaded and warmed up on the same cores."""
     with demo_bench(request, panel) as bench:
         raw = Raw(bench)
         try:
@@ -67,7 +67,7 @@ def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[Bench, Raw]]:
             raw.stop()
 
 
-def measure_pairs(bench: Bench, raw: Raw, count: int, seconds: float) -> Iterator[Pair]:
+def measure_pairs(bench: ScenarioContext, raw: Raw, count: int, seconds: float) -> Iterator[Pair]:
     """`count` pairs in which each arm should run `seconds` or a little more; the arms take turns in going first.
 
     A first pair over the data set once is thrown away: it warms both arms up and tells how fast they are.
@@ -80,8 +80,8 @@ def measure_pairs(bench: Bench, raw: Raw, count: int, seconds: float) -> Iterato
         yield pair
 
 
-def _measure_pair(bench: Bench, raw: Raw, samples: int, *, harness_first: bool) -> Pair:
-    [replica] = bench.fleet.replicas
+def _measure_pair(bench: ScenarioContext, raw: Raw, samples: int, *, harness_first: bool) -> Pair:
+    [replica] = bench.pool.replicas
     if harness_first:
         harness = measure_harness(bench, samples, raw.child)
         return Pair(harness, raw.measure(samples, replica))

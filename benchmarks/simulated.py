@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from harness_llm.engines.pace import Batch, Pace
 from harness_llm.loadgen.probe import Count, Prompts, Replica
+from harness_llm.replicas.engines.replay_timing import Batch, Pace
 
 IDLE_S = 0.05
 

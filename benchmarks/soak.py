@@ -26,14 +26,14 @@ from rich.console import Console
 
 from benchmarks.replayed import replay_bench, with_load
 from benchmarks.session import demo_bench, demo_request
-from harness_llm.cell import Bench, run_cell
-from harness_llm.devices import hold
 from harness_llm.errors import HarnessError, RunFailed
-from harness_llm.fleet.fleet import Fleet
+from harness_llm.evaluate.run_result import RunResult, Scorer
+from harness_llm.hardware.device_lock import hold
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
-from harness_llm.monitor.panel import Panel
-from harness_llm.outcome import Outcome, Scorer
-from harness_llm.runs import State
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.runs.record import State
 
 REPLICAS, PROCESSES = 8, 4
 REPLAY_EVERY_S, VLLM_EVERY_S = 30, 180
@@ -54,11 +54,11 @@ SETS = (
 class Once(Scorer):
     """Asks of an accuracy run only that it has an answer to every sample, and no second one."""
 
-    def judge(self, run: Path, samples: int, *, enforce: bool) -> Outcome:  # noqa: ARG002 - there is no score
+    def judge(self, run: Path, samples: int, *, enforce: bool) -> RunResult:  # noqa: ARG002 - there is no score
         """Raise RunFailed where it has not."""
         answered = sorted(answer.qsl_idx for answer in read_accuracy_log(run / ACCURACY))
         require_once(run, answered == list(range(samples)), f"{len(answered)} answers to {samples} samples")
-        return Outcome(State.VALID)
+        return RunResult(State.VALID)
 
 
 def require_once(run: Path, once: bool, found: str) -> None:
@@ -71,12 +71,12 @@ def require_once(run: Path, once: bool, found: str) -> None:
 
 
 class Killer:
-    """Kills the processes of a fleet in turn, one every so many seconds."""
+    """Kills the processes of a replica pool in turn, one every so many seconds."""
 
-    def __init__(self, fleet: Fleet, every_s: float) -> None:
+    def __init__(self, pool: ReplicaPool, every_s: float) -> None:
         """Begin with the first."""
         self.kills = 0
-        self._fleet, self._every_s = fleet, every_s
+        self._pool, self._every_s = pool, every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._kill, daemon=True)
         self._thread.start()
@@ -85,7 +85,7 @@ class Killer:
         for number in itertools.count():
             if self._over.wait(self._every_s):
                 return
-            running = self._fleet.replicas
+            running = self._pool.replicas
             psutil.Process(running[number % len(running)].process.pid).send_signal(signal.SIGKILL)
             self.kills += 1
 
@@ -110,23 +110,23 @@ class Soak:
         if body["event"] == "finished":
             self.queries += body["done"]
 
-    def soak(self, bench: Bench, load: Mapping[str, Any], every_s: float, seconds: float) -> None:
-        """Run cells for `seconds`, performance and accuracy in turn."""
+    def soak(self, bench: ScenarioContext, load: Mapping[str, Any], every_s: float, seconds: float) -> None:
+        """Run runs for `seconds`, performance and accuracy in turn."""
         bench = replace(bench, scorer=Once(bench.scorer.benchmark, bench.scorer.variants, bench.scorer.assets))
-        killer, until = Killer(bench.fleet, every_s), time.monotonic() + seconds
+        killer, until = Killer(bench.pool, every_s), time.monotonic() + seconds
         try:
             for test in itertools.cycle(("performance", "accuracy")):
                 if time.monotonic() > until:
                     return
-                bench.fleet.mend(lambda _: None)
+                bench.pool.mend(lambda _: None)
                 self._run(with_load(bench, **load), test)
         finally:
             killer.stop()
             self.kills += killer.kills
 
-    def _run(self, bench: Bench, test: str) -> None:
+    def _run(self, bench: ScenarioContext, test: str) -> None:
         before = self.queries
-        run = run_cell(bench, test, self)
+        run = execute_run(bench, test, self)
         answers = self.queries - before
         self.runs += 1
         self.losses += sum("was lost" in reason for reason in run.reasons)
@@ -136,11 +136,11 @@ class Soak:
             require_once(
                 run.path, self.queries - before == issued, f"{self.queries - before} answers, {issued} queries"
             )
-        self.console.print(f"{run.cell}: {run.state}, {answers:,} queries; {'; '.join(run.reasons)}")
+        self.console.print(f"{run.run_key}: {run.state}, {answers:,} queries; {'; '.join(run.reasons)}")
 
 
 @contextmanager
-def _vllm(console: Console) -> Iterator[Bench]:
+def _vllm(console: Console) -> Iterator[ScenarioContext]:
     request = demo_request("Server", replicas=2)
     with hold(request.choices.gpu, "make soak"), demo_bench(request, Panel(console)) as bench:
         yield bench

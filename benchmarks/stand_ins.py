@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from harness_llm.benchmarks import benchmark_names, load_benchmark
+from harness_llm.config.benchmark import benchmark_names, load_benchmark
+from harness_llm.paths import Workspace
 from harness_llm.rules import load_round, round_names
-from harness_llm.workspace import Workspace
 
 HARNESS = [str(Path(sys.executable).with_name("harness-llm"))]
 SAMPLES = 512  # LoadGen needs some 460 to be sure of a 99th percentile

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness_llm.datasets.store import open_store, write_store
+from harness_llm.protocol.token_store import open_store, write_store
 
 SAMPLES = 24_576
 MEAN_PROMPT = 300

@@ -1,8 +1,8 @@
-"""The program of a replica that notes when each query enters its engine; with a mode file it may wait as it once did.
+"""A replica that records when each query enters its engine; a mode file selects how it waits.
 
-Run as harness_llm.fleet.replica is. The file that MODE names holds `blocking`, for an engine that is waited for within
-its step, so that new queries are received between two steps, or `waiting`, for the replica's own loop. The file that
-TIMES names gets one JSON list of [query, time.perf_counter()] per run.
+Run like harness_llm.replicas.replica. The file named by MODE contains `blocking` (the engine blocks within its step and
+Run like harness_llm.replicas.replica. The file named by MODE contains `blocking` (the engine blocks in its step, and
+list of [query, time.perf_counter()] per run.
 """
 
 import json
@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness_llm.benchmarks import Sampling
-from harness_llm.engines import Counters, Step, build_engine
-from harness_llm.fleet import replica
+from harness_llm.config.benchmark import Sampling
+from harness_llm.protocol.counters import Counters
+from harness_llm.replicas import replica
+from harness_llm.replicas.engines.engine import Step, build_engine
 
 MODE, TIMES = "BENCH_MODE", "BENCH_TIMES"
 BLOCKING, WAITING = "blocking", "waiting"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from harness_llm.config.aliases import translate
 from harness_llm.containers import lifeline
-from harness_llm.doctor.purpose import Part
 from harness_llm.errors import INTERRUPTED, EnvironmentMissing, HarnessError, RunFailed
-from harness_llm.familiar import translate
+from harness_llm.pipeline.doctor.purpose import Part
 
 if TYPE_CHECKING:
-    from harness_llm.choices import Choices
-    from harness_llm.monitor.panel import Panel
+    from harness_llm.config.options import Choices
+    from harness_llm.pipeline.panel import Panel
 
 VERBOSE = "HARNESS_LLM_VERBOSE"
 
@@ -61,7 +61,7 @@ Environment = Annotated[
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value on top of models/*.yaml")]
 SampleCount = Annotated[int | None, typer.Option("--total-sample-count", min=1, help="fewer samples; bars from closed")]
 OnReplicaLoss = Annotated[
-    str, typer.Option(help="reissue or fail: what a lost replica means to a run; as harness_config.on_replica_loss")
+    str, typer.Option(help="requeue or fail: what a lost replica means to a run; as harness_config.on_replica_failure")
 ]
 RayAddress = Annotated[
     str, typer.Option("--ray", envvar="RAY_ADDRESS", help="head of a Ray cluster, host:port: docs/cluster.md")
@@ -80,7 +80,7 @@ def _options(
 
 
 def _choices(words: dict[str, Any]) -> "Choices":
-    from harness_llm.choices import choose
+    from harness_llm.config.options import choose
 
     return choose(words)
 
@@ -94,7 +94,7 @@ def _completed(words: dict[str, Any]) -> dict[str, Any]:
     """With what --environment adds."""
     if not words["environment"]:
         return words
-    from harness_llm.doors import from_environment, unused
+    from harness_llm.pipeline.make_targets import from_environment, unused
 
     for line in unused(os.environ):
         sys.stderr.write(f"{line}\n")
@@ -102,7 +102,7 @@ def _completed(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default_model() -> str:
-    from harness_llm.choices import default_model
+    from harness_llm.config.options import default_model
 
     return default_model()
 
@@ -110,7 +110,7 @@ def _default_model() -> str:
 def _panel() -> "Panel":
     from rich.console import Console
 
-    from harness_llm.monitor.panel import Panel
+    from harness_llm.pipeline.panel import Panel
 
     return Panel(Console(stderr=True))
 
@@ -129,7 +129,7 @@ def submit(
     company: Company = "",
     system_name: SystemName = "",
     set_: Sets = None,
-    on_replica_loss: OnReplicaLoss = "",
+    on_replica_failure: OnReplicaLoss = "",
     total_sample_count: SampleCount = None,
     user_conf: UserConf = None,
     gpu_count: GpuCount = None,
@@ -161,7 +161,7 @@ def doctor(
     company: Company = "",
     system_name: SystemName = "",
     set_: Sets = None,
-    on_replica_loss: OnReplicaLoss = "",
+    on_replica_failure: OnReplicaLoss = "",
     total_sample_count: SampleCount = None,
     user_conf: UserConf = None,
     gpu_count: GpuCount = None,
@@ -176,7 +176,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="results as one JSON document")] = False,
 ) -> None:
     """Make the checks that submit, with the same options, starts with; exit code 3 if one refuses."""
-    from harness_llm.doctor.command import doctor as command
+    from harness_llm.pipeline.doctor.doctor import doctor as command
 
     words = _completed(locals())
     raise typer.Exit(command(lambda: _each(words), packed=words["packed"], part=part, as_json=as_json))
@@ -220,7 +220,7 @@ def run(
     company: Company = "",
     system_name: SystemName = "",
     set_: Sets = None,
-    on_replica_loss: OnReplicaLoss = "",
+    on_replica_failure: OnReplicaLoss = "",
     total_sample_count: SampleCount = None,
     user_conf: UserConf = None,
     gpu_count: GpuCount = None,
@@ -230,7 +230,7 @@ def run(
     tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance")] = "performance",
     accuracy: Annotated[bool, typer.Option("--accuracy", help="the same as --tests accuracy")] = False,
 ) -> None:
-    """Run cells, whether they were run before or not."""
+    """Run runs, whether they were run before or not."""
     from harness_llm.commands import run as command
 
     command(_each(_completed(locals() | {"tests": "accuracy" if accuracy else tests})), _panel())
@@ -272,7 +272,7 @@ def status(
     stand_in: StandIn = False,
     system_name: SystemName = "",
 ) -> None:
-    """Show the matrix scenario x test, and why a cell is not done."""
+    """Show the matrix scenario x test, and why a run is not done."""
     from harness_llm.commands import status as command
 
     command(_choices(locals()))
@@ -321,7 +321,7 @@ def download(
     ] = None,
 ) -> None:
     """Fetch what a benchmark is made of, verified; the same command again continues."""
-    from harness_llm.downloads.command import download as command
+    from harness_llm.prepare.downloads.download import download as command
 
     command(model or _default_model(), part or (), _panel().stage)
 
@@ -333,7 +333,7 @@ def quantize(
     gpu: Annotated[str, typer.Option(help="the accelerator that will serve it; default: what is found")] = "",
 ) -> None:
     """Make the checkpoint that is served of the one that was downloaded."""
-    from harness_llm.quantize.command import quantize as command
+    from harness_llm.prepare.quantize.quantize import quantize as command
 
     command(model or _default_model(), recipe, gpu, _panel().stage)
 

@@ -8,29 +8,30 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from harness_llm import compare as comparison
-from harness_llm.accuracy.report import render as render_accuracy
-from harness_llm.accuracy.report import write as write_accuracy
-from harness_llm.check import report
-from harness_llm.check.findings import Finding, Severity, exit_code
-from harness_llm.check.official import OfficialVerdict, checkout
-from harness_llm.check.tree import declared_round
-from harness_llm.choices import Choices, newest_round, require_names
-from harness_llm.compliance import TESTS
-from harness_llm.doctor.command import purpose_of, require
-from harness_llm.doctor.purpose import Purpose
+from harness_llm.analysis import compare as comparison
+from harness_llm.checker import findings_report as report
+from harness_llm.checker.final_report import keep_report
+from harness_llm.checker.findings import Finding, Severity, exit_code
+from harness_llm.checker.official import OfficialVerdict
+from harness_llm.checker.submission_tree import declared_round
+from harness_llm.config.inference_checkout import checkout
+from harness_llm.config.options import Choices, newest_round, require_names
+from harness_llm.config.profile import Profile
+from harness_llm.config.request import Request, resolve, understand
 from harness_llm.errors import ConfigError, GateFailed
-from harness_llm.fleet.cluster import survey
+from harness_llm.evaluate.accuracy_file import render as render_accuracy
+from harness_llm.evaluate.accuracy_file import write as write_accuracy
+from harness_llm.evaluate.compliance import TESTS
+from harness_llm.evaluate.run_result import TOO_FEW, gather
 from harness_llm.loadgen.logs import ACCURACY
-from harness_llm.monitor.panel import Panel
-from harness_llm.outcome import TOO_FEW, gather
-from harness_llm.package.final_report import keep_report
-from harness_llm.package.package import Package
-from harness_llm.pipeline import Pipeline, build_pipeline, check_tree, describe_run
-from harness_llm.profiles import Profile
-from harness_llm.request import Request, resolve, understand
-from harness_llm.runs import Run, State
-from harness_llm.workspace import Workspace
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.doctor.doctor import purpose_of, require
+from harness_llm.pipeline.doctor.purpose import Purpose
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree, describe_run
+from harness_llm.replicas.ray.cluster import survey
+from harness_llm.runs.record import Run, State
+from harness_llm.submission.package import Package
 
 
 def submit(chosen: Sequence[Choices], panel: Panel, *, dry_run: bool, packed: bool) -> None:
@@ -68,7 +69,9 @@ def _end(runs: Sequence[Run], profile: Profile, panel: Panel) -> None:
     bad = [run for run in runs if run.state is not State.VALID]
     if not profile.packaged:
         for run in (run for run in bad if run.reasons == [TOO_FEW]):
-            panel.say(f"{run.cell.scenario} {run.cell.test} ran well; LoadGen's early stopping needs more queries")
+            panel.say(
+                f"{run.run_key.scenario} {run.run_key.test} ran well; LoadGen's early stopping needs more queries"
+            )
         bad = [run for run in bad if run.reasons != [TOO_FEW]]
         panel.say(f"nothing is packaged of the profile {profile.name}")
     if bad:
@@ -99,7 +102,7 @@ def _verdict(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -
 
 
 def run(chosen: Sequence[Choices], panel: Panel) -> None:
-    """Run cells whatever was run before; a run that is not VALID ends with 1."""
+    """Run runs whatever was run before; a run that is not VALID ends with 1."""
     for ready in require(chosen, lambda _: Purpose.MEASURE, panel.say):
         _end(build_pipeline(ready.request, panel, ready.cluster).run(), ready.request.profile, panel)
 
@@ -121,21 +124,21 @@ def package(choices: Choices, panel: Panel, *, calibration_only: bool) -> None:
 
 
 def status(choices: Choices) -> None:
-    """Print the matrix, then a line for each cell that is not done."""
+    """Print the matrix, then a line for each run that is not done."""
     require_names(choices, company=False)
     request = resolve(choices, Workspace())
     pipeline = Pipeline(request, Panel(Console(stderr=True)))
     selection = pipeline.select(pipeline.assets())
     table = Table("scenario", *request.tests, title=f"{request.benchmark.name} on {choices.system}")
     for plan in request.scenarios:
-        cells = [s for s in selection.cells if s.cell.scenario == plan.scenario]
-        table.add_row(plan.scenario, *(s.state_text for s in cells))
+        run_keys = [s for s in selection.run_keys if s.run_key.scenario == plan.scenario]
+        table.add_row(plan.scenario, *(s.state_text for s in run_keys))
     console = Console()
     console.print(table)
     for stage in pipeline.unprepared():
         console.print(f"not prepared: {stage}", highlight=False)
-    for cell in selection.missing:
-        console.print(f"{cell.cell}: {cell.reason}", soft_wrap=True, highlight=False, markup=False)
+    for run_key in selection.missing:
+        console.print(f"{run_key.run_key}: {run_key.reason}", soft_wrap=True, highlight=False, markup=False)
 
 
 def score(log_dir: Path, choices: Choices, output: Path | None) -> None:

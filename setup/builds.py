@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness_llm.bus import NO_ACCELERATOR, PLATFORMS, accelerators
 from harness_llm.errors import ConfigError, EnvironmentMissing, exit_code_of
+from harness_llm.hardware.pci import NO_ACCELERATOR, PLATFORMS, accelerators
 from setup.environments import ensure
 from setup.layers import LAYERS
 

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness_llm.datasets.cnn_dailymail import write_calibration, write_evaluation
-from harness_llm.datasets.encoder import load_encoder
 from harness_llm.errors import exit_code_of
+from harness_llm.prepare.datasets.cnn_dailymail import write_calibration, write_evaluation
+from harness_llm.prepare.datasets.encoder import load_encoder
 
 
 def main() -> None:

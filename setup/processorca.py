@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness_llm.datasets.encoder import load_encoder
-from harness_llm.datasets.openorca import build, read_parquet, write
 from harness_llm.errors import exit_code_of
+from harness_llm.prepare.datasets.encoder import load_encoder
+from harness_llm.prepare.datasets.openorca import build, read_parquet, write
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-from harness_llm.bus import NO_ACCELERATOR, accelerators
 from harness_llm.errors import ConfigError, exit_code_of
+from harness_llm.hardware.pci import NO_ACCELERATOR, accelerators
 from setup.builds import gpu_name
 
 LOCAL, CONTAINER = "local", "container"

@@ -8,9 +8,8 @@ import time
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
-from harness_llm.protocol.child_processes import STATUS_VARIABLE, Parent, start, watch
-
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.protocol.child_processes import STATUS_VARIABLE, Parent, start, watch
 
 PR_SET_PDEATHSIG = 1
 LONG_S = 60

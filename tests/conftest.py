@@ -1,19 +1,25 @@
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+
+# Locks and sockets of this process are its own: a submission that runs on this machine, and other workers, have others.
+os.environ["PYTEST_DEBUG_TEMPROOT"] = ROOT = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
+os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="hl-", dir=ROOT)
 
 import pytest
 from demo_cache import demo_assets
-from harness_llm.config.assets import Assets
-from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from harness_llm.evaluate import script_runner as evaluator
-from harness_llm.paths import Workspace
 from real_loadgen import NEWEST
 from terminal import Terminal, prepared_workspace
 
+from harness_llm.config.assets import Assets
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.evaluate import script_runner
 from harness_llm.loadgen.versions import loadgen_folder
+from harness_llm.paths import Workspace
 
 with contextlib.suppress(EnvironmentMissing):  # tests that need it are skipped
     sys.path.insert(0, str(loadgen_folder(NEWEST)))
@@ -21,9 +27,13 @@ with contextlib.suppress(EnvironmentMissing):  # tests that need it are skipped
 
 OPTIONAL = {
     "inference": (CHECKOUT_VARIABLE in os.environ, f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference"),
-    "graders": (evaluator.PYTHON.is_file(), "no environment of the graders: make graders"),
+    "graders": (script_runner.PYTHON.is_file(), "no environment of the graders: make graders"),
 }
 """Markers of tests that need what a checkout may lack: whether it is there, and the reason to skip them."""
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,14 +9,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import harness_llm.prepare.demo
+import harness_llm.prepare.quantize
 from harness_llm.config.assets import Assets, prepare
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.profile import load_profile
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.preparation import preparation_of
-
-import harness_llm.demo
-import harness_llm.quantize
 
 CACHE = CHECKOUT / "build" / "test-assets"
 BENCHMARK = "demo"
@@ -46,7 +45,7 @@ def recipe_digest() -> str:
 
 
 def _sources() -> Iterator[Path]:
-    for package in (harness_llm.demo, harness_llm.quantize):
+    for package in (harness_llm.prepare.demo, harness_llm.prepare.quantize):
         yield from sorted(Path(package.__path__[0]).glob("*.py"))
     yield from sorted((CHECKOUT / "models" / BENCHMARK).glob("*.yaml"))
     yield CHECKOUT / "models" / "quantization.yaml"

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness_llm.config.benchmark import Download
-from harness_llm.prepare.downloads import http as wire
-from harness_llm.prepare.downloads.fetch import fetch
 from publisher import Publisher
 
+from harness_llm.config.benchmark import Download
 from harness_llm.errors import HarnessError
+from harness_llm.prepare.downloads import http as wire
+from harness_llm.prepare.downloads.fetch import fetch
 
 MODEL = random.Random(1).randbytes(300_000)  # noqa: S311
 DATA = random.Random(2).randbytes(40_000)  # noqa: S311

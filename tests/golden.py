@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from harness_llm.paths import CHECKOUT
 
 GOLDEN = Path(__file__).with_name("data") / "golden"

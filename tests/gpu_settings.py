@@ -12,7 +12,6 @@ from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.engine_settings.candidate import Candidate
 from harness_llm.pipeline.engine_settings.engine_checks import candidate, gpu_facts
 from harness_llm.pipeline.engine_settings.served import served_config
-
 from harness_llm.rules import load_round, round_names
 
 HERE = Workspace(CHECKOUT)

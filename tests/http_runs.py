@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 import psutil
+from live_runs import Runs
+from token_server import TokenServer, answer_to
+from workspaces import make_workspace
+
 from harness_llm.config.assets import Assets
 from harness_llm.config.request import Request
 from harness_llm.evaluate.run_result import RunResult, Scorer
+from harness_llm.loadgen.logs import DETAIL, parse_detail
 from harness_llm.protocol.child_processes import Child, start
 from harness_llm.protocol.token_store import write_store
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.replicas.replica import ReplicaSpec
 from harness_llm.runs.record import State
-from live_runs import Runs
-from token_server import TokenServer, answer_to
-from workspaces import make_workspace
-
-from harness_llm.loadgen.logs import DETAIL, parse_detail
 
 SAMPLES = 60
 WARM_UP = 8

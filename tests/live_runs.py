@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+
 from harness_llm.config.assets import Assets
 from harness_llm.config.options import choose
 from harness_llm.config.request import Request, resolve
+from harness_llm.errors import HarnessError
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.loadgen.health import HealthMonitor
+from harness_llm.loadgen.logs import Answer
 from harness_llm.loadgen.replica_client import ReplicaClient
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.run import ScenarioContext, execute_run
@@ -27,9 +30,6 @@ from harness_llm.replicas.local import Launcher, launch, start_pool
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import Run, load_run
-
-from harness_llm.errors import HarnessError
-from harness_llm.loadgen.logs import Answer
 
 # The share of answers of the FP8 checkpoint that are those of the original.
 ALIKE = 0.8

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness_llm.config.checkpoint import weight_files
 from safetensors.torch import load_file
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import destroy_model_parallel, init_distributed_environment, initialize_model_parallel
@@ -22,6 +21,8 @@ from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 from vllm.platforms import current_platform
 from vllm.utils.torch_utils import set_default_torch_dtype
+
+from harness_llm.config.checkpoint import weight_files
 
 
 class Loading:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from harness_llm.submission.places import PROFILE
 from trees import ACCURACY, PERFORMANCE, SCORES_FILE, rename, sparse, write, write_json
 
 from harness_llm.rules import load_round
+from harness_llm.submission.places import PROFILE
 
 # v6.0, MangoBoost, closed
 HOME = "closed/MangoBoost"

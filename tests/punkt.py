@@ -5,8 +5,9 @@ from pathlib import Path
 
 import nltk
 import pytest
-from harness_llm.paths import CHECKOUT
 from nltk.tokenize import punkt
+
+from harness_llm.paths import CHECKOUT
 
 GSM8K = Path(__file__).with_name("data") / "gsm8k" / "test.jsonl"
 ALL_GSM8K = CHECKOUT.parent / "shared" / "data" / "gsm8k_test.jsonl"

@@ -1,6 +1,6 @@
 """Program for the environment of a quantization tool: do several jobs in one process, as loading a tool takes long.
 
-Usage: python quantize_jobs.py MODULE JOBS.json, MODULE being the tool's module of harness_llm.quantize.
+Usage: python quantize_jobs.py MODULE JOBS.json, MODULE being the tool's module of harness_llm.prepare.quantize.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from harness_llm.prepare.quantize.job import Job
 
 
 def main() -> None:
-    tool = importlib.import_module(f"harness_llm.quantize.{sys.argv[1]}")
+    tool = importlib.import_module(f"harness_llm.prepare.quantize.{sys.argv[1]}")
     for facts in json.loads(Path(sys.argv[2]).read_text()):
         job = Job.model_validate(facts)
         job.output.mkdir(parents=True)

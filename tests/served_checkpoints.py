@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_checkpoints
+
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.quantize.job import CalibrationSet, Job

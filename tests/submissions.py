@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from runs import BENCHMARK, SYSTEM
+
 from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.submission_names import Submission
 from harness_llm.paths import CHECKOUT, Workspace
-from runs import BENCHMARK, SYSTEM
-
 from harness_llm.rules.rounds import load_round
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
 from harness_llm.config.assets import Assets
 from harness_llm.paths import CHECKOUT, ROOT_VARIABLE, Workspace
 

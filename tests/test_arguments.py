@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness_llm.config.engine_arguments import engine_arguments, expected_value
-from harness_llm.paths import CHECKOUT
 
 from harness_llm.config import engine_arguments as arguments
+from harness_llm.config.engine_arguments import engine_arguments, expected_value
+from harness_llm.paths import CHECKOUT
 
 DATA = Path(arguments.__file__).with_name("vllm_arguments.json")
 

@@ -1,9 +1,9 @@
 """Bandwidths that the rules derive from throughput."""
 
 import pytest
-from harness_llm.submission.bandwidth import MeasuredResult, Segment, compare, required_gbit_s
 
 from harness_llm.rules.rounds import load_round
+from harness_llm.submission.bandwidth import MeasuredResult, Segment, compare, required_gbit_s
 
 RULES = load_round("v6.0")
 

@@ -3,11 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness_llm.config.benchmark import benchmark_names, load_benchmark
-from harness_llm.paths import CHECKOUT, Workspace
 from workspaces import CLOSED, edit, make_workspace
 
+from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.errors import ConfigError
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import load_round, round_names
 
 

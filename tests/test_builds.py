@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.gpus import load_gpus
 from harness_llm.hardware.pci import PLATFORMS
 from harness_llm.paths import CHECKOUT, Workspace
-
-from harness_llm.errors import ConfigError, EnvironmentMissing
 from setup import builds
 from setup.layers import LAYERS
 

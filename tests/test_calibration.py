@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, write_record
+from harness_llm.errors import ConfigError
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.submission.calibration import (
     Quantization,
@@ -16,8 +18,6 @@ from harness_llm.submission.calibration import (
     render_calibration,
 )
 from harness_llm.submission.engine_numbers import EngineNumbers, read_numbers
-
-from harness_llm.errors import ConfigError
 
 BENCHMARK = load_benchmark("demo", Workspace(CHECKOUT))
 

@@ -2,10 +2,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from harness_llm.pipeline.run import ScenarioContext, _require_source
-from harness_llm.runs.fingerprint import source_digest
 
 from harness_llm.errors import RunFailed
+from harness_llm.pipeline.run import ScenarioContext, _require_source
+from harness_llm.runs.fingerprint import source_digest
 
 
 def test_source_that_changed_during_a_run_is_no_result() -> None:

@@ -4,10 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 from golden import EVERY_GOLDEN
-from harness_llm.checker.check import Authority, Severity, check, exit_code
-from harness_llm.checker.submission_tree import official_name
-from harness_llm.evaluate.accuracy_file import render
-from harness_llm.submission.places import PROFILE
 from trees import (
     ALL_SCENARIOS,
     DESCRIPTION,
@@ -33,9 +29,13 @@ from trees import (
     write_log,
 )
 
+from harness_llm.checker.check import Authority, Severity, check, exit_code
+from harness_llm.checker.submission_tree import official_name
 from harness_llm.errors import ConfigError
+from harness_llm.evaluate.accuracy_file import render
 from harness_llm.loadgen.logs import DETAIL
 from harness_llm.rules import load_round
+from harness_llm.submission.places import PROFILE
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from golden import GOLDEN
+from mutations import MUTATIONS, NET, OK, V51, V60, Base
+
+import harness_llm.checker
 from harness_llm.checker.check import Authority, Finding, check
 from harness_llm.checker.findings import Rule
 from harness_llm.checker.official import run_official
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from mutations import MUTATIONS, NET, OK, V51, V60, Base
-
-import harness_llm.check
 from harness_llm.rules import load_round
 
 
@@ -46,8 +46,8 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Base], Counter
 
 
 def test_every_rule_has_a_mutation():
-    names = [module.name for module in pkgutil.iter_modules(harness_llm.checker.check.__path__)]
-    modules = [importlib.import_module(f"harness_llm.checker.check.{name}") for name in names]
+    names = [module.name for module in pkgutil.iter_modules(harness_llm.checker.__path__)]
+    modules = [importlib.import_module(f"harness_llm.checker.{name}") for name in names]
     rules = {thing.id for module in modules for thing in vars(module).values() if isinstance(thing, Rule)}
     assert rules == {mutation.rule for mutation in MUTATIONS}
 

@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 from golden import EVERY_GOLDEN
-from harness_llm.checker.check import Authority, Severity, check, exit_code
-from harness_llm.checker.official import run_official
-from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from trees import (
     EVERY_KIND,
     ROUND,
@@ -22,6 +19,9 @@ from trees import (
     write_log,
 )
 
+from harness_llm.checker.check import Authority, Severity, check, exit_code
+from harness_llm.checker.official import run_official
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.rules import load_round, round_names
 

@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from trees import CLOSED, ROUND, Home, build_tree, performance_log, write, write_log
+
 from harness_llm.checker.check import Finding, Severity, check
 from harness_llm.submission.places import PROFILE
-from trees import CLOSED, ROUND, Home, build_tree, performance_log, write, write_log
 
 ODD = ("many", None, True)
 

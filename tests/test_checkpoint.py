@@ -4,10 +4,10 @@ import hashlib
 import os
 
 import pytest
-from harness_llm.config.checkpoint import checkpoint_digest, checkpoint_files, read_record, write_record
-from harness_llm.fileio import replacing
 
+from harness_llm.config.checkpoint import checkpoint_digest, checkpoint_files, read_record, write_record
 from harness_llm.errors import ConfigError
+from harness_llm.fileio import replacing
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine
-from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from harness_llm.submission.places import PROFILE
 from workspaces import NAMES, make_workspace
 
 from harness_llm import cli
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import RunFailed
 from harness_llm.rules import round_names
+from harness_llm.submission.places import PROFILE
 
 COMMANDS = ("submit", "doctor", "run", "package", "status", "score", "verify", "check", "compare")
 HEAVY = ("vllm", "torch", "transformers", "mlperf_loadgen", "numpy", "yaml", "zmq", "msgspec", "tokenizers")

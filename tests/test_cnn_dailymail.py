@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from harness_llm.paths import CHECKOUT
-from harness_llm.prepare.datasets.cnn_dailymail import read_articles, write_calibration, write_evaluation
 
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.paths import CHECKOUT
+from harness_llm.prepare.datasets.cnn_dailymail import read_articles, write_calibration, write_evaluation
 
 ARTICLES = 30
 # What `datasets` makes of thirty rows by shuffle(seed=42), version 5.2.

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness_llm.config.profile import load_profile
-from harness_llm.evaluate.run_result import TOO_FEW
-from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.pipeline.panel import Panel
 from rich.console import Console
 from runs import write_run
 
 from harness_llm.commands import _end
+from harness_llm.config.profile import load_profile
 from harness_llm.errors import GateFailed
+from harness_llm.evaluate.run_result import TOO_FEW
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.panel import Panel
 
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
 WORSE = {"state": "INVALID", "reasons": [TOO_FEW, "LoadGen error: no"]}

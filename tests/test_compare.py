@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine, Done
-from harness_llm.runs.record import Run
 from runs import SUBJECT, write_run
+
+from harness_llm.runs.record import Run
 
 NS = 1_000_000
 

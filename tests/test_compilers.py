@@ -5,6 +5,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+
 from harness_llm.config.options import choose
 from harness_llm.config.request import Request, resolve
 from harness_llm.hardware import compilers

@@ -1,6 +1,7 @@
 """Requests and answers of OpenAI's completions with token ids; what a server may get wrong is in test_openai_engine."""
 
 import pytest
+
 from harness_llm.config.benchmark import Sampling
 from harness_llm.replicas.engines.completions import Answer, Chunk, parse, parse_event, request_fields
 

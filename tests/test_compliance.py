@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.errors import ConfigError
 from harness_llm.evaluate.compliance import TESTS, Evidence, Verdict, test07, test09
 from harness_llm.evaluate.compliance.audit_config import audit_config
-
-from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import Answer, read_accuracy_log
 from harness_llm.rules.rounds import load_round, round_names
 

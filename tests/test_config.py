@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
+from workspaces import CLOSED, edit, make_workspace
+
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.engine_arguments import engine_arguments
 from harness_llm.config.engine_config import (
@@ -18,10 +20,8 @@ from harness_llm.config.engine_config import (
     violations,
 )
 from harness_llm.config.in_flight import InFlightLimit
-from harness_llm.paths import Workspace
-from workspaces import CLOSED, edit, make_workspace
-
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.paths import Workspace
 
 KNOWN = {"max_model_len", "max_num_seqs", "enable_prefix_caching", "dtype", *FIXED, *REFUSED}
 GOOD: dict[str, Any] = {"max_model_len": 256, "max_num_seqs": 8}

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from harness_llm.containers.container_spec import Accelerator, load_accelerator
-from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, passed, warned
-from harness_llm.pipeline.doctor.doctor_report import to_json
 from machines import hide_tools
 
 from harness_llm.containers import container_stage as stage
 from harness_llm.containers import docker_checks as checks
 from harness_llm.containers import mounts
 from harness_llm.containers import submit as submission
+from harness_llm.containers.container_spec import Accelerator, load_accelerator
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, passed, warned
+from harness_llm.pipeline.doctor.doctor_report import to_json
 
 ENVIRON = {"GPU_NAME": "h200", "DOCKER": "/bin/true", "RUN_AS": "1000:1000"}
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from harness_llm.containers.arguments import Build, Container, Mount, build_arguments, run_arguments
 from harness_llm.containers.container_spec import accelerator_name, image_tag, load_accelerator, load_spec
-
 from harness_llm.errors import ConfigError
 
 CONTAINER = Container(

@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from harness_llm.prepare.datasets.convert import convert, is_converted, store_path
-from harness_llm.protocol.token_store import open_store
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.prepare.datasets.convert import convert, is_converted, store_path
+from harness_llm.protocol.token_store import open_store
 
 LONGEST = 60
 

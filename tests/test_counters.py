@@ -1,6 +1,7 @@
 """What proves that nothing was cached or speculated."""
 
 import pytest
+
 from harness_llm.config.servers import server_kinds
 from harness_llm.protocol.counters import Counters, caching_violations, growth
 

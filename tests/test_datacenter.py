@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 import trees
-from harness_llm.hardware.ecc import Ecc, Fact, State
-from harness_llm.runs.selection import RunStatus, Selection
-from harness_llm.submission.datacenter import Requirements, measured_results, requirements
-from harness_llm.submission.package import _refuse_without_ecc
 from runs import write_run
 from test_architecture import DESCRIPTION, ECC, TWO_NODES, result
 
 from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.hardware.ecc import Ecc, Fact, State
+from harness_llm.runs.selection import RunStatus, Selection
+from harness_llm.submission.datacenter import Requirements, measured_results, requirements
+from harness_llm.submission.package import _refuse_without_ecc
 
 SLOW = result("deepseek-r1", "Offline", 1e5)  # 64 Gbit/s out, the narrowest part has 40
 GOOD = result("llama3.1-405b", "Server", 12.5)

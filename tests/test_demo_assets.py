@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+
 from harness_llm.config.assets import missing, prepare
 from harness_llm.config.benchmark import Accuracy, SampleSet, load_benchmark
 from harness_llm.config.checkpoint import checkpoint_digest, write_record
+from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.fileio import replacing
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.demo import stages as assets
@@ -20,8 +22,6 @@ from harness_llm.prepare.demo.stages import DemoPreparation, reference_sources
 from harness_llm.prepare.quantize.job import Job
 from harness_llm.prepare.stage import run_stage
 from harness_llm.protocol.token_store import open_store
-
-from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 
 SAMPLES = 8
 ALL = ["data set", "train", "quantize", "reference"]

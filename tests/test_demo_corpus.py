@@ -1,14 +1,14 @@
 """The demo's corpus, tokenizer and stores."""
 
 import pytest
+from tokenizers import Tokenizer
+
 from harness_llm.config.benchmark import load_benchmark
+from harness_llm.errors import ConfigError
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.demo.corpus import KINDS, SEPARATOR, Split, samples, split_of
 from harness_llm.prepare.demo.tokenized import BOS, EOS, PAD, VOCABULARY, train_tokenizer, write_split
 from harness_llm.protocol.token_store import open_store
-from tokenizers import Tokenizer
-
-from harness_llm.errors import ConfigError
 
 DATASET = load_benchmark("demo", Workspace(CHECKOUT)).dataset
 EVALUATION = DATASET.of("performance")

@@ -4,11 +4,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from tokenizers import Tokenizer
+
 from harness_llm.config.checkpoint import read_record
 from harness_llm.prepare.demo.corpus import Split, samples
 from harness_llm.prepare.demo.tokenized import train_tokenizer, write_split
 from harness_llm.protocol.token_store import open_store
-from tokenizers import Tokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

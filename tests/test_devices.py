@@ -4,14 +4,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness_llm.hardware.device_lock import hold
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.hardware.device_lock import hold
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from harness_llm.devices import hold
+from harness_llm.hardware.device_lock import hold
 with hold("cpu", "harness-llm submit --model demo", Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

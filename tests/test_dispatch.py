@@ -1,7 +1,8 @@
-from harness_llm.config.in_flight import InFlightLimit
-from harness_llm.loadgen.scheduler import DRAIN, Load, deal, least_loaded, still_fed, top_up
 from hypothesis import given
 from hypothesis import strategies as st
+
+from harness_llm.config.in_flight import InFlightLimit
+from harness_llm.loadgen.scheduler import DRAIN, Load, deal, least_loaded, still_fed, top_up
 
 loads = st.lists(st.builds(Load, running=st.integers(0, 300), unstarted_tokens=st.integers(0, 9000)), min_size=1)
 

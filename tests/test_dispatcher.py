@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from harness_llm.config.benchmark import Sampling
+from harness_llm.errors import RunFailed
 from harness_llm.loadgen.health import HealthMonitor
 from harness_llm.loadgen.replica_client import ReplicaClient, Replies
 from harness_llm.protocol.kv_cache import KvCache
@@ -15,8 +17,6 @@ from harness_llm.protocol.messages import Endpoint
 from harness_llm.protocol.token_store import open_store, write_store
 from harness_llm.replicas.engines.engine import Step
 from harness_llm.replicas.replica import Replica
-
-from harness_llm.errors import RunFailed
 
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=8, stop_token_ids=(2,))
 PROMPTS = [[10 + index, 5] for index in range(8)]

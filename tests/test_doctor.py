@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine
+from machines import hide_tools
+from workspaces import NAMES, edit, make_workspace
+
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
 from harness_llm.evaluate import script_runner as evaluator
 from harness_llm.hardware import device_lock as devices
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import from_json, refuse, render, to_json
 from harness_llm.pipeline.submit import Pipeline
-from machines import hide_tools
-from workspaces import NAMES, edit, make_workspace
-
-from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
-from harness_llm.runs import fingerprint as fingerprint
+from harness_llm.runs import fingerprint
 
 ON_CPU = ["--gpu", "cpu"]
 DEMO = ["--model", "demo", *ON_CPU]

@@ -5,8 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from machines import hide_tools
+from rich.console import Console
+from workspaces import make_workspace
+
+from harness_llm.commands import prepare
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.config.options import choose
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.doctor.asset_checks import check_space
@@ -15,12 +21,6 @@ from harness_llm.pipeline.doctor.examination import examine
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.prepare import provision
-from machines import hide_tools
-from rich.console import Console
-from workspaces import make_workspace
-
-from harness_llm.commands import prepare
-from harness_llm.errors import EnvironmentMissing
 
 GB = 10**9
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from fake_node import MI300X, amd_process, nvidia_gpu, nvidia_smi, use_path, write_node
+from machines import PCI, hide_tools, write_root
+from workspaces import make_workspace
+
 from harness_llm.config.options import Choices, choose
 from harness_llm.hardware import device_lock as devices
 from harness_llm.hardware.gpu_state import Devices
@@ -15,8 +18,6 @@ from harness_llm.pipeline.doctor.driver_checks import check_nvidia_driver, insta
 from harness_llm.pipeline.doctor.examination import examine
 from harness_llm.pipeline.doctor.limit_checks import Limits, check_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
-from machines import PCI, hide_tools, write_root
-from workspaces import make_workspace
 
 GIB = 2**30
 # Checks of the machine that runs this test.

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine
+from terminal import Terminal
+from workspaces import make_workspace
+
+from harness_llm import commands
 from harness_llm.checker import official
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.options import Choices
+from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.make_targets import (
     ENGINE_BUILDS,
@@ -25,11 +30,6 @@ from harness_llm.pipeline.make_targets import (
     unused,
 )
 from harness_llm.runs.record import State, find_runs
-from terminal import Terminal
-from workspaces import make_workspace
-
-from harness_llm import commands
-from harness_llm.errors import ConfigError, EnvironmentMissing
 
 WORDS: dict[str, Any] = {"model": "llama2-70b", "system_name": "box", "packed": True, "tests": "", "stand_in": True}
 SCRIPTS = sorted(CHECKOUT.glob("submission/*.sh"))

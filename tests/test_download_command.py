@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 from downloading import DATA, MODEL, left, publishing
-from harness_llm.paths import CHECKOUT, Workspace
 from publisher import Publisher
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.paths import CHECKOUT, Workspace
 
 
 @pytest.fixture

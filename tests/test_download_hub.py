@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 from downloading import DATA, MODEL, REPO, REVISION, SECRET, bring, failure, hosted, left, make_hub, publishing
-from harness_llm.config.benchmark import Download
 from publisher import Answer, Publisher
 
+from harness_llm.config.benchmark import Download
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
 
 

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 from downloading import DATA, MODEL, REPO, REVISION, bring, failure, hosted, left, make_hub, publishing, stored
-from harness_llm.config.benchmark import Download
-from harness_llm.prepare.downloads import http as wire
-from harness_llm.prepare.downloads.fetch import fetch
 from publisher import Answer, Asked, Publisher, md5
 
+from harness_llm.config.benchmark import Download
 from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.prepare.downloads import http as wire
+from harness_llm.prepare.downloads.fetch import fetch
 
 FETCH = """
 import sys
 from pathlib import Path
-from harness_llm.benchmarks import Download
-from harness_llm.downloads import fetch
+from harness_llm.config.benchmark import Download
+from harness_llm.prepare.downloads.fetch import fetch
 from harness_llm.errors import HarnessError
 try:
     fetch(Download.model_validate_json(sys.argv[1]), Path(sys.argv[2]), lambda *_: None)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from harness_llm.replicas.engines.replay_timing import Pace
 
 from benchmarks.drain import Node, Simulation, Static, Topped, Work, draw
+from harness_llm.replicas.engines.replay_timing import Pace
 
 NODE = Node(Pace(0.0001, 0.02, 0.0001, 16, 1024), 1)
 SPEEDS = [0.9, 0.95, 1.05, 1.1]

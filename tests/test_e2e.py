@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from terminal import Command, Ended, Terminal, prepared_workspace, wait_until
+
 from harness_llm.checker.official import run_official
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.evaluate.accuracy_file import parse
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
 from harness_llm.paths import Workspace
 from harness_llm.prepare.demo.stages import Assets
 from harness_llm.runs.record import RECORD, Run, State, find_runs
-from terminal import Command, Ended, Terminal, prepared_workspace, wait_until
-
-from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
 
 pytestmark = pytest.mark.engine
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from machines import PCI, hide_tools, write_root
+
 from harness_llm.config.system_file import complete
+from harness_llm.errors import ConfigError
 from harness_llm.hardware import ecc
 from harness_llm.hardware.accelerators import parse_table
 from harness_llm.hardware.ecc import Ecc, Fact, State, parse_amd_ras, parse_dmi, parse_edac, read_ecc
-from machines import PCI, hide_tools, write_root
-
-from harness_llm.errors import ConfigError
 
 MC = "sys/devices/system/edac/mc"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from gpu_settings import GPUS, HERE, Case, all_cases
+
 from harness_llm.config.engine_facts import resolve_facts, weight_bits
 from harness_llm.config.model_shape import model_dtype, read_shape
 from harness_llm.config.options import choose

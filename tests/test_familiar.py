@@ -1,6 +1,6 @@
 import pytest
-from harness_llm.config.aliases import CHOSEN, FLAGS, MAPPED, REFUSED, VALUED, parse_run_args, translate
 
+from harness_llm.config.aliases import CHOSEN, FLAGS, MAPPED, REFUSED, VALUED, parse_run_args, translate
 from harness_llm.errors import ConfigError
 
 

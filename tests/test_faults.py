@@ -9,13 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from harness_llm.loadgen.replica_client import ReplicaClient
-from harness_llm.pipeline.panel import Panel
-from harness_llm.pipeline.submit import Pipeline
-from harness_llm.protocol.child_processes import Child
-from harness_llm.replicas import restart
-from harness_llm.replicas.pool import ReplicaPool
-from harness_llm.runs.record import State, load_run
 from http_runs import (
     BEFORE,
     SAMPLES,
@@ -38,6 +31,13 @@ from token_server import TokenServer
 
 from harness_llm.errors import ConfigError, RunFailed
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, read_accuracy_log
+from harness_llm.loadgen.replica_client import ReplicaClient
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import Pipeline
+from harness_llm.protocol.child_processes import Child
+from harness_llm.replicas import restart
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.runs.record import State, load_run
 
 pytestmark = [needs_loadgen, pytest.mark.processes]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from golden import GOLDEN
+
 from harness_llm.checker import final_report
 from harness_llm.checker.final_report import keep_report, render_summary
 from harness_llm.checker.official import OfficialVerdict, run_official

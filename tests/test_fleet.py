@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.protocol.child_processes import Child, start, watch
 from harness_llm.replicas.pool import Joined, Lost, News, ReplicaPool, Start
 from harness_llm.replicas.pool_folder import PoolFolder
 from harness_llm.replicas.restart import ATTEMPTS
-
-from harness_llm.errors import EnvironmentMissing, RunFailed
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}

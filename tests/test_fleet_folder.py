@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from harness_llm.replicas.pool_folder import LOCK, PREFIX, PoolFolder, sweep
 
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from harness_llm.hardware.gpus import detect_gpu, gpu_count, load_gpus
-from harness_llm.paths import CHECKOUT, Workspace
 
 from harness_llm.errors import ConfigError
+from harness_llm.hardware.gpus import detect_gpu, gpu_count, load_gpus
+from harness_llm.paths import CHECKOUT, Workspace
 
 WORKSPACE = Workspace(CHECKOUT)
 COMPUTE, THREE_D, VGA, BRIDGE, NPU = "0x120000", "0x030200", "0x030000", "0x060400", "0x120000"

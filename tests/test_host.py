@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from machines import PCI, hide_tools, write_root
+
 from harness_llm.hardware.accelerators import parse_table
 from harness_llm.hardware.host_settings import advice, read_host, unread
 from harness_llm.hardware.machine import ROOT
-from machines import PCI, hide_tools, write_root
 
 CPU = "sys/devices/system/cpu"
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import psutil
 import pytest
-from harness_llm.config.load import issued
-from harness_llm.runs.record import Run, RunRecord, State
 from http_runs import BEFORE, SAMPLES, make_runs, own_server, pool_of, right
 from live_runs import Runs, is_alive
 from real_loadgen import needs_loadgen
 from token_server import TokenServer
 
+from harness_llm.config.load import issued
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
+from harness_llm.runs.record import Run, RunRecord, State
 
 pytestmark = [needs_loadgen, pytest.mark.processes]
 

@@ -1,9 +1,10 @@
 """What a server that runs already says of itself, over a real socket."""
 
 import pytest
+from token_server import TokenServer
+
 from harness_llm.config.servers import server_kinds
 from harness_llm.runs.server_identity import ask_server, identity_violations
-from token_server import TokenServer
 
 VLLM = server_kinds()["vllm"]
 SILENT = {"version": None, "id": None, "root": None, "max_model_len": None}

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import BENCHMARK, write_all
+from submissions import submission_of
+from test_tree import assets
+
 from harness_llm.config.options import Choices, choose
 from harness_llm.config.request import Request, resolve
+from harness_llm.errors import ConfigError
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.doctor.settings_checks import check_inferred
 from harness_llm.runs.record import find_runs
 from harness_llm.runs.selection import Wanted, select, with_inferred
 from harness_llm.submission.package import package
-from runs import BENCHMARK, write_all
-from submissions import submission_of
-from test_tree import assets
-
-from harness_llm.errors import ConfigError
 
 EDGE = "llama3.1-8b-edge"
 TESTS = ("performance", "accuracy", "TEST06")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+
 from harness_llm.protocol.curve import Gate, Pair, new_pair, read_pair, unlock, write_pair
 
 LOOPBACK = "tcp://127.0.0.1:*"

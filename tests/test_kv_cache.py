@@ -1,6 +1,7 @@
 """KV cache figures: what a run records of its replicas, and where a server's metrics page has them."""
 
 import pytest
+
 from harness_llm.config.servers import server_kinds
 from harness_llm.protocol.kv_cache import KvCache, kv_cache_metrics, preemption_notes
 

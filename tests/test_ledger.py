@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from harness_llm.config.in_flight import InFlightLimit
-from harness_llm.loadgen.query_table import MOST_LOSSES, Query, QueryTable
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
+from harness_llm.config.in_flight import InFlightLimit
 from harness_llm.errors import RunFailed
+from harness_llm.loadgen.query_table import MOST_LOSSES, Query, QueryTable
 
 LENGTHS = np.array([5, 9, 2, 7, 30, 1, 4, 4])
 

@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness_llm.paths import CHECKOUT
-
 from harness_llm.containers import lifeline
+from harness_llm.paths import CHECKOUT
 
 INNER = """
 import time

@@ -17,10 +17,9 @@ pytest.importorskip("aiohttp")
 
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.llmboost import find_wheel
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.protocol.counters import caching_violations, growth
 from harness_llm.replicas.engines.engine import ServerSpec, build_engine
-
-from harness_llm.errors import EnvironmentMissing
 
 PROGRAM = f"""
 import argparse, asyncio, sys

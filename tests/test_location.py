@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 from command_line import CommandLine
+from machines import hide_tools
+from workspaces import CLOSED, NAMES, SUBMIT, make_workspace
+
 from harness_llm.config.options import choose
 from harness_llm.config.request import Request, resolve
 from harness_llm.config.server_location import distant_servers, location_violations
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import Workspace
-from machines import hide_tools
-from workspaces import CLOSED, NAMES, SUBMIT, make_workspace
-
 from harness_llm.rules import load_round
 
 LOCAL, DISTANT, NOWHERE = "http://localhost:8000", "http://192.0.2.7:8000", "http://node.invalid:8000"

@@ -1,7 +1,8 @@
 import pytest
-from harness_llm.evaluate.matches import exact, gsm8k, niah_em, qa_em
 from hypothesis import given
 from hypothesis import strategies as st
+
+from harness_llm.evaluate.matches import exact, gsm8k, niah_em, qa_em
 
 A = "01234567-89ab-4cde-8f01-23456789abcd"
 B = "ffffffff-ffff-4fff-8fff-ffffffffffff"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.mbxp import container, runner
 from harness_llm.evaluate.mbxp import score as mbxp
 from harness_llm.evaluate.mbxp.programs import LANGUAGES, Program, assemble, canaries
 from harness_llm.evaluate.sandbox import run_sandboxed
-
-from harness_llm.errors import EnvironmentMissing, RunFailed
 
 RIGHT = "def twice(x):\n    return 2 * x\n```\nprint('the end')"
 WRONG = RIGHT.replace("2 *", "3 *")

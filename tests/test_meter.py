@@ -1,4 +1,5 @@
 import numpy as np
+
 from harness_llm.loadgen.meter import WINDOW, Meter
 from harness_llm.protocol.messages import Answer
 

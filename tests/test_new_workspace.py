@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from harness_llm.paths import Workspace
 from terminal import Terminal
 from test_e2e import SCENARIOS, SUBMIT, SYSTEM, digests
+
+from harness_llm.paths import Workspace
 
 pytestmark = pytest.mark.engine
 

@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
+from workspaces import make_workspace
+
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.device_count import spread, targets_file
 from harness_llm.config.engine_config import load_config
-from harness_llm.paths import CHECKOUT, Workspace
-from workspaces import make_workspace
-
 from harness_llm.errors import ConfigError
+from harness_llm.paths import CHECKOUT, Workspace
 
 CHECKOUTS = Workspace(CHECKOUT)
 

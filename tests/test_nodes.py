@@ -4,11 +4,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware.ecc import Ecc, Fact, State
 from harness_llm.hardware.nodes import merged, merged_ecc
 from harness_llm.replicas.ray.cluster import Cluster, Look, Node, require_alike
-
-from harness_llm.errors import EnvironmentMissing
 
 MACHINE = {
     "number_of_nodes": "1",

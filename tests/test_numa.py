@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness_llm.hardware.numa import Binding, Topology, bindings, cpu_list, read_topology
 from machines import PCI, write_root
+
+from harness_llm.hardware.numa import Binding, Topology, bindings, cpu_list, read_topology
 
 NODES = "sys/devices/system/node"
 
@@ -145,7 +146,7 @@ def test_hip_numbers_accelerators_as_kfd_does(tmp_path: Path) -> None:
 
 BOUND = """
 import json, os, sys
-from harness_llm.replica pool.numa import Binding, bind
+from harness_llm.hardware.numa import Binding, bind
 said = bind(Binding(tuple(json.loads(sys.argv[1])), tuple(json.loads(sys.argv[2]))))
 policies = {line.split()[1] for line in open("/proc/self/numa_maps")}
 print(json.dumps([said, sorted(os.sched_getaffinity(0)), sorted(policies)]))

@@ -4,10 +4,10 @@ import ctypes
 from pathlib import Path
 
 import pytest
-from harness_llm.replicas.engines import cuda as nvidia
-from harness_llm.replicas.engines.engine import ServerSpec, build_engine
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.replicas.engines import cuda as nvidia
+from harness_llm.replicas.engines.engine import ServerSpec, build_engine
 
 
 class Nvml:

@@ -11,22 +11,22 @@ import numpy as np
 import pandas as pd
 import punkt
 import pytest
+from punkt import gsm8k
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from trees import answers
+
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.errors import EnvironmentMissing, GateFailed
 from harness_llm.evaluate.accuracy_file import parse, render
 from harness_llm.evaluate.compliance.official_verdict import verify_officially
 from harness_llm.evaluate.decoding import decoder
 from harness_llm.evaluate.official_accuracy import require_script, score_officially, script_of
 from harness_llm.evaluate.official_output import OfficialOutput
 from harness_llm.evaluate.score import answers_by_index, score_answers
-from harness_llm.paths import CHECKOUT, Workspace
-from punkt import gsm8k
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from trees import answers
-
-from harness_llm.errors import EnvironmentMissing, GateFailed
 from harness_llm.loadgen.logs import read_accuracy_log
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import load_round
 
 SAMPLES = 60

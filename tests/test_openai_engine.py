@@ -14,9 +14,8 @@ from token_server import HITS, TokenServer, answer_to
 pytest.importorskip("aiohttp")
 
 from harness_llm.config.benchmark import Sampling
-from harness_llm.replicas.engines.engine import Engine, ServerSpec, build_engine
-
 from harness_llm.errors import EnvironmentMissing, HarnessError
+from harness_llm.replicas.engines.engine import Engine, ServerSpec, build_engine
 
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=48, stop_token_ids=(2,))
 PROMPTS = {10: [7, 8, 9], 11: [30, 1], 12: [5] * 60}

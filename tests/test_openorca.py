@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
 from harness_llm.paths import CHECKOUT
 from harness_llm.prepare.datasets.encoder import load_encoder
 from harness_llm.prepare.datasets.openorca import (
@@ -21,9 +24,6 @@ from harness_llm.prepare.datasets.openorca import (
     write,
 )
 from harness_llm.prepare.datasets.pickles import read_pickle
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-
-from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
 
 ORIGINS = ("cot", "flan", "niv", "t0")
 ROWS = 2000

@@ -1,9 +1,10 @@
 """The timing model of the replay engine, checked against arithmetic."""
 
 import pytest
-from harness_llm.replicas.engines.replay_timing import Batch, Pace
 from hypothesis import given
 from hypothesis import strategies as st
+
+from harness_llm.replicas.engines.replay_timing import Batch, Pace
 
 PACE = Pace(prefill_s=0.001, step_s=0.02, sequence_s=0.0005, seats=4, budget=100)
 

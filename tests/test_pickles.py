@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from harness_llm.prepare.datasets import frames
-from harness_llm.prepare.datasets.pickles import ALLOWED, read_pickle
 
 from harness_llm.errors import ConfigError
+from harness_llm.prepare.datasets import frames
+from harness_llm.prepare.datasets.pickles import ALLOWED, read_pickle
 
 FRAMES = Path(__file__).parent / "data" / "frames"
 WRITTEN = {

@@ -1,16 +1,16 @@
 import io
 
 import pytest
+from rich.console import Console
+
 from harness_llm.config.options import choose
 from harness_llm.config.request import resolve
+from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.replicas.placement import place
-from rich.console import Console
-
-from harness_llm.errors import ConfigError
 
 GPUS = load_gpus(Workspace(CHECKOUT))
 

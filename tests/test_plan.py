@@ -2,8 +2,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness_llm.config.load import Load, issued, seconds
 from real_loadgen import needs_loadgen, real_issued
+
+from harness_llm.config.load import Load, issued, seconds
 
 LLAMA2 = 24576
 CNN = 13368

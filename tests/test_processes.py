@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from harness_llm.protocol.child_processes import Child, Exit, Message, start, watch
 from harness_llm.protocol.shared_memory import SHARED
 

@@ -4,17 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.options import choose
 from harness_llm.config.request import resolve
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.prepare import provision
 from harness_llm.prepare.published import CALIBRATION, PublishedPreparation
-from rich.console import Console
-
-from harness_llm.errors import EnvironmentMissing
 
 MODEL = "llama2-70b"
 

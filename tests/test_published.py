@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+
 from harness_llm.config.assets import missing, prepare
 from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
 from harness_llm.config.stand_in import stand_in
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.demo.stages import DemoPreparation
 from harness_llm.prepare.demo.stand_in import DEMO, WRITERS
 from harness_llm.prepare.preparation import preparation_of
 from harness_llm.prepare.published import PublishedPreparation
 from harness_llm.protocol.token_store import open_store
-
-from harness_llm.errors import EnvironmentMissing
 
 CHECKED_OUT = Workspace(CHECKOUT)
 PUBLISHED = [n for n in benchmark_names(CHECKED_OUT) if load_benchmark(n, CHECKED_OUT).preparer == "published"]

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+
+from benchmarks.quantization import WAYS, Row, ScenarioContext, Way, table
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, write_record
 from harness_llm.config.engine_config import load_config
+from harness_llm.errors import RunFailed
 from harness_llm.hardware.gpus import NO_ACCELERATOR
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
 from harness_llm.prepare.quantize.recipes import Recipe, load_recipes
-from rich.console import Console
-
-from benchmarks.quantization import WAYS, Row, ScenarioContext, Way, table
-from harness_llm.errors import RunFailed
 
 HERE = Workspace(CHECKOUT)
 DEMO = load_benchmark("demo", HERE)

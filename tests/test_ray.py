@@ -15,13 +15,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness_llm.paths import ROOT_VARIABLE, Workspace
-from harness_llm.replicas.ray.cluster import survey
-from harness_llm.runs.record import Run, State, find_runs
 from terminal import Ended, Terminal, wait_until
 
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, read_accuracy_log
+from harness_llm.paths import ROOT_VARIABLE, Workspace
+from harness_llm.replicas.ray.cluster import survey
+from harness_llm.runs.record import Run, State, find_runs
 
 pytestmark = pytest.mark.engine
 
@@ -98,7 +98,7 @@ def _words(process: psutil.Process) -> list[str]:
 def ray(workspace: Workspace) -> Iterator[RayCluster]:
     if not RAY.exists():
         pytest.skip("Ray is not installed: make tools")
-    folder = Path(tempfile.mkdtemp(prefix="hl-ray-"))
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
     environment = os.environ | {ROOT_VARIABLE: str(workspace.root), "TMPDIR": str(folder)}
     cluster = RayCluster(free_port(), folder, environment)
     try:

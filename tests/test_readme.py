@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine
-from harness_llm.config.benchmark import load_benchmark
-from harness_llm.config.options import Choices, choose
-from harness_llm.paths import Workspace
-from harness_llm.runs.record import RunRecord, find_runs
-from harness_llm.submission.documents import Documents
-from harness_llm.submission.readme import repeating
-from harness_llm.submission.tree import build_tree
 from runs import SUBJECT, SYSTEM, write_run
 from submissions import submission_of
 from workspaces import make_workspace
 
 from harness_llm import commands
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.options import Choices, choose
+from harness_llm.paths import Workspace
 from harness_llm.rules import load_round
+from harness_llm.runs.record import RunRecord, find_runs
+from harness_llm.submission.documents import Documents
+from harness_llm.submission.readme import repeating
+from harness_llm.submission.tree import build_tree
 
 TESTS = ("performance", "accuracy", "TEST06")
 RARE = {

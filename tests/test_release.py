@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness_llm.submission.consistency import require_one_system
-from harness_llm.submission.release import altered, availability_notices, faults_of_release
 
 from harness_llm.errors import GateFailed
+from harness_llm.submission.consistency import require_one_system
+from harness_llm.submission.release import altered, availability_notices, faults_of_release
 
 SUBJECT: dict[str, Any] = {
     "engine": "vllm",

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+
 from harness_llm.config.benchmark import Sampling
+from harness_llm.errors import ConfigError
 from harness_llm.protocol.token_store import write_store
 from harness_llm.replicas.engines.replay import FILLER, Lengths, ReplayEngine, ReplaySpec, read_recorded
-
-from harness_llm.errors import ConfigError
 
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=64, stop_token_ids=(2,))
 LLM_CONFIG = {"max_num_seqs": 8}

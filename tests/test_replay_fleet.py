@@ -5,19 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness_llm.config.options import choose
-from harness_llm.pipeline.panel import Panel
-from harness_llm.pipeline.run import ScenarioContext, execute_run
-from harness_llm.runs.record import State, find_runs
-from harness_llm.runs.selection import NOT_COUNTED, Wanted, select
 from live_runs import OnFirstAnswer
 from rich.console import Console
 
 from benchmarks.replayed import AT_ONCE, measure, measure_null, replay_bench, with_load
 from benchmarks.soak import Once
 from harness_llm import commands
+from harness_llm.config.options import choose
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.runs.record import State, find_runs
+from harness_llm.runs.selection import NOT_COUNTED, Wanted, select
 
 pytestmark = pytest.mark.engine
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
+
 from harness_llm.config.benchmark import Sampling
 from harness_llm.protocol import messages as wire
 from harness_llm.protocol.kv_cache import KvCache

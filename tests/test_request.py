@@ -3,13 +3,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workspaces import CLOSED, append, make_workspace
+
 from harness_llm.config.load import Load
 from harness_llm.config.options import Choices, choose, newest_round, require_names
 from harness_llm.config.request import Request, resolve, understand
-from harness_llm.paths import Workspace
-from workspaces import CLOSED, append, make_workspace
-
 from harness_llm.errors import ConfigError
+from harness_llm.paths import Workspace
 from harness_llm.rules import round_names
 
 WORDS: dict[str, Any] = {"scenarios": "Offline,Server"}

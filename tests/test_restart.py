@@ -1,4 +1,5 @@
 import pytest
+
 from harness_llm.replicas.restart import ATTEMPTS, SHORT_S, worth_another
 
 

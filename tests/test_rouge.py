@@ -2,11 +2,12 @@ import random
 from pathlib import Path
 
 import pytest
-from harness_llm.evaluate.rouge import score
 from hypothesis import given
 from hypothesis import strategies as st
 from punkt import EVERY_GSM8K, gsm8k
 from rouge_score.rouge_scorer import RougeScorer
+
+from harness_llm.evaluate.rouge import score
 
 ORACLE = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
 WITHOUT_SENTENCES = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from official_values import DATA, Checkout, Pair, of_benchmark, of_round
 
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.rules import Round, load_round, round_names, rounds
 
 pytestmark = pytest.mark.inference

@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness_llm.paths import log_folder
-from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, open_run
 from pydantic import ValidationError
 from runs import BENCHMARK, START, SUBJECT, SYSTEM, write_run
+
+from harness_llm.paths import log_folder
+from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, open_run
 
 HOLD = """
 import sys, time

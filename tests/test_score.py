@@ -8,14 +8,14 @@ import nltk
 import numpy as np
 import punkt
 import pytest
-from harness_llm.config.benchmark import Accuracy
-from harness_llm.evaluate import score as scoring
-from harness_llm.evaluate.mbxp import container
-from harness_llm.evaluate.score import answers_by_index, score_answers
 from punkt import EVERY_GSM8K, gsm8k
 from rouge_score.rouge_scorer import RougeScorer
 
+from harness_llm.config.benchmark import Accuracy
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.evaluate import score as scoring
+from harness_llm.evaluate.mbxp import container
+from harness_llm.evaluate.score import answers_by_index, score_answers
 from harness_llm.loadgen.logs import Answer
 
 UUID = re.compile(r"\w{8}(?:-\w{4}){3}-\w{12}")

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.evaluate.scripts import EVALUATORS
 from harness_llm.paths import CHECKOUT, Workspace
-
-from harness_llm.errors import EnvironmentMissing
 
 WORKSPACE = Workspace(CHECKOUT)
 NOWHERE = Path("nowhere")

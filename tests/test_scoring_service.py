@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness_llm.containers.arguments import Container, Mount
-from harness_llm.containers.scoring_server import grade_command, offer
-from harness_llm.evaluate import scoring_service as service
-from harness_llm.evaluate.mbxp import score as mbxp
-from harness_llm.evaluate.mbxp.container import require_mbxp
 from test_mbxp import CHECK, RIGHT, RUN, WRONG, install
 
 from harness_llm.containers import scoring_server as scoring
+from harness_llm.containers.arguments import Container, Mount
+from harness_llm.containers.scoring_server import grade_command, offer
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.evaluate import scoring_service as service
+from harness_llm.evaluate.mbxp import score as mbxp
+from harness_llm.evaluate.mbxp.container import require_mbxp
 
 PROGRAMS = '{"kind": "run-mbxp", "programs": %s}'
 PROGRAM = '{"language": "python", "code": ""}'

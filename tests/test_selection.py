@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import BENCHMARK, SUBJECT, SYSTEM, write_all, write_run
+
 from harness_llm.runs.record import Run, RunKey, State, find_runs
 from harness_llm.runs.selection import Selection, Wanted, select
-from runs import BENCHMARK, SUBJECT, SYSTEM, write_all, write_run
 
 TESTS = ("performance", "accuracy", "TEST06")
 OTHER = SUBJECT | {"llm_config": {"max_num_seqs": 256}}

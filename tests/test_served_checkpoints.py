@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import tiny_checkpoints
+from safetensors import safe_open
+from served_checkpoints import RECIPES, Case, has_tool, loaded, quantized
+
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.checkpoint import checkpoint_files, weight_files
 from harness_llm.prepare.quantize.quantize import PROGRAMS
 from harness_llm.replicas.engines.transformers import TransformersEngine
-from safetensors import safe_open
-from served_checkpoints import RECIPES, Case, has_tool, loaded, quantized
 
 # How the tensors of a quantized weight are stored: formats of 4 bits pack two numbers into a byte.
 STORED = {"fp8": "F8_E4M3", "mxfp4": "U8", "nvfp4": "U8"}

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from harness_llm.config.engine_arguments import engine_arguments
 from harness_llm.config.engine_config import FIXED
 from harness_llm.config.engines import ENGINES

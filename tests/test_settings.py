@@ -2,13 +2,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from harness_llm.config.profile import load_profile
-from harness_llm.config.user_conf import UserConf, parse
-from harness_llm.paths import CHECKOUT, Workspace
 from real_loadgen import needs_loadgen, real_settings
 
+from harness_llm.config.profile import load_profile
+from harness_llm.config.user_conf import UserConf, parse
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.settings import compare, expected_settings
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import Round, load_round
 
 ROUND = load_round("v6.1")

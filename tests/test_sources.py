@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from harness_llm.prepare.datasets.samples import token_ids
-from harness_llm.prepare.datasets.sources import SOURCES
 
 from harness_llm.errors import ConfigError
+from harness_llm.prepare.datasets.samples import token_ids
+from harness_llm.prepare.datasets.sources import SOURCES
 
 IDS = [[1, 5, 29871], [1], [1, 2]]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import nltk
 import punkt
 import pytest
-from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter
 
 
 @pytest.fixture(autouse=True)

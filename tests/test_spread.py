@@ -1,9 +1,9 @@
 """Which node of a cluster each replica goes to."""
 
 import pytest
-from harness_llm.replicas.ray.assignment import Capacity, Slot, spread
 
 from harness_llm.errors import ConfigError
+from harness_llm.replicas.ray.assignment import Capacity, Slot, spread
 
 
 def gpus(*counts: int) -> list[Capacity]:

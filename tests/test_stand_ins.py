@@ -7,11 +7,11 @@ from pathlib import Path
 import nltk
 import punkt
 import pytest
-from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.runs.record import find_runs
 from terminal import Terminal
 
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import load_round
+from harness_llm.runs.record import find_runs
 
 pytestmark = pytest.mark.engine
 SUBMIT = ["submit", "--stand-in", "--company", "Acme", "--system-name", "pytest-box"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness_llm.protocol.token_store import open_store, origin, write_store
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.store import measure, write_openorca_sized
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.protocol.token_store import open_store, origin, write_store
 
 PROMPTS = [[1, 2, 3], [4], [], [500, 2**31 - 1]]
 

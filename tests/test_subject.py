@@ -3,14 +3,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness_llm.config.benchmark import Sampling
-from harness_llm.config.engine_config import EngineConfig, HarnessConfig, ReplayConfig, ServerConfig
-from harness_llm.runs.fingerprint import HARDWARE, PACKAGES, fingerprint, source_digest
-from harness_llm.runs.record import digest
 from token_server import TokenServer
 
 import harness_llm
+from harness_llm.config.benchmark import Sampling
+from harness_llm.config.engine_config import EngineConfig, HarnessConfig, ReplayConfig, ServerConfig
 from harness_llm.runs import fingerprint as subject_module
+from harness_llm.runs.fingerprint import HARDWARE, PACKAGES, fingerprint, source_digest
+from harness_llm.runs.record import digest
 
 MACHINE = dict.fromkeys(HARDWARE, "1") | {"operating_system": "Linux", "hw_notes": "on the left"}
 

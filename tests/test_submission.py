@@ -3,9 +3,9 @@
 import datetime as dt
 
 import pytest
-from harness_llm.config.benchmark import Benchmark
 from test_tree import DEMO, LLAMA, RULES, submission
 
+from harness_llm.config.benchmark import Benchmark
 from harness_llm.errors import ConfigError
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from harness_llm.errors import RunFailed
 from harness_llm.pipeline.run_monitor import RunMonitor, Stall
 from harness_llm.protocol.child_processes import Child, start
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.replicas.pool_folder import PoolFolder
-
-from harness_llm.errors import RunFailed
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from machines import PCI, hide_tools, write_root
+
 from harness_llm.config.system_file import load_overrides
+from harness_llm.errors import ConfigError
 from harness_llm.hardware import accelerators
 from harness_llm.hardware.accelerators import detect_accelerators, parse_nvidia, parse_table
 from harness_llm.hardware.machine import detect
-from harness_llm.submission.system_description import describe
-from machines import PCI, hide_tools, write_root
-
-from harness_llm.errors import ConfigError
 from harness_llm.rules.rounds import load_round
+from harness_llm.submission.system_description import describe
 
 RULES = load_round("v6.1")
 FILE = Path("submission/systems/box.yaml")

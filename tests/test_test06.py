@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden import GOLDEN, UNTRIMMED, untrimmed
-from harness_llm.evaluate.compliance.test06 import verify
 
 from harness_llm.errors import ConfigError
+from harness_llm.evaluate.compliance.test06 import verify
 from harness_llm.loadgen.logs import Answer, read_accuracy_log
 from harness_llm.rules.rounds import load_round
 

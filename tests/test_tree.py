@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
+from submissions import official, submission_of
+
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.submission_names import Submission
+from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.evaluate.official_output import OfficialOutput
 from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.rules.rounds import load_round
 from harness_llm.runs.record import State, find_runs
 from harness_llm.runs.selection import Wanted, select
 from harness_llm.submission import tree as tree_module
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.package import Package, package, package_calibration
 from harness_llm.submission.tree import build_tree
-from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
-from submissions import official, submission_of
-
-from harness_llm.errors import ConfigError, GateFailed
-from harness_llm.rules.rounds import load_round
 
 RULES = load_round("v6.1")
 DEMO = load_benchmark(BENCHMARK, Workspace(CHECKOUT))

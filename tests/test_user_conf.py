@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from golden import GOLDEN
-from harness_llm.config.user_conf import KEYS, OPEN_ONLY_KEYS, Key, Kind, Name, Number, UserConf, parse
 from hypothesis import given
 from hypothesis import strategies as st
 from real_loadgen import loadgen_environment, needs_loadgen
 
+from harness_llm.config.user_conf import KEYS, OPEN_ONLY_KEYS, Key, Kind, Name, Number, UserConf, parse
 from harness_llm.errors import ConfigError
 
 MODELS = (

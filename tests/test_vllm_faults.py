@@ -5,14 +5,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from live_runs import ALIKE, OnFirstAnswer, Runs, by_sample, kill_loadgen, likeness
+
 from harness_llm.config.assets import Assets
+from harness_llm.errors import RunFailed
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
 from harness_llm.paths import Workspace
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.record import State
-from live_runs import ALIKE, OnFirstAnswer, Runs, by_sample, kill_loadgen, likeness
-
-from harness_llm.errors import RunFailed
-from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
 
 pytestmark = [pytest.mark.engine(seconds=60), pytest.mark.processes]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.engine_config import load_config

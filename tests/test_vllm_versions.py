@@ -6,9 +6,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from harness_llm.containers.container_spec import load_spec
 from packaging.requirements import Requirement
 
+from harness_llm.containers.container_spec import load_spec
 from setup.layers import lacking
 
 CHECKOUT = Path(__file__).resolve().parents[1]

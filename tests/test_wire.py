@@ -3,10 +3,11 @@ import struct
 import msgspec
 import numpy as np
 import pytest
-from harness_llm.protocol import messages as wire
-from harness_llm.protocol.kv_cache import KvCache
 from hypothesis import given
 from hypothesis import strategies as st
+
+from harness_llm.protocol import messages as wire
+from harness_llm.protocol.kv_cache import KvCache
 
 REQUESTS = [
     wire.Attach(3, "demo/Server/performance", stream=True, sampling='{"max_tokens": 9}'),

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from harness_llm.checker.check import Finding, check
 from harness_llm.evaluate.accuracy_file import render
-
 from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from harness_llm.paths import CHECKOUT, Workspace
 
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import load_round
 
 CLOSED = "toy"

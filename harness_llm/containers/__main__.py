@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import get_args
 
-from harness_llm.containers.spec import ImageName
+from harness_llm.containers.container_spec import ImageName
 from harness_llm.errors import exit_code_of
 
 
@@ -39,9 +39,9 @@ def main() -> int:
     arguments = sys.argv[1:]
     # Each verb is imported where it is used: a start need not import the others.
     if arguments[:1] in (["submit"], ["doctor"]):
-        from harness_llm.containers import submission
+        from harness_llm.containers import submit
 
-        does = submission.submit if arguments[0] == "submit" else submission.doctor
+        does = submit.submit if arguments[0] == "submit" else submit.doctor
         return does(arguments[1:], os.environ)
     own, command = _split(arguments)
     words = _parser().parse_args(own if own[:1] == ["start"] else arguments)

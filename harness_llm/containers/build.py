@@ -9,18 +9,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness_llm.accuracy.mbxp.container import IMAGE, IMAGE_SOURCE
-from harness_llm.check.official import COMMIT, SUBMODULES, URL
+from harness_llm.config.inference_checkout import COMMIT, SUBMODULES, URL
 from harness_llm.containers import packages
+from harness_llm.containers.arguments import Build, build_arguments
 from harness_llm.containers.certificates import bundle_file, extra_certificate, write_bundle
-from harness_llm.containers.command import Build, build_arguments
+from harness_llm.containers.container_spec import SHARED, Accelerator, ImageName, image_tag, load_accelerator
 from harness_llm.containers.daemon import connect
-from harness_llm.containers.setting import container_program, is_podman
-from harness_llm.containers.spec import SHARED, Accelerator, ImageName, image_tag, load_accelerator
+from harness_llm.containers.from_environment import container_program, is_podman
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.evaluate.mbxp.container import IMAGE, IMAGE_SOURCE
+from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules import load_round, round_names
-from harness_llm.subject import PACKAGES
-from harness_llm.workspace import CHECKOUT, Workspace
+from harness_llm.runs.fingerprint import PACKAGES
 
 LABEL = "harness-llm"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")

@@ -7,7 +7,7 @@ from pathlib import Path
 import certifi
 
 from harness_llm.errors import ConfigError
-from harness_llm.workspace import Workspace
+from harness_llm.paths import Workspace
 
 INSIDE = "/etc/harness-llm-ca.pem"
 # What Python, requests and pip, git, and curl read.

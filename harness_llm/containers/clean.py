@@ -7,7 +7,7 @@ from docker.errors import APIError
 
 from harness_llm.containers.build import LABEL
 from harness_llm.containers.daemon import connect
-from harness_llm.containers.setting import CHECKOUT_LABEL, container_program, is_podman
+from harness_llm.containers.from_environment import CHECKOUT_LABEL, container_program, is_podman
 from harness_llm.errors import EnvironmentMissing
 
 

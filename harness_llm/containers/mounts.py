@@ -5,12 +5,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.certificates import INSIDE, bundle_file, extra_certificate, write_bundle
-from harness_llm.containers.command import Container, Mount
-from harness_llm.containers.spec import Accelerator
-from harness_llm.devices import LOCKS, make_locks
+from harness_llm.containers.container_spec import Accelerator
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.workspace import CHECKOUT, DATA_VARIABLE, MODELS_VARIABLE, SCRATCH_VARIABLE, Workspace
+from harness_llm.hardware.device_lock import LOCKS, make_locks
+from harness_llm.paths import CHECKOUT, DATA_VARIABLE, MODELS_VARIABLE, SCRATCH_VARIABLE, Workspace
 
 _LAB = Path("/data/inference")
 _WRITE_AND_ENTER = 0o3

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.workspace import CHECKOUT
+from harness_llm.paths import CHECKOUT
 from setup.uv import pip_options
 
 WHEELS = "/wheels"  # where setup/Dockerfile shows the folder

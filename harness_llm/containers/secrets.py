@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness_llm.containers.command import Mount
+from harness_llm.containers.arguments import Mount
 from harness_llm.errors import ConfigError
 
 INSIDE = "/run/secrets/hf_token"

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness_llm.containers import setting
-from harness_llm.containers.command import run_arguments
+from harness_llm.containers import from_environment as setting
+from harness_llm.containers.arguments import run_arguments
+from harness_llm.containers.container_spec import ImageName, load_accelerator
 from harness_llm.containers.daemon import connect
 from harness_llm.containers.mounts import prepare
-from harness_llm.containers.scoring import offer
+from harness_llm.containers.scoring_server import offer
 from harness_llm.containers.secrets import ENVIRONMENT, find_token, token_mounts
-from harness_llm.containers.spec import ImageName, load_accelerator
 from harness_llm.errors import ConfigError
-from harness_llm.subject import IMAGE_VARIABLE
+from harness_llm.runs.fingerprint import IMAGE_VARIABLE
 
 SHELL = ("bash",)
 

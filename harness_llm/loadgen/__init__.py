@@ -1,1 +1,1 @@
-"""LoadGen: its settings, its process and its logs."""
+"""LoadGen's process: SUT, replica client, query table, scheduler, health monitor, probe, log parser."""

@@ -5,9 +5,9 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from harness_llm.benchmarks import Sampling
-from harness_llm.fleet.dispatcher import Dispatcher
+from harness_llm.config.benchmark import Sampling
 from harness_llm.loadgen.probe import Count, Prompts, Replica, Unmeasured
+from harness_llm.loadgen.replica_client import ReplicaClient
 
 _POLL_MS = 20
 
@@ -26,12 +26,12 @@ class _InMemory:
         return []
 
 
-class DispatcherPool:
-    """Replicas behind a dispatcher; implements `probe.Pool`."""
+class ClientPool:
+    """Replicas behind a replica client; implements `probe.Pool`."""
 
-    def __init__(self, dispatcher: Dispatcher, sampling: Sampling, tokens: int) -> None:
+    def __init__(self, replica_client: ReplicaClient, sampling: Sampling, tokens: int) -> None:
         """Every sequence generates `tokens` tokens, chosen by `sampling`; nothing ends it earlier."""
-        self._dispatcher = dispatcher
+        self._replica_client = replica_client
         self._sampling = sampling.changed(
             {"min_tokens": 1, "max_tokens": tokens, "stop_token_ids": (), "stop_sequences": {}}
         )
@@ -44,36 +44,36 @@ class DispatcherPool:
 
     def begin(self, prompts: Prompts) -> None:
         """Abort everything and serve these prompts from now on; first tokens show which have been computed."""
-        self._dispatcher.attach("probe", self._sampling, stream=True)
-        self._dispatcher.load(_InMemory(prompts))
+        self._replica_client.attach("probe", self._sampling, stream=True)
+        self._replica_client.load(_InMemory(prompts))
         self._distinct = len(prompts)
-        self._addresses = self._addresses or list(self._dispatcher.ledger.loads)
+        self._addresses = self._addresses or list(self._replica_client.query_table.loads)
         self._require_same()
 
     def offer(self, prompts: range) -> None:
         """Send prompts, in equal shares."""
-        self._dispatcher.offer(prompts, [prompt % self._distinct for prompt in prompts])
-        self._dispatcher.feed()
+        self._replica_client.offer(prompts, [prompt % self._distinct for prompt in prompts])
+        self._replica_client.feed()
 
     def poll(self) -> None:
         """Wait a moment for messages."""
-        self._dispatcher.harvest(_POLL_MS)
+        self._replica_client.poll(_POLL_MS)
         self._require_same()
 
     def replicas(self) -> list[Replica]:
         """What each holds."""
-        ledger = self._dispatcher.ledger
+        query_table = self._replica_client.query_table
         return [
-            Replica(load.running, load.unstarted_tokens, ledger.prompt_tokens(address))
-            for address, load in ledger.loads.items()
+            Replica(load.running, load.unstarted_tokens, query_table.prompt_tokens(address))
+            for address, load in query_table.loads.items()
         ]
 
     def counts(self) -> list[Count]:
         """Ask every replica."""
-        counted = self._dispatcher.count()
+        counted = self._replica_client.count()
         self._require_same()
         return [Count(counted[address].generated, counted[address].at) for address in self._addresses]
 
     def _require_same(self) -> None:
-        if list(self._dispatcher.ledger.loads) != self._addresses:
+        if list(self._replica_client.query_table.loads) != self._addresses:
             raise Unmeasured("a replica failed or joined during the probe")

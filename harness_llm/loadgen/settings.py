@@ -6,8 +6,8 @@ LoadGen accepts any user.conf without complaint, so each run compares LoadGen's 
 from collections.abc import Mapping
 from typing import Any
 
+from harness_llm.config.user_conf import KEYS
 from harness_llm.errors import ConfigError
-from harness_llm.loadgen.user_conf import KEYS
 from harness_llm.rules import BenchmarkRules, Round
 
 NS_PER_MS = 1_000_000

@@ -1,4 +1,4 @@
-"""The system under test as LoadGen sees it: one thread that feeds the fleet and reports what comes back.
+"""The system under test as LoadGen sees it: one thread that feeds the replica pool and reports what comes back.
 
 LoadGen's issue callback only appends and wakes the thread. The thread alone makes both LoadGen calls: from two threads
 a completion can overtake its first token (loadgen/logging.cc).
@@ -12,10 +12,10 @@ import mlperf_loadgen as lg
 import numpy as np
 
 from harness_llm.errors import HarnessError, RunFailed
-from harness_llm.fleet.dispatcher import Dispatcher
-from harness_llm.fleet.wire import Answer
-from harness_llm.mailbox import Mailbox
-from harness_llm.monitor.meter import Meter
+from harness_llm.loadgen.meter import Meter
+from harness_llm.loadgen.replica_client import ReplicaClient
+from harness_llm.protocol.mailbox import Mailbox
+from harness_llm.protocol.messages import Answer
 
 IDLE_MS = 100
 REPORT_EVERY_S = 0.5
@@ -32,11 +32,11 @@ def responses(answers: Sequence[Answer]) -> "list[lg.QuerySampleResponse]":
 
 
 class Sut:
-    """Stands between LoadGen and the fleet while one cell runs."""
+    """Stands between LoadGen and the replica pool while one run runs."""
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        replica_client: ReplicaClient,
         *,
         stream: bool,
         report: Callable[[Meter], None],
@@ -44,13 +44,13 @@ class Sut:
     ) -> None:
         """`report` is called with the totals now and then; `fail` ends the process."""
         self.meter = Meter()
-        self._dispatcher = dispatcher
+        self._replica_client = replica_client
         self._stream = stream
         self._report = report
         self._fail = fail
         self._issued: Mailbox[tuple[list[int], list[int]]] = Mailbox()
         self._over = False
-        dispatcher.listen(self._issued.arrivals, self._take_issued)
+        replica_client.listen(self._issued.arrivals, self._take_issued)
         self._thread = threading.Thread(target=self._work, name="sut", daemon=True)
 
     def issue(self, queries: list[int], indices: list[int]) -> None:
@@ -79,13 +79,13 @@ class Sut:
     def _serve(self) -> None:
         reported = 0.0
         while not self._over:
-            harvest = self._dispatcher.harvest(IDLE_MS)
+            poll = self._replica_client.poll(IDLE_MS)
             now = time.perf_counter()
-            if harvest.first:  # before all else, for LoadGen takes their time as it is told
-                self._first_tokens(harvest.first, now)
-            self._dispatcher.feed()
-            if harvest.finished:
-                self._completions(harvest.finished, now)
+            if poll.first:  # before all else, for LoadGen takes their time as it is told
+                self._first_tokens(poll.first, now)
+            self._replica_client.feed()
+            if poll.finished:
+                self._completions(poll.finished, now)
             if now - reported >= REPORT_EVERY_S:
                 self._report(self.meter)
                 reported = now
@@ -95,7 +95,7 @@ class Sut:
         now = time.perf_counter()
         for queries, indices in self._issued.take():
             self.meter.issue(queries, now, stream=self._stream)
-            self._dispatcher.offer(queries, indices)
+            self._replica_client.offer(queries, indices)
 
     def _first_tokens(self, answers: list[Answer], now: float) -> None:
         lg.FirstTokenComplete(responses(answers))

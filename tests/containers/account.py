@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dockerd import GROUP, PATH, run
-from harness_llm.paths import CHECKOUT
 
+from harness_llm.paths import CHECKOUT
 from setup.uv import pip_options
 
 NAME = "harness-llm-test"

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from dockerd import Dockerd, run
+
 from harness_llm.paths import CHECKOUT
 
 TAG = "harness-llm-test-base:bookworm"

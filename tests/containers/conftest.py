@@ -9,10 +9,11 @@ import pytest
 import vendor_image
 from account import Account, make_account
 from dockerd import PATH, Dockerd, NoDaemon, install, start
-from harness_llm.config.assets import Assets
-from harness_llm.paths import CHECKOUT
 from images import IMAGES, SECRET, Ended, timed
 from machine import DOCKER_ARGS, Machine, make_machine
+
+from harness_llm.config.assets import Assets
+from harness_llm.paths import CHECKOUT
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from dockerd import PATH, run
 from fake_node import nvidia_gpu, nvidia_smi, write_node
+from machines import write_root
+
 from harness_llm.hardware.gpus import Gpu, load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
-from machines import write_root
 
 # A daemon without CAP_SYS_RESOURCE cannot raise memlock above its hard limit; nothing here locks memory for DMA.
 _MEMLOCK = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from workspaces import edit
+
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.engine_config import load_config
 from harness_llm.config.options import newest_round
 from harness_llm.fileio import read_yaml
 from harness_llm.paths import CHECKOUT, Workspace
-from workspaces import edit
-
 from harness_llm.rules import BenchmarkRules, load_round
 
 _TABLE: dict[str, Any] = read_yaml(Path(__file__).with_name("speeds.yaml"))

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from account import Account
 from dockerd import Dockerd
+from images import IMAGES, SECRET, Ended, timed
+
 from harness_llm.config.assets import Assets
 from harness_llm.runs.record import Run, State, find_runs
-from images import IMAGES, SECRET, Ended, timed
 
 pytestmark = pytest.mark.containers
 

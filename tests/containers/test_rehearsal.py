@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 from account import Account, reset_settings
-from harness_llm.checker.findings import Severity
-from harness_llm.config.engines import REPLAY
-from harness_llm.hardware.gpus import load_gpus
-from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.pipeline.submit import check_tree
-from harness_llm.runs.record import Run, State, find_runs
-from harness_llm.submission.places import PROFILE
 from images import Ended, timed
 from machine import Machine
 from speeds import cases, write_speeds
 from vendor_image import TAG
 
+from harness_llm.checker.findings import Severity
+from harness_llm.config.engines import REPLAY
+from harness_llm.hardware.gpus import load_gpus
 from harness_llm.loadgen.logs import DETAIL, parse_detail
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.submit import check_tree
+from harness_llm.runs.record import Run, State, find_runs
+from harness_llm.submission.places import PROFILE
 
 pytestmark = pytest.mark.gpu_rehearsal
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dockerd import PATH, Dockerd
+from images import SECRET
+
 from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.scoring_server import offer
+from harness_llm.errors import HarnessError
 from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.mbxp.container import IMAGE, arguments, run_programs
 from harness_llm.evaluate.mbxp.programs import Program
 from harness_llm.paths import CHECKOUT
-from images import SECRET
-
-from harness_llm.errors import HarnessError
 
 pytestmark = pytest.mark.containers
 
@@ -42,8 +42,8 @@ PROGRAMS = {
 """Programs in one container, and whether each one passes: limits hold, and the next program still runs."""
 RUN_PROGRAMS = """
 import json, os, sys
-from harness_llm.accuracy.mbxp.container import run_programs
-from harness_llm.accuracy.mbxp.programs import Program
+from harness_llm.evaluate.mbxp.container import run_programs
+from harness_llm.evaluate.mbxp.programs import Program
 assert os.path.exists("/run/secrets/hf_token")
 print(json.dumps(run_programs([Program("python", code) for code in json.loads(sys.argv[1])], 1)))
 """
@@ -68,8 +68,8 @@ def main():
 """
 EVALUATE = """
 from pathlib import Path
-from harness_llm.accuracy.evaluator import evaluate, require_evaluator
-from harness_llm.accuracy.grading import Inputs
+from harness_llm.evaluate.script_runner import evaluate, require_evaluator
+from harness_llm.evaluate.scripts import Inputs
 require_evaluator("gpt-oss-120b")
 data = Path("/data")
 print(evaluate("gpt-oss-120b", Inputs(data / "log.json", data / "log.json", data, data), 2))

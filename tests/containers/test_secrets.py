@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from account import Account
 from dockerd import PATH, Dockerd
-from harness_llm.config.benchmark import load_benchmark
-from harness_llm.paths import CHECKOUT, Workspace
 from images import IMAGES, SECRET, Ended
 from publisher import Publisher
+
+from harness_llm.config.benchmark import load_benchmark
+from harness_llm.paths import CHECKOUT, Workspace
 
 pytestmark = pytest.mark.containers
 

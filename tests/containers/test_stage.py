@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from dockerd import PATH, Dockerd
-from harness_llm.containers.container_stage import run_stage
-from harness_llm.paths import CHECKOUT
 
+from harness_llm.containers.container_stage import run_stage
 from harness_llm.containers.daemon import Daemon, connect
 from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.paths import CHECKOUT
 
 pytestmark = pytest.mark.containers
 
@@ -26,7 +26,7 @@ import json, sys
 from pathlib import Path
 from harness_llm.containers import lifeline
 from harness_llm.containers.daemon import connect
-from harness_llm.containers.stage import run_stage
+from harness_llm.containers.container_stage import run_stage
 words = json.loads(sys.argv[1])
 with lifeline.hold(Path(words["lifeline"])):
     sys.exit(run_stage(connect(), "stage", words["create"], Path(words["log"]), terminal=words["terminal"]))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import base_image
 from dockerd import Dockerd, run
+
 from harness_llm.containers.container_spec import load_spec
 from harness_llm.paths import CHECKOUT
-
 from setup import environments, layers
 from setup.uv import Uv
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import tiny_checkpoints
+from served_checkpoints import RECIPES, has_tool, loaded, quantized
+from stubbed_gpus import PYTHON, environment
+
 from harness_llm.hardware.gpus import load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.quantize.quantize import PROGRAMS
-from served_checkpoints import RECIPES, has_tool, loaded, quantized
-from stubbed_gpus import PYTHON, environment
 
 pytestmark = pytest.mark.gpu_rehearsal
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 from gpu_settings import Case, all_cases
+from stubbed_gpus import PYTHON, environment
+
 from harness_llm.config.engine_facts import resolve_facts
 from harness_llm.pipeline.engine_settings.candidate import Candidate, Resolution
 from harness_llm.pipeline.engine_settings.resolution import run_vllm
-from stubbed_gpus import PYTHON, environment
 
 pytestmark = pytest.mark.gpu_rehearsal
 

@@ -1,1 +1,0 @@
-"""Accuracy: scores of answers, and the bounds they are held to."""

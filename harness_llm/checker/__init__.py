@@ -1,0 +1,1 @@
+"""Check of a submission tree, of any submitter, against the rules of a round."""

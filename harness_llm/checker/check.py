@@ -1,0 +1,94 @@
+"""Check a submission tree, of any submitter, against the rules of a round."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from harness_llm.checker import accuracy_rules as accuracy
+from harness_llm.checker import compliance_rules as compliance
+from harness_llm.checker import file_rules as files
+from harness_llm.checker import log_rules as logs
+from harness_llm.checker import measurements_rules as measurements
+from harness_llm.checker import performance_rules as performance
+from harness_llm.checker import power_rules as power
+from harness_llm.checker import structure_rules as structure
+from harness_llm.checker import system_rules as system
+from harness_llm.checker.findings import Authority, Finding, Rule, Severity, advised, exit_code
+from harness_llm.checker.submission_tree import Benchmark, Log, Result, System, Tree
+from harness_llm.errors import ConfigError
+from harness_llm.rules.rounds import Round
+
+__all__ = ["Authority", "Finding", "Severity", "check", "exit_code"]
+
+S = TypeVar("S")
+
+RESULT: tuple[Rule[Result], ...] = (
+    *structure.RESULT,
+    *measurements.RESULT,
+    *accuracy.RESULT,
+    *files.RESULT,
+    *power.RESULT,
+)
+
+
+def check(tree: Path, rules: Round) -> list[Finding]:
+    """Everything in which `tree` departs from the rules of a round.
+
+    Rules on results apply to LLM results with LoadGen logs; other results are listed as not judged. In a tree whose
+    profile says that it is small, what it cannot meet for its size is no error.
+
+    Args:
+        tree: the folder that holds closed/, network/ or open/.
+        rules: the round.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if not tree.is_dir():
+        raise ConfigError("there is no such tree", where=str(tree), expected="a folder with closed/ or open/")
+    root = Tree(tree, rules)
+    found = list(_tree(root))
+    if root.small:
+        found = [replace(f, severity=Severity.SCALE) if f.scale else f for f in found]
+    return found
+
+
+def _tree(tree: Tree) -> Iterator[Finding]:
+    yield from _apply((*structure.TREE, *files.TREE), tree, tree)
+    for submitter in tree.submitters:
+        yield from _apply(structure.SUBMITTER, submitter, tree)
+        for subject in submitter.systems:
+            yield from _system(subject, tree)
+
+
+def _system(subject: System, tree: Tree) -> Iterator[Finding]:
+    yield from _apply((*system.SYSTEM, *files.SYSTEM), subject, tree)
+    for benchmark in subject.benchmarks:
+        yield from _benchmark(benchmark, tree)
+
+
+def _benchmark(benchmark: Benchmark, tree: Tree) -> Iterator[Finding]:
+    yield from _apply(structure.BENCHMARK, benchmark, tree)
+    for result in benchmark.results:
+        if result.judged:
+            yield from _result(result, tree)
+
+
+def _result(result: Result, tree: Tree) -> Iterator[Finding]:
+    yield from _apply(RESULT, result, tree)
+    for finding in _apply(compliance.RESULT, result, tree):
+        yield finding if result.submitter.enforced else finding.on(advised(finding.citation))  # open owes no tests
+    yield from _log(result.performance, performance.LOG, tree)
+    yield from _log(result.accuracy, accuracy.LOG, tree)
+
+
+def _log(log: Log, rules: Iterable[Rule[Log]], tree: Tree) -> Iterator[Finding]:
+    yield from _apply(logs.FILE, log, tree)
+    if log.readable:
+        yield from _apply((*logs.READABLE, *rules), log, tree)
+
+
+def _apply(rules: Iterable[Rule[S]], subject: S, tree: Tree) -> Iterator[Finding]:
+    for rule in rules:
+        yield from rule.findings(subject, tree.path)

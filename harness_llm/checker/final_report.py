@@ -1,0 +1,78 @@
+"""What the official checker makes of a tree, kept beside the archive: its summary, and the final report of it."""
+
+import csv
+import io
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness_llm.checker.official import OfficialVerdict
+from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.evaluate.script_runner import PYTHON
+
+_SCRIPT = "tools/submission/generate_final_report.py"
+_SHOWN = ("Division", "Platform", "Model", "Scenario", "Result", "Units", "Accuracy")
+
+
+def keep_report(tree: Path, verdicts: Sequence[OfficialVerdict], round_name: str, inference: Path | None) -> list[str]:
+    """Keep the summary of the checker's plain run as `<tree>_summary.csv`, and its final report; lines to be shown.
+
+    Files of an earlier tree are removed, whether there is a checker now or not.
+
+    Args:
+        round_name: for example v6.1.
+        inference: the checkout whose checker gave `verdicts`; None where there is none.
+
+    Raises:
+        RunFailed: the script of the final report failed.
+    """
+    for stale in tree.parent.glob(f"{tree.name}_summary*"):
+        stale.unlink()
+    summary = next((verdict.summary for verdict in verdicts if not verdict.arguments), "")
+    if not summary or inference is None:
+        return []
+    file = tree.with_name(f"{tree.name}_summary.csv")
+    file.write_text(summary)
+    lines = [render_summary(summary), f"  {file}"]
+    try:
+        return lines + [f"  {report}" for report in make_final_report(file, round_name, inference)]
+    except EnvironmentMissing as error:
+        return [*lines, f"no final report: {error.what}; {error.hint}"]
+
+
+def render_summary(summary: str) -> str:
+    """The results that the checker counts, one a line; it lists no result that it refuses."""
+    rows = list(csv.DictReader(io.StringIO(summary)))
+    lines = ["  ".join(row.get(name, "") for name in _SHOWN) for row in rows]
+    return "\n".join([f"official summary: {len(rows)} results", *(f"  {line}" for line in lines)])
+
+
+def make_final_report(summary: Path, round_name: str, inference: Path) -> list[Path]:
+    """Make the final report of a summary with the official script, beside it: a spreadsheet, and JSON.
+
+    Args:
+        round_name: for example v6.1.
+        inference: a checkout of mlcommons/inference.
+
+    Returns:
+        The files; none for a summary without results, of which the script makes nothing.
+
+    Raises:
+        EnvironmentMissing: the script's packages are missing.
+        RunFailed: the script failed.
+    """
+    if not PYTHON.is_file():
+        raise EnvironmentMissing("the packages of the graders are missing", where=str(PYTHON), hint="make graders")
+    version = round_name.removeprefix("v")
+    words = ("--input", str(summary), "--version", version, "--repository", f"submissions_inference_v{version}")
+    targets = [summary.with_suffix(".xlsx"), summary.with_name(f"{summary.stem}_results.json")]
+    for target in targets:
+        target.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:  # the script leaves ids.json in the current folder
+        command = [str(PYTHON), "-B", str(inference.resolve() / _SCRIPT), *words]
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise RunFailed("the final report failed", where=_SCRIPT, found=last)
+    return [target for target in targets if target.is_file()]

@@ -1,0 +1,62 @@
+"""Findings and official verdicts as text and as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from harness_llm.checker.findings import Finding, Severity
+from harness_llm.checker.official import OfficialVerdict
+
+_ORDER = list(Severity)
+_PLACES = 5
+
+
+def render(findings: Sequence[Finding]) -> str:
+    """The findings for a reader: errors first, each rule once, with the places where it is broken."""
+    ordered = sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.rule, f.what, f.citation, f.path))
+    groups = groupby(ordered, key=lambda f: (f.severity, f.rule, f.what, f.citation))
+    blocks = [_block(list(group)) for _, group in groups]
+    return "\n\n".join([*blocks, _summary(findings)]) + "\n"
+
+
+def _block(group: list[Finding]) -> str:
+    first = group[0]
+    lines = [f"{first.severity} {first.rule}: {first.what}", f"  {first.authority}: {first.citation}"]
+    for finding in group[:_PLACES]:
+        lines.append(f"  where: {finding.path}")
+        lines += [
+            f"    {name}: {text}" for name, text in (("expected", finding.expected), ("found", finding.found)) if text
+        ]
+    if len(group) > _PLACES:
+        lines.append(f"  and {len(group) - _PLACES} more")
+    hints = dict.fromkeys(finding.hint for finding in group if finding.hint)
+    return "\n".join([*lines, *(f"  hint: {hint}" for hint in hints)])
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    counts = {severity: sum(f.severity is severity for f in findings) for severity in Severity}
+    text = f"{_counted(counts[Severity.ERROR], 'error')}, {_counted(counts[Severity.WARNING], 'warning')}"
+    scale, others = counts[Severity.SCALE], counts[Severity.NOT_JUDGED]
+    text += f", {scale} for the size of the runs" if scale else ""
+    return f"{text}, {_counted(others, 'result')} not judged" if others else text
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def render_official(verdicts: Sequence[OfficialVerdict]) -> str:
+    """What the official checker said, one line a run, and its last words where it refuses the tree."""
+    lines = []
+    for verdict in verdicts:
+        name = " ".join(("official checker", *verdict.arguments))
+        lines.append(f"{name}: {'OK' if verdict.passed else 'refuses the tree'} (exit {verdict.exit_code})")
+        if not verdict.passed:
+            lines += [f"  {line}" for line in (verdict.errors or verdict.tail)[-_PLACES * 2 :]]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict] = ()) -> dict[str, Any]:
+    """Findings and verdicts for json.dumps."""
+    return {"findings": [asdict(f) for f in findings], "official": [asdict(v) for v in verdicts]}

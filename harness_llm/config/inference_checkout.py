@@ -1,0 +1,76 @@
+"""The checkout of mlcommons/inference: where it is, and how `make build` clones it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.paths import ENVIRONMENTS, Workspace
+
+CHECKOUT_VARIABLE = "MLPERF_INFERENCE_DIR"
+URL = "https://github.com/mlcommons/inference.git"
+COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"  # what harness_llm/rules and models/*/benchmark.yaml cite
+SUBMODULES = tuple(f"language/deepseek-r1/submodules/{name}" for name in ("LiveCodeBench", "prm800k"))
+"""Those that the evaluators of deepseek-r1 and gpt-oss-120b import; the commit of the checkout pins them."""
+
+
+def checkout(workspace: Workspace) -> Path | None:
+    """The checkout of mlcommons/inference that MLPERF_INFERENCE_DIR names, or that `make build` or this image has."""
+    if named := os.environ.get(CHECKOUT_VARIABLE):
+        return Path(named)
+    return next((folder for folder in (workspace.inference, ENVIRONMENTS / "inference") if folder.is_dir()), None)
+
+
+def clone(folder: Path, url: str = URL, commit: str = COMMIT, submodules: Sequence[str] = SUBMODULES) -> str:
+    """Put mlcommons/inference at `commit` with `submodules`, without history, into `folder`; returns a line of output.
+
+    Raises:
+        ConfigError: another commit is there.
+        EnvironmentMissing: git is not installed, or `url` cannot be reached.
+    """
+    if folder.is_dir():
+        if (found := _git(folder, "rev-parse", "HEAD")) != commit:
+            raise ConfigError(
+                "another commit of mlcommons/inference is checked out",
+                where=str(folder),
+                expected=commit,
+                found=found,
+                hint=f"rm -r {folder}, and the same command again",
+            )
+        _add(folder, submodules)
+        return f"{folder} is at {commit}"
+    aside = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        for words in ("init --quiet", f"fetch --quiet --depth=1 {url} {commit}", f"checkout --quiet {commit}"):
+            _git(aside, *words.split())
+        _add(aside, submodules)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return f"{url} at {commit} -> {folder}"
+
+
+def _add(folder: Path, submodules: Sequence[str]) -> None:
+    if submodules:
+        _git(folder, "submodule", "--quiet", "update", "--init", "--depth=1", *submodules)
+
+
+def _git(folder: Path, *words: str) -> str:
+    environment = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    try:
+        done = subprocess.run(["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    except FileNotFoundError as error:
+        raise EnvironmentMissing("git is not installed", hint="apt install git, or the like") from error
+    except subprocess.CalledProcessError as error:
+        raise EnvironmentMissing(
+            "mlcommons/inference cannot be had",
+            where=f"{folder}: git {' '.join(words)}",
+            found=error.stderr.strip(),
+            hint=f"set {CHECKOUT_VARIABLE} to a checkout that is there; "
+            "or name a mirror: git config --global url.MIRROR.insteadOf https://github.com/",
+        ) from error
+    return done.stdout.strip()

@@ -1,0 +1,53 @@
+"""Where servers that run already are: on this host, on a named node, or elsewhere."""
+
+import socket
+from collections.abc import Iterable, Sequence
+from urllib.parse import urlsplit
+
+_ANY_PORT = 0
+
+
+def distant_servers(urls: Iterable[str], nodes: Sequence[str] = ()) -> list[str]:
+    """Those of `urls` with an address that neither this host nor one of `nodes` has, or with none.
+
+    Args:
+        nodes: host names or addresses.
+    """
+    named = {address for node in nodes for address in _addresses(node)}
+    found = {url: _addresses(urlsplit(url).hostname or "") for url in urls}
+    return [url for url, own in found.items() if not own or not all(a in named or _is_ours(a) for a in own)]
+
+
+def location_violations(urls: Iterable[str], nodes: Sequence[str]) -> list[str]:
+    """Why a run of servers at `urls` is never closed: the described system is the one that answers.
+
+    A system that LoadGen reaches over a network from outside is the Network division's (inference_rules.adoc:493-496).
+    That every server is on this host or on a node of the described system is this project's policy for closed.
+
+    Args:
+        nodes: of the described system, as for `distant_servers`.
+    """
+    return [
+        f"the server at {url} is neither on this host nor on a node of the described system"
+        for url in distant_servers(urls, nodes)
+    ]
+
+
+def _addresses(host: str) -> set[str]:
+    """The addresses of a host name; none where it has none."""
+    try:
+        found = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_STREAM) if host else []
+    except (OSError, UnicodeError):
+        return set()
+    return {str(address[0]) for *_, address in found}
+
+
+def _is_ours(address: str) -> bool:
+    """Whether this host has `address`: only then a socket can be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, _ANY_PORT))
+        except OSError:
+            return False
+    return True

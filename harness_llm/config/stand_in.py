@@ -1,0 +1,70 @@
+"""Stand-ins: a published benchmark with the demo's checkpoint and generated data, to try the whole path.
+
+Names, file formats, prompt shape, metrics, limits and tests are the benchmark's own.
+"""
+
+from pathlib import Path
+
+from harness_llm.config.benchmark import Benchmark, SampleSet
+
+DEMO = "demo"
+LONGEST_PROMPT = 200  # token ids; the demo's model has 256 places
+LONGEST_ANSWER = 24
+
+_DEMO = "its model is the demo's, and its data set is made up"
+_REHEARSED = "its answers are those of the replay engine, which computes nothing, and its data set is made up"
+
+# What a made-up answer cannot be put through: no program to execute, no grader of the reference.
+NEEDS_MORE = ("mbxp", "deepseek-r1", "gpt-oss-120b")
+
+
+def stand_in(benchmark: Benchmark, demo: Benchmark, *, rehearsed: bool = False) -> Benchmark:
+    """Return the stand-in of `benchmark`: the same rules, answered by the demo's checkpoint; never submittable.
+
+    Args:
+        rehearsed: whether the replay engine answers: then engine settings and sampling stay the benchmark's own, as no
+            model computes.
+    """
+    folder = f"stand-in/{benchmark.name}"
+    dataset, accuracy = benchmark.dataset, benchmark.accuracy
+
+    def moved(file: str) -> str:
+        return f"{folder}/{Path(file).name}"
+
+    sets = {name: SampleSet(file=moved(s.file), samples=s.samples) for name, s in dataset.sets.items()}
+    scoring = {kind: "exact" if method in NEEDS_MORE else method for kind, method in accuracy.scoring.items()}
+    own = benchmark if rehearsed else _answered_by(demo, benchmark)
+    return own.model_copy(
+        update={
+            "title": f"{benchmark.title}: a stand-in, answered by the {'replay engine' if rehearsed else 'demo model'}",
+            "preparer": "stand-in",
+            "divisions": ("open",),
+            "tree_suffix": "-stand-in",
+            "obstacle": _REHEARSED if rehearsed else _DEMO,
+            "dataset": dataset.model_copy(
+                update={"sets": sets, "calibration": moved(dataset.calibration), "longest_prompt": LONGEST_PROMPT}
+            ),
+            "checkpoint": demo.checkpoint,
+            "accuracy": accuracy.model_copy(update={"scoring": scoring}),
+            "measurements": demo.measurements,
+        }
+    )
+
+
+def _answered_by(demo: Benchmark, benchmark: Benchmark) -> Benchmark:
+    """`benchmark` with the engine settings and the sampling of the demo."""
+    return benchmark.model_copy(
+        update={
+            "engine": demo.engine,
+            "engine_of": demo.name,
+            "engine_scenarios": {},
+            "sampling": demo.sampling.changed(_lengths(benchmark)),
+            "sampling_of": {},
+        }
+    )
+
+
+def _lengths(benchmark: Benchmark) -> dict[str, int]:
+    """What the demo's model says to prompts of another shape seldom ends by itself."""
+    least = benchmark.sampling.min_tokens
+    return {"min_tokens": least, "max_tokens": max(LONGEST_ANSWER, least)}

@@ -1,0 +1,121 @@
+"""Checks of the machine that starts the containers: its own part of `harness-llm doctor`, and Docker."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from harness_llm.containers import from_environment as setting
+from harness_llm.containers.container_spec import Accelerator, image_tag
+from harness_llm.containers.daemon import GPU_RUNTIME, Daemon, connect
+from harness_llm.containers.mounts import faults, folders
+from harness_llm.containers.refusal import EXIT_CODES, refusal
+from harness_llm.errors import ConfigError, HarnessError
+from harness_llm.hardware.drivers import image_cuda
+from harness_llm.hardware.gpu_state import read_devices
+from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
+from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.doctor_report import from_json
+from harness_llm.pipeline.doctor.driver_checks import check_nvidia_driver
+from harness_llm.pipeline.doctor.purpose import Part
+
+_GIB = 2**30
+_NVIDIA = "10de"
+_TOOLKIT = ("nvidia-container-runtime-hook", "nvidia-container-runtime", "nvidia-ctk")
+
+
+def command(part: Part, options: Sequence[str]) -> list[str]:
+    """`harness-llm doctor` for one part, with the options of `harness-llm submit`."""
+    return ["harness-llm", "doctor", "--part", part, "--json", *options]
+
+
+def read_results(done: "subprocess.CompletedProcess[str]", name: str) -> list[CheckResult]:
+    """The results that `command` printed, or one error where it printed none.
+
+    Args:
+        name: of the image, or of the check.
+    """
+    try:
+        return from_json(json.loads(done.stdout))
+    except json.JSONDecodeError:
+        found = done.stderr.strip() or f"exit code {done.returncode}"
+        if done.returncode in EXIT_CODES:
+            return [from_error("Container", refusal(found, where=name))]
+        error = ConfigError("harness-llm doctor did not print results", where=name, found=found)
+        return [from_error(name, error)]
+
+
+def check_host(options: Sequence[str], accelerator: Accelerator, environ: Mapping[str, str]) -> list[CheckResult]:
+    """What does not depend on an image; models and data are looked for where containers will show them."""
+    inside = {accelerator.mounts.models: MODELS_VARIABLE, accelerator.mounts.data: DATA_VARIABLE}
+    large = {inside[m.target]: str(m.source) for m in folders(accelerator, environ) if m.target in inside}
+    program = str(Path(sys.executable).with_name("harness-llm"))
+    _, *words = command(Part.HOST, options)
+    done = subprocess.run([program, *words], env={**environ, **large}, capture_output=True, text=True, check=False)
+    return read_results(done, "Options")
+
+
+def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Docker, its disk, its GPUs, the user inside, and the folders that containers show.
+
+    Args:
+        name: of the accelerator in setup/containers.yaml.
+    """
+    try:
+        daemon = connect(podman=setting.is_podman(setting.container_program(environ)))
+        yield passed("Docker", "answers")
+    except HarnessError as error:
+        yield from_error("Docker", error)
+        return
+    yield from _disk(daemon, name, accelerator)
+    if accelerator.gpus:
+        yield from _gpus(daemon, name, accelerator, environ)
+    yield from _folders(name, accelerator, environ)
+
+
+def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[CheckResult]:
+    if daemon.has(image_tag("submission", name)) and daemon.has(image_tag("model_and_dataset", name)):
+        return
+    label, free = "Docker disk", daemon.free_bytes()
+    if free is None:
+        yield not_checked(label, "the daemon's folder cannot be seen from here")
+        return
+    try:
+        daemon.require_space(accelerator.disk_gib)
+        yield passed(label, f"{free / _GIB:.0f} GiB free")
+    except HarnessError as error:
+        yield from_error(label, error)
+
+
+def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Whether containers see the GPUs: tried with the image, or else by what the daemon and the machine have."""
+    label, tag = "GPU containers", image_tag("submission", name)
+    try:
+        cuda = image_cuda(environ.get("BASE_IMAGE") or accelerator.base_image)
+        yield check_nvidia_driver(read_devices(_NVIDIA), cuda)
+    except ValueError as error:
+        yield not_checked("GPU driver", str(error))
+    if daemon.has(tag):
+        try:
+            daemon.require_gpus(tag)
+            yield passed(label, "nvidia-smi -L works in one")
+        except HarnessError as error:
+            yield from_error(label, error)
+    elif daemon.has_nvidia_runtime() or any(shutil.which(program) for program in _TOOLKIT):
+        yield passed(label, "NVIDIA's Container Toolkit is installed")
+    else:
+        yield failed(label, "NVIDIA's Container Toolkit is not installed", hint=GPU_RUNTIME)
+
+
+def _folders(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    label = "Container user"
+    try:
+        started = setting.container("submission", name, accelerator, environ)
+        yield passed(label, started.user)
+    except HarnessError as error:
+        yield from_error(label, error)
+        return
+    found = [from_error("Mounts", error) for error in faults(started, accelerator)]
+    yield from found or [passed("Mounts", ", ".join(dict.fromkeys(str(mount.source) for mount in started.mounts)))]

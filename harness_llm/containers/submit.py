@@ -1,0 +1,150 @@
+"""`make submission` on the host: checks, then one container prepares model and data, another runs and packages."""
+
+import datetime as dt
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness_llm.containers import docker_checks as checks
+from harness_llm.containers import from_environment as setting
+from harness_llm.containers import lifeline
+from harness_llm.containers.arguments import Container, run_arguments
+from harness_llm.containers.build import build
+from harness_llm.containers.container_spec import Accelerator, ImageName, image_tag, load_accelerator
+from harness_llm.containers.container_stage import run_stage
+from harness_llm.containers.daemon import Daemon, connect
+from harness_llm.containers.mounts import prepare
+from harness_llm.containers.scoring_server import offer
+from harness_llm.containers.secrets import ENVIRONMENT, find_token, token_mounts
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.doctor.check_result import CheckResult, Level, errors, not_checked
+from harness_llm.pipeline.doctor.doctor import show
+from harness_llm.pipeline.doctor.doctor_report import refuse, render
+from harness_llm.pipeline.doctor.purpose import Part
+from harness_llm.runs.fingerprint import IMAGE_VARIABLE
+
+STAGES: dict[ImageName, str] = {"model_and_dataset": "prepare", "submission": "submit"}
+"""What harness-llm is told to do in a container of each image, in this order."""
+_JSON = "--json"
+
+
+def submit(options: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Check, build what is missing and go through the stages; returns the exit code of the first that fails, or 0.
+
+    What only the image shows (LoadGen, vLLM, evaluators) is checked in it before the first stage, which downloads.
+
+    Args:
+        options: of `harness-llm submit`.
+
+    Raises:
+        ConfigError, EnvironmentMissing: checks refuse the submission.
+        HarnessError: as building an image, starting a container and running a stage do.
+    """
+    name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
+    machine, results = _examine(options, environ)
+    _require(results)
+    machine = machine or _machine(name, accelerator, environ)
+    built = machine.is_built
+    for image in STAGES:
+        if not machine.daemon.has(image_tag(image, name)):
+            build(image, environ, printed=False)
+    if not built:
+        if accelerator.gpus:
+            machine.daemon.require_gpus(image_tag("submission", name))
+        _require(machine.software(options))
+    return next((code for image in STAGES if (code := machine.run(image, options))), 0)
+
+
+def doctor(options: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Print the results of all checks of `submit`; returns 3 where one refuses, else 0.
+
+    Args:
+        options: of `harness-llm submit`, and --json.
+    """
+    machine, results = _examine([option for option in options if option != _JSON], environ)
+    if not (machine and machine.is_built):
+        results.append(not_checked("Software", "LoadGen, vLLM and evaluators are checked when the image is built"))
+    return show(results, as_json=_JSON in options)
+
+
+def _examine(options: Sequence[str], environ: Mapping[str, str]) -> "tuple[_Machine | None, list[CheckResult]]":
+    """The results of this machine and of an image that is built; no machine where no container can be started."""
+    name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
+    results = checks.check_host(options, accelerator, environ)
+    docker = list(checks.check_docker(name, accelerator, environ))
+    results += docker
+    if errors(docker):
+        return None, results
+    machine = _machine(name, accelerator, environ)
+    if machine.is_built:
+        results += machine.software(options)
+    return machine, results
+
+
+def _require(results: Sequence[CheckResult]) -> None:
+    if warnings := [result for result in results if result.level is Level.WARNING]:
+        sys.stderr.write(f"{render(warnings)}\n")
+    refuse(results)
+
+
+def _machine(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> "_Machine":
+    daemon = connect(podman=setting.is_podman(setting.container_program(environ)))
+    return _Machine(daemon, name, accelerator, environ)
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """Where the stages run."""
+
+    daemon: Daemon
+    name: str
+    accelerator: Accelerator
+    environ: Mapping[str, str]
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the image that shows the software is there."""
+        return self.daemon.has(image_tag("submission", self.name))
+
+    def software(self, options: Sequence[str]) -> list[CheckResult]:
+        """The checks of what is installed in the image, made in a container of it."""
+        with self._container("submission", "doctor") as container:
+            words = checks.command(Part.SOFTWARE, options)
+            plain = replace(container, terminal=False)
+            done = subprocess.run(
+                run_arguments(self.accelerator, plain, words), capture_output=True, text=True, check=False
+            )
+            return checks.read_results(done, container.image)
+
+    def run(self, image: ImageName, options: Sequence[str]) -> int:
+        """Run the stage of `image`; returns its exit code."""
+        stage, logs = STAGES[image], Workspace(CHECKOUT).build / "containers"
+        with self._container(image, stage) as container:
+            line = logs / f"{container.name}.lifeline"
+            sys.stderr.write(f"{stage}: in {container.image}\n")
+            with lifeline.hold(line):
+                inside = f"{self.accelerator.mounts.checkout}/{line.relative_to(CHECKOUT)}"
+                own = replace(container, environment={**container.environment, lifeline.VARIABLE: inside})
+                program, _, *arguments = run_arguments(self.accelerator, own, ["harness-llm", stage, *options])
+                create = [program, "create", *arguments]
+                return run_stage(self.daemon, own.name, create, logs / f"{stage}.log", terminal=own.terminal)
+
+    @contextmanager
+    def _container(self, image: ImageName, verb: str) -> Iterator[Container]:
+        """A container of `image`, ready to be started, with what it is shown while it runs."""
+        container = setting.container(image, self.name, self.accelerator, self.environ)
+        prepare(container, self.accelerator, self.environ)
+        found = self.daemon.image(container.image)
+        uid, gid = map(int, container.user.split(":"))
+        named = replace(
+            container,
+            name=f"harness-llm-{verb}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}",
+            environment={**container.environment, **ENVIRONMENT, IMAGE_VARIABLE: found.id},
+            terminal=sys.stdout.isatty() and sys.stderr.isatty(),
+        )
+        with token_mounts(find_token(self.environ, Path.home()), uid, gid) as token, offer(named) as served:
+            yield replace(served, mounts=(*served.mounts, *token))

@@ -1,1 +1,0 @@
-"""Data sets: the token store, and one module per source."""

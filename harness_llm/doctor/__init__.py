@@ -1,1 +1,0 @@
-"""Checks of everything that can refuse a submission, before anything is downloaded, built or started."""

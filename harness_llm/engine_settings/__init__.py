@@ -1,1 +1,0 @@
-"""Checks of the engine settings against the model, the GPU and vLLM, before anything is started."""

@@ -1,0 +1,1 @@
+"""Scores of answers, accuracy gates, verdicts of runs and compliance tests."""

@@ -1,0 +1,15 @@
+"""Compliance tests: that a performance run gave true answers."""
+
+from collections.abc import Callable
+
+from harness_llm.evaluate.compliance import test06, test07, test09
+from harness_llm.evaluate.compliance.evidence import Evidence, Verdict
+
+TESTS: dict[str, Callable[[Evidence], Verdict]] = {
+    "TEST06": test06.judge,
+    "TEST07": test07.judge,
+    "TEST09": test09.judge,
+}
+"""What judges the run of each test."""
+
+__all__ = ["TESTS", "Evidence", "Verdict"]

@@ -1,0 +1,74 @@
+"""TEST09: answers of performance mode are not cut short (compliance/TEST09/run_verification.py)."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness_llm.errors import ConfigError
+from harness_llm.evaluate.compliance.evidence import Evidence
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Lengths of answers in tokens, and the bounds of their mean; a mean on its bound passes."""
+
+    lengths: Sequence[int]
+    least: float
+    most: float
+
+    @property
+    def mean(self) -> float:
+        """Mean length of an answer in tokens."""
+        return sum(self.lengths) / len(self.lengths)
+
+    @property
+    def long_enough(self) -> bool:
+        """Whether the mean keeps the lower bound."""
+        return self.mean >= self.least
+
+    @property
+    def short_enough(self) -> bool:
+        """Whether the mean keeps the upper bound."""
+        return self.mean <= self.most
+
+    @property
+    def passed(self) -> bool:
+        """Whether the mean keeps both bounds."""
+        return self.long_enough and self.short_enough
+
+    @property
+    def failures(self) -> list[str]:
+        """The mean and its bounds, if it keeps them not."""
+        text = f"an answer has {self.mean:.2f} tokens on average, {self.least:.10g} to {self.most:.10g} is right"
+        return [] if self.passed else [text]
+
+    def render(self) -> str:
+        """verify_output_len.txt, which the official checker searches for TEST PASS."""
+        return (
+            f"Total samples: {len(self.lengths)}\n"
+            f"Mean output tokens: {self.mean:.2f}\n"
+            f"Min output tokens: {min(self.lengths)}\n"
+            f"Max output tokens: {max(self.lengths)}\n"
+            f"Std deviation: {statistics.pstdev(self.lengths):.2f}\n"
+            f"Min threshold: {self.least}\n"
+            f"Max threshold: {self.most}\n"
+            f"Min check pass: {self.long_enough}\n"
+            f"Max check pass: {self.short_enough}\n"
+            f"TEST {'PASS' if self.passed else 'FAIL'}\n"
+        )
+
+
+def verify(lengths: Sequence[int], bounds: Mapping[str, float]) -> Verdict:
+    """Hold the mean of `lengths`, in tokens, to `min_output_tokens` and `max_output_tokens`.
+
+    Raises:
+        ConfigError: there are no lengths.
+    """
+    if not lengths:
+        raise ConfigError("a TEST09 log holds no answers", hint="run TEST09 with its audit.config")
+    return Verdict(lengths, bounds["min_output_tokens"], bounds["max_output_tokens"])
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Verify a run."""
+    return verify([len(answer.ids) for answer in evidence.answers], evidence.bounds)

@@ -1,0 +1,71 @@
+"""Gates: the bounds that the scores of an accuracy run must keep."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from harness_llm.config.benchmark import Benchmark
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.rules.rounds import BenchmarkRules
+
+_LENGTHS = ("TOKENS_PER_SAMPLE", "GEN_LEN")  # bounded on both sides
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Bounds by metric; a score on its bound passes."""
+
+    lower: dict[str, float]
+    upper: dict[str, float]
+
+
+@dataclass(frozen=True)
+class GateVerdict:
+    """One score against one bound; `found` is None where the metric was not scored."""
+
+    metric: str
+    side: Literal["lower", "upper"]
+    bound: float
+    found: float | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the score keeps the bound; NaN does not."""
+        if self.found is None:
+            return False
+        return self.found >= self.bound if self.side == "lower" else self.found <= self.bound
+
+    def __str__(self) -> str:
+        found = "not scored" if self.found is None else f"{self.found:.10g}"
+        demand = "at least" if self.side == "lower" else "at most"
+        return f"{self.metric} {'passes' if self.passed else 'fails'}: {found}, {demand} {self.bound:.10g}"
+
+
+def gates_for(benchmark: Benchmark, rules: BenchmarkRules, reference_scores: Mapping[str, float] | None) -> Gates:
+    """The bounds of `benchmark`: shares of the scores of its reference where it names one, else the round's.
+
+    Raises:
+        EnvironmentMissing: the benchmark names a reference, and its scores, or one of them, are not given.
+    """
+    accuracy = benchmark.accuracy
+    if accuracy.reference is None:
+        return Gates(dict(rules.gates), dict(rules.limits))
+    scores = reference_scores or {}
+    if missing := [metric for metric in accuracy.metrics if metric not in scores]:
+        raise EnvironmentMissing(
+            f"{benchmark.name} is held to scores of its reference, which are not there",
+            where=accuracy.reference,
+            expected=", ".join(missing),
+        )
+    lengths: list[str] = [metric for metric in accuracy.metrics if metric in _LENGTHS]
+    lower: dict[str, float] = {metric: scores[metric] * accuracy.share_of_reference for metric in accuracy.metrics}
+    shortest = {metric: scores[metric] * (1 - accuracy.tokens_within) for metric in lengths}
+    longest = {metric: scores[metric] * (1 + accuracy.tokens_within) for metric in lengths}
+    return Gates(lower | shortest, longest)
+
+
+def judge(scores: Mapping[str, float], gates: Gates) -> list[GateVerdict]:
+    """Every bound, with what was found; all must have passed."""
+    lower = [GateVerdict(metric, "lower", bound, scores.get(metric)) for metric, bound in gates.lower.items()]
+    upper = [GateVerdict(metric, "upper", bound, scores.get(metric)) for metric, bound in gates.upper.items()]
+    return lower + upper

@@ -1,0 +1,1 @@
+"""MBXP: execution of generated programs against their tests, in a container."""

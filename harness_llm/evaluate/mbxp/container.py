@@ -1,0 +1,175 @@
+"""The container that runs programs: without network, rights or a disk, and with little memory, processes and time.
+
+Inside of a container of this project, where no engine is, the scoring service outside starts it.
+"""
+
+import contextlib
+import json
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.evaluate import scoring_service as service
+from harness_llm.evaluate.languages import LANGUAGES, Language
+from harness_llm.evaluate.mbxp import runner
+from harness_llm.evaluate.mbxp.programs import Program, canaries
+from harness_llm.evaluate.sandbox import NEVER, run_sandboxed
+
+ENGINES = ("docker", "podman")
+IMAGE = "harness-llm-mbxp"
+IMAGE_SOURCE = "setup/mbxp"
+"""Where its Dockerfile is; the reference publishes no image, but the one that its users build (Dockerfile.eval)."""
+
+Run = Callable[[Sequence[Program]], list[bool]]
+"""Runs up to `service.BATCH` programs in one container and returns whether each one passes."""
+
+_SCRATCH = "/tmp"  # noqa: S108 - the container's own
+_START_S = 60
+
+
+def arguments(engine: str, name: str) -> list[str]:
+    """The command that runs `runner` in a container called `name`."""
+    return [
+        *(engine, "run", "--rm", "--interactive", "--name", name, "--pull", "never"),
+        *("--network", "none", "--user", "65534:65534", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *("--memory", "2g", "--memory-swap", "2g", "--cpus", "1", "--pids-limit", "128"),
+        # A compiled program is executed from where it is written.
+        *("--read-only", "--tmpfs", f"{_SCRATCH}:rw,exec,nosuid,nodev,size=256m"),
+        *("--workdir", _SCRATCH, "--env", f"HOME={_SCRATCH}"),
+        *(IMAGE, "python3", "-c", Path(runner.__file__).read_text()),
+    ]
+
+
+def run_programs(programs: Sequence[Program], workers: int) -> list[bool]:
+    """Whether each program passes; up to `workers` containers at a time.
+
+    Raises:
+        EnvironmentMissing: no container engine answers, or its image is not there or lacks a language.
+        RunFailed: a container ended early.
+    """
+    run = _find_run()
+    require_languages(run, {program.language for program in programs})
+    batches = [programs[start : start + service.BATCH] for start in range(0, len(programs), service.BATCH)]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(chain.from_iterable(pool.map(run, batches)))
+
+
+def require_mbxp() -> None:
+    """Check that programs in every language can be run; takes seconds, or minutes where the image is built.
+
+    Raises:
+        EnvironmentMissing: no container engine answers, or its image is not there or lacks a language.
+        RunFailed: the image could not be built.
+    """
+    require_languages(_find_run(), LANGUAGES)
+
+
+def _find_run() -> Run:
+    if service.is_offered():
+        service.ask(service.RequireMbxp())
+        return _ask
+    return partial(run_batch, find_engine())
+
+
+def _ask(programs: Sequence[Program]) -> list[bool]:
+    texts = [service.ProgramText(language=program.language, code=program.code) for program in programs]
+    passed: list[bool] = service.ask(service.RunMbxp(programs=texts))
+    return passed
+
+
+def find_engine() -> str:
+    """The first container engine that works and has the image.
+
+    Raises:
+        EnvironmentMissing: there is none.
+    """
+    complaints = {engine: _complaint(engine, "info") for engine in ENGINES}
+    working = [engine for engine, complaint in complaints.items() if not complaint]
+    if not working:
+        raise EnvironmentMissing(
+            "MBXP cannot be scored without a container engine, since programs that a model wrote run nowhere else",
+            expected=" or ".join(ENGINES),
+            found="; ".join(f"{engine}: {complaint}" for engine, complaint in complaints.items()),
+            hint="start the Docker daemon, or install podman",
+        )
+    for engine in working:
+        if has_image(engine):
+            return engine
+    raise EnvironmentMissing(
+        "the container image that runs MBXP's programs is not there",
+        expected=IMAGE,
+        hint=f"{working[0]} build --tag {IMAGE} {IMAGE_SOURCE}",
+    )
+
+
+def has_image(engine: str) -> bool:
+    """Whether the container engine has the image."""
+    return not _complaint(engine, "image", "inspect", IMAGE)
+
+
+def _complaint(*command: str) -> str:
+    """Why a command did not end well; empty if it did."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_START_S)
+    except FileNotFoundError:
+        return "not installed"
+    except subprocess.TimeoutExpired:
+        return f"no answer for {_START_S} s"
+    return (done.stderr.strip() or "an unexplained failure").splitlines()[-1] if done.returncode else ""
+
+
+def require_languages(run: Run, languages: Collection[Language]) -> None:
+    """Check that small programs of known result end as they should: a missing language looks like failing programs.
+
+    Raises:
+        EnvironmentMissing: a language is missing in the image.
+        RunFailed: the container ended early.
+    """
+    tried = sorted(languages)
+    results = run([program for language in tried for program in canaries(language)])
+    verdicts = zip(results[::2], results[1::2], strict=True)
+    lacking = [language for language, verdict in zip(tried, verdicts, strict=True) if verdict != (True, False)]
+    if lacking:
+        raise EnvironmentMissing(
+            "the container image cannot run every language of MBXP",
+            where=IMAGE,
+            expected=", ".join(tried),
+            found=f"small programs of known result go wrong in {', '.join(lacking)}",
+            hint=f"docker build --no-cache --tag {IMAGE} {IMAGE_SOURCE}",
+        )
+
+
+def run_batch(engine: str, programs: Sequence[Program], stop: threading.Event = NEVER) -> list[bool]:
+    """Run programs in one container of `engine`, until `stop` is set.
+
+    Raises:
+        RunFailed: the container ended early or ran too long.
+    """
+    lines = "".join(json.dumps(program._asdict()) + "\n" for program in programs)
+    limit = _START_S + len(programs) * (runner.COMPILE_S + runner.RUN_S)
+    with container_name(engine, IMAGE) as name:
+        done = run_sandboxed(arguments(engine, name), f"{lines}\n", limit, stop)
+    results = done.out.splitlines()
+    if done.code or len(results) != len(programs):
+        raise RunFailed(
+            "the container that runs MBXP's programs ended early",
+            expected=f"{len(programs)} results and exit code 0",
+            found=f"{len(results)} results and exit code {done.code}; {done.err.strip()[-500:]}",
+        )
+    return [json.loads(result) for result in results]
+
+
+@contextlib.contextmanager
+def container_name(engine: str, prefix: str) -> Iterator[str]:
+    """A name for a container that is removed afterwards, even where this program is interrupted."""
+    name = f"{prefix}-{uuid.uuid4().hex}"
+    try:
+        yield name
+    finally:
+        subprocess.run([engine, "rm", "--force", name], capture_output=True, check=False)

@@ -1,0 +1,78 @@
+"""A program and its test in one file, put together as the reference does (mixtral-8x7b/evaluate_mbxp.py).
+
+The reference leaves the rest to mxeval (its execution.py at commit e09974f).
+"""
+
+import json
+from typing import NamedTuple
+
+from harness_llm.evaluate.languages import LANGUAGES, Language
+
+_FENCE = "```"
+
+
+class Program(NamedTuple):
+    """What is run; it passes if it ends with 0."""
+
+    language: Language
+    code: str
+
+
+def assemble(target: str, answer: str) -> Program | None:
+    """The answer's program with its test, or None in a language that the reference does not score.
+
+    Args:
+        target: JSON, the `lang`, `entry_point` and `test` of the sample.
+        answer: what the model wrote. It repeats the prompt, which is therefore no part of the program, and what
+            follows the end of the code block is none either.
+    """
+    sample = json.loads(target)
+    language, test = sample["lang"], sample["test"]
+    if language not in LANGUAGES:
+        return None
+    solution = answer.partition(_FENCE)[0]
+    if language == "python":
+        return Program(language, f"{_plain(solution.lstrip())}\n{test}\ncheck({sample['entry_point']})")
+    return Program(language, _plain(solution) + test)
+
+
+def _plain(solution: str) -> str:
+    return solution.replace("\\_", "_")  # Mixtral escapes underscores
+
+
+_RIGHT: dict[Language, str] = {
+    "cpp": """#include <bits/stdc++.h>
+using namespace std;
+int twice(int x) { return 2 * x; }
+int main() { if (twice(4) != 8) { throw runtime_error("wrong"); } return 0; }
+""",
+    "javascript": """const _ = require("lodash")
+function twice(x) { return 2 * x }
+if (!_.isEqual(twice(4), 8)) { throw 'wrong' }
+""",
+    "php": """<?php
+function twice($x) { return 2 * $x; }
+if (twice(4) != 8) { throw new Exception("wrong"); }
+""",
+    "python": """def twice(x):
+    return 2 * x
+def check(candidate):
+    assert candidate(4) == 8
+check(twice)
+""",
+    "ruby": """def twice(x)
+  2 * x
+end
+raise StandardError, "wrong" if twice(4) != 8
+""",
+    "typescript": """import * as assert from 'assert'
+const twice = function (x: number) : number { return 2 * x }
+assert.deepEqual(twice(4), 8)
+""",
+}
+
+
+def canaries(language: Language) -> tuple[Program, Program]:
+    """A program that passes where the language is installed as MBXP's tests need it, and one that never does."""
+    right = _RIGHT[language]
+    return Program(language, right), Program(language, right.replace("2 *", "3 *"))

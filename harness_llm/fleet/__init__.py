@@ -1,1 +1,0 @@
-"""The fleet: replicas, the messages they speak, and who gets which query."""

@@ -1,0 +1,146 @@
+"""The accelerators of this machine: the vendors' own tools where they are, the PCI bus otherwise."""
+
+import csv
+import importlib
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness_llm.hardware.pci import functions_on_bus
+from harness_llm.hardware.sysfs import read
+
+NOT_APPLICABLE = "N/A"
+
+# What a machine without accelerators says of them.
+WITHOUT = {
+    "accelerators_per_node": "0",
+    "accelerator_model_name": NOT_APPLICABLE,
+    "accelerator_memory_capacity": NOT_APPLICABLE,
+    "accelerator_host_interconnect": NOT_APPLICABLE,
+    "accelerator_memory_configuration": NOT_APPLICABLE,
+    "accelerator_interconnect": NOT_APPLICABLE,
+    "accelerator_frequency": NOT_APPLICABLE,
+    "accelerator_interconnect_topology": NOT_APPLICABLE,
+    "accelerator_on-chip_memories": NOT_APPLICABLE,
+}
+
+_GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s per lane
+_QUERY = ("pci.bus_id", "name", "memory.total", "clocks.max.sm")
+_PATIENCE_S = 60  # of a driver that loads, and of tools that hang with a broken one
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One accelerator; an empty text is not known.
+
+    Attributes:
+        bus: PCI address, `0000:c1:00.0`.
+    """
+
+    bus: str
+    model: str = ""
+    memory_gib: int = 0
+    memory_type: str = ""
+    frequency: str = ""
+
+
+def detect_accelerators(root: Path) -> dict[str, str]:
+    """The accelerator_* fields that can be told; all N/A where there is none."""
+    devices = (_nvidia() + _amd(root)) or _on_bus(root)
+    if not devices:
+        return dict(WITHOUT)
+    fields = {
+        "accelerators_per_node": str(len(devices)),
+        "accelerator_model_name": _distinct(d.model for d in devices),
+        "accelerator_memory_capacity": _distinct(f"{d.memory_gib} GiB" if d.memory_gib else "" for d in devices),
+        "accelerator_memory_configuration": _distinct(d.memory_type for d in devices),
+        "accelerator_frequency": _distinct(d.frequency for d in devices),
+        "accelerator_host_interconnect": _distinct(_host_link(root, d.bus) for d in devices),
+    }
+    return fields | ({"accelerator_interconnect": NOT_APPLICABLE} if len(devices) == 1 else {})
+
+
+def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
+    """What nvidia-smi answers to _QUERY."""
+    return [
+        Accelerator(
+            bus=bus[-12:].lower(),  # nvidia-smi writes the domain with eight digits, the kernel with four
+            model=model,
+            memory_gib=round(int(mib) / 1024) if mib.isdigit() else 0,
+            frequency=f"{mhz} MHz (maximum)" if mhz.isdigit() else "",
+        )
+        for bus, model, mib, mhz in rows
+    ]
+
+
+def ask_nvidia(fields: Sequence[str], table: str = "gpu") -> list[list[str]]:
+    """The rows that nvidia-smi prints for `fields`, one per accelerator; none where tool, driver or answer are missing.
+
+    Args:
+        table: `gpu`, or `compute-apps` for a row per process (nvidia-smi --help-query-compute-apps).
+    """
+    if not shutil.which("nvidia-smi"):
+        return []
+    command = ["nvidia-smi", f"--query-{table}={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return []
+    return [row for row in parse_table(answer.stdout) if len(row) == len(fields)]
+
+
+def parse_table(table: str) -> list[list[str]]:
+    """Rows of what nvidia-smi answers to `--query-gpu` with `--format=csv,noheader,nounits`."""
+    return [row for row in csv.reader(table.splitlines(), skipinitialspace=True) if row]
+
+
+def _nvidia() -> list[Accelerator]:
+    return parse_nvidia(ask_nvidia(_QUERY))
+
+
+def _amd(root: Path) -> list[Accelerator]:
+    try:
+        smi: Any = importlib.import_module("amdsmi")
+    except (ImportError, OSError):  # OSError: the package is there, its library is not
+        return []
+    try:
+        smi.amdsmi_init()
+    except smi.AmdSmiException:  # no driver
+        return []
+    try:
+        return [_amd_device(smi, handle, root) for handle in smi.amdsmi_get_processor_handles()]
+    finally:
+        smi.amdsmi_shut_down()
+
+
+def _amd_device(smi: Any, handle: Any, root: Path) -> Accelerator:
+    bus = smi.amdsmi_get_gpu_device_bdf(handle).lower()
+    return Accelerator(
+        bus=bus,
+        model=smi.amdsmi_get_gpu_asic_info(handle)["market_name"],
+        memory_gib=_amd_memory(root, bus),
+        memory_type=smi.AmdSmiVramType(smi.amdsmi_get_gpu_vram_info(handle)["vram_type"]).name,
+    )
+
+
+def _on_bus(root: Path) -> list[Accelerator]:
+    """Without the vendor's tool their names are not known."""
+    return [Accelerator(bus=f.name, memory_gib=_amd_memory(root, f.name)) for f in functions_on_bus(root)]
+
+
+def _amd_memory(root: Path, bus: str) -> int:
+    """GiB, from the amdgpu driver; 0 for other drivers."""
+    return round(int(read(root / "sys/bus/pci/devices" / bus / "mem_info_vram_total") or 0) / 2**30)
+
+
+def _host_link(root: Path, bus: str) -> str:
+    function = root / "sys/bus/pci/devices" / bus
+    speed, width = read(function / "max_link_speed").split(" ")[0], read(function / "max_link_width")
+    return f"PCIe Gen{_GENERATIONS[speed]} x{width}" if speed in _GENERATIONS and width else ""
+
+
+def _distinct(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(value for value in values if value))

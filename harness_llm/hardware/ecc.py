@@ -1,0 +1,136 @@
+"""Error correction of memory and accelerators, which closed datacenter results must have (inference_rules.adoc:254)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from harness_llm.hardware.accelerators import ask_nvidia
+from harness_llm.hardware.pci import functions_on_bus
+from harness_llm.hardware.sysfs import read
+
+_NVIDIA = "0x10de"
+_CORRECTING = re.compile(r"SECDED|S\d+ECD\d+ED")  # edac_caps of drivers/edac/edac_mc_sysfs.c
+_NOT_CORRECTING = ("None", "PARITY", "EC")
+_MEMORY_ARRAY, _SYSTEM_MEMORY = 16, 3  # SMBIOS 3.7, 7.17: structure type, and its use
+_DMI_ON, _DMI_OFF = (5, 6), (3, 4, 7)  # single-bit and multi-bit ECC; none, parity, CRC (7.17.3)
+_UMC = 1  # the memory controller's bit of amdgpu's RAS features (enum amdgpu_ras_block)
+
+
+class State(StrEnum):
+    """Whether errors are corrected; ABSENT is hardware that is not there."""
+
+    ON = "on"
+    OFF = "off"
+    UNKNOWN = "unknown"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A state, and who says so."""
+
+    state: State
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state} ({self.source})" if self.source else str(self.state)
+
+
+UNKNOWN = Fact(State.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Ecc:
+    """What is known of a machine, by the names that a system file uses."""
+
+    memory: Fact
+    accelerators: Fact
+
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """By name."""
+        return {"memory": self.memory, "accelerators": self.accelerators}
+
+
+UNTOLD = Ecc(UNKNOWN, UNKNOWN)
+"""Of a machine that cannot be asked."""
+
+
+def read_ecc(root: Path = Path("/")) -> Ecc:
+    """What this machine tells; of memory the controllers before the firmware, which only root may read."""
+    edac = parse_edac(_edac_modes(root))
+    memory = edac if edac.state is not State.UNKNOWN else parse_dmi(_dmi_structures(root))
+    return Ecc(memory, _accelerators(root))
+
+
+def parse_edac(modes: Iterable[str]) -> Fact:
+    """From the `dimm_edac_mode` of every module that is there."""
+    modes = sorted(set(modes))
+    states = [_edac_state(mode) for mode in modes]
+    return _together(states, f"EDAC: {', '.join(modes)}")
+
+
+def parse_dmi(structures: Iterable[bytes]) -> Fact:
+    """From raw SMBIOS structures; those of type 16 whose use is system memory say how it is corrected."""
+    arrays = [s for s in structures if len(s) > 6 and s[0] == _MEMORY_ARRAY and s[5] == _SYSTEM_MEMORY]  # noqa: PLR2004
+    states = [State.ON if s[6] in _DMI_ON else State.OFF if s[6] in _DMI_OFF else State.UNKNOWN for s in arrays]
+    return _together(states, "SMBIOS")
+
+
+def parse_nvidia_ecc(mode: str) -> State:
+    """From nvidia-smi's `ecc.mode.current`."""
+    return {"Enabled": State.ON, "Disabled": State.OFF}.get(mode, State.UNKNOWN)
+
+
+def parse_amd_ras(features: str) -> State:
+    """From amdgpu's `ras/features`, which guests do not have."""
+    mask = re.match(r"feature mask: (0x[0-9a-f]+)", features)
+    if not mask:
+        return State.UNKNOWN
+    return State.ON if int(mask[1], 16) & _UMC else State.OFF
+
+
+def together(facts: Sequence[Fact]) -> Fact:
+    """The worst of several machines; one without the hardware in question says nothing of the others."""
+    there = [fact for fact in facts if fact.state is not State.ABSENT]
+    worst = _together([fact.state for fact in there], ", ".join(dict.fromkeys(fact.source for fact in there)))
+    return worst if there else Fact(State.ABSENT)
+
+
+def _edac_modes(root: Path) -> list[str]:
+    """Controllers that see chip selects instead of modules, as AMD's do, have ranks; empty sockets have no size."""
+    modules = (m for kind in ("dimm", "rank") for m in (root / "sys/devices/system/edac/mc").glob(f"mc*/{kind}[0-9]*"))
+    return [read(module / "dimm_edac_mode") for module in modules if read(module / "size") not in ("", "0")]
+
+
+def _edac_state(mode: str) -> State:
+    if _CORRECTING.fullmatch(mode):
+        return State.ON
+    return State.OFF if mode in _NOT_CORRECTING else State.UNKNOWN
+
+
+def _dmi_structures(root: Path) -> list[bytes]:
+    files = sorted((root / "sys/firmware/dmi/entries").glob(f"{_MEMORY_ARRAY}-*/raw"))
+    try:
+        return [file.read_bytes() for file in files]
+    except OSError:
+        return []
+
+
+def _accelerators(root: Path) -> Fact:
+    told = [parse_nvidia_ecc(mode) for (mode,) in ask_nvidia(["ecc.mode.current"])]
+    silent = [f for f in functions_on_bus(root) if not (told and read(f / "vendor") == _NVIDIA)]
+    states = told + [parse_amd_ras(read(f / "ras/features")) for f in silent]
+    sources = ["nvidia-smi"] * bool(told) + ["amdgpu"] * bool(silent)
+    return _together(states, " and ".join(sources)) if states else Fact(State.ABSENT)
+
+
+def _together(states: Iterable[State], source: str) -> Fact:
+    """The worst of `states`: one part without correction is enough, and one unknown makes the rest no proof."""
+    found = set(states)
+    for state in (State.OFF, State.UNKNOWN, State.ON):
+        if state in found:
+            return UNKNOWN if state is State.UNKNOWN else Fact(state, source)
+    return UNKNOWN

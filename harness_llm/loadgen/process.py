@@ -1,0 +1,161 @@
+"""The LoadGen process of one run.
+
+LoadGen reads its configuration once per process, and cannot be aborted: so each run has a process of its own, which on
+failure says why and leaves. Run as `python -m harness_llm.loadgen.process SPEC.json` by the pipeline.
+"""
+
+import gc
+import os
+import resource
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import mlperf_loadgen as lg
+import msgspec
+import psutil
+
+from harness_llm.config.benchmark import Sampling
+from harness_llm.config.load import seconds
+from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.loadgen.health import HealthMonitor
+from harness_llm.loadgen.meter import Meter
+from harness_llm.loadgen.prediction_check import judge_prediction
+from harness_llm.loadgen.probe import ProbeSpec, Unmeasured, contexts, run_probe
+from harness_llm.loadgen.probe_pool import ClientPool
+from harness_llm.loadgen.replica_client import ReplicaClient
+from harness_llm.loadgen.run_spec import RunSpec
+from harness_llm.loadgen.settings import compare
+from harness_llm.loadgen.sut import Sut
+from harness_llm.protocol.child_processes import Parent
+from harness_llm.protocol.curve import read_pair
+from harness_llm.protocol.messages import Endpoint
+from harness_llm.protocol.token_store import TokenStore, open_store
+
+MODES = {"performance": lg.TestMode.PerformanceOnly, "accuracy": lg.TestMode.AccuracyOnly}
+
+
+def main() -> None:
+    """Run the run; every end but success is told to the parent."""
+    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RunSpec)
+    parent = Parent()
+    os.sched_setaffinity(0, spec.cpus)
+    try:
+        _run(spec, parent)
+    except HarnessError as error:
+        _fail(parent, error)
+
+
+def _fail(parent: Parent, error: Exception) -> None:
+    """Say why and leave at once: LoadGen would wait for answers that never come."""
+    traceback.print_exception(error)
+    if not isinstance(error, HarnessError):
+        error = RunFailed("the LoadGen process failed", found=repr(error))
+    parent.say(event="failed", **error.facts())
+    os._exit(error.exit_code)
+
+
+def _run(spec: RunSpec, parent: Parent) -> None:
+    settings = _settings(spec)
+    replica_client = _replica_client(spec, parent)
+    store, sampling = open_store(Path(spec.store)), Sampling.model_validate(spec.sampling)
+    if spec.probe:
+        _probe(spec, spec.probe, replica_client, store, parent)
+    else:
+        replica_client.attach(spec.run_key, sampling)
+    replica_client.load(store)
+
+    def report(meter: Meter) -> None:
+        held = [[load.running, load.unstarted_tokens] for load in replica_client.query_table.loads.values()]
+        parent.say(event="progress", in_flight=replica_client.in_flight, held=held, **meter.snapshot())
+
+    # A collection stops LoadGen's thread too, for tens of ms; nothing here makes cycles (docs/benchmarks.md, growth).
+    gc.disable()
+    sut = Sut(replica_client, stream=spec.stream, report=report, fail=lambda error: _fail(parent, error))
+    sut.start()
+    parent.say(event="started", rss_bytes=psutil.Process().memory_info().rss)
+    _load(spec, settings, sut)
+    sut.stop()
+    readings = replica_client.detach()
+    replica_client.close()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    parent.say(
+        event="finished",
+        done=sut.meter.done,
+        tokens=sut.meter.tokens,
+        peak_rss_bytes=peak,
+        counters=readings.counters,
+        kv_caches=msgspec.to_builtins(readings.kv_caches),
+    )
+
+
+def _replica_client(spec: RunSpec, parent: Parent) -> ReplicaClient:
+    def report_failed(endpoint: Endpoint, cause: str, queries: int) -> None:
+        parent.say(event="lost", address=endpoint.address, cause=cause, queries=queries)
+
+    return ReplicaClient(
+        spec.endpoints,
+        generation=spec.generation,
+        in_flight_limit=spec.in_flight_limit if spec.scenario == "Offline" else None,
+        stream=spec.stream,
+        health=HealthMonitor(spec.silence_s, spec.stall_s),
+        news=parent.told,
+        report_failed=report_failed,
+        keys=read_pair(Path(spec.keys)),
+    )
+
+
+def _settings(spec: RunSpec) -> lg.TestSettings:
+    settings = lg.TestSettings()
+    status = settings.FromConfig(spec.user_conf, spec.model, spec.scenario, 1)
+    if status:
+        raise RunFailed("LoadGen refuses user.conf", where=spec.user_conf, found=f"status {status}")
+    settings.scenario = getattr(lg.TestScenario, spec.scenario)
+    settings.mode = MODES[spec.mode]
+    compare(settings, spec.expected)
+    return settings
+
+
+def _load(spec: RunSpec, settings: lg.TestSettings, sut: Sut) -> None:
+    log = lg.LogSettings()
+    log.log_output.outdir = spec.output
+    log.log_output.copy_summary_to_stdout = True
+    log.enable_trace = False
+    handle = lg.ConstructFastSUT(sut.issue, sut.flush)
+    library = lg.ConstructQSL(spec.samples, spec.samples, lambda _: None, lambda _: None)
+    lg.StartTestWithLogSettings(handle, library, settings, log, spec.audit_config)
+    lg.DestroyQSL(library)
+    lg.DestroyFastSUT(handle)
+
+
+def _probe(spec: RunSpec, probe: ProbeSpec, replica_client: ReplicaClient, store: TokenStore, parent: Parent) -> None:
+    """Predict the throughput, attach for the run, and refuse a target that cannot become VALID."""
+    sampling = Sampling.model_validate(spec.sampling)
+    work = probe.work(float(store.lengths().mean()))
+    calibration = open_store(Path(probe.store))
+    prompts = contexts([calibration.prompt(i) for i in range(len(calibration))], probe)
+    pool, began = ClientPool(replica_client, sampling, probe.tokens), time.perf_counter()
+    try:
+        found = run_probe(pool, prompts, work, probe)
+    except Unmeasured as error:
+        replica_client.attach(spec.run_key, sampling)
+        parent.say(event="probed", prediction=None, reason=str(error))
+        return
+    loaded = time.perf_counter()
+    tail_s = found.likely_tail_s if spec.scenario == "Offline" else 0.0
+    replica_client.attach(spec.run_key, sampling)
+    prediction = msgspec.structs.replace(
+        found,
+        load_s=loaded - began,
+        drain_s=time.perf_counter() - loaded,
+        run_s=seconds(spec.load, "performance", found.samples_per_second) + tail_s,
+    )
+    parent.say(event="probed", prediction=msgspec.to_builtins(prediction))
+    judge_prediction(spec.load, prediction, spec.target_key)
+
+
+if __name__ == "__main__":
+    threading.current_thread().name = "loadgen"
+    main()

@@ -1,0 +1,1 @@
+"""From a request to a checked tree: plan, run, judge, package, check."""

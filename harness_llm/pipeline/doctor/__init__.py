@@ -1,0 +1,1 @@
+"""Checks of everything that can refuse a submission, before the first expensive step."""

@@ -1,0 +1,238 @@
+"""One pass over everything that can refuse a submission, before anything is downloaded, built or started."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness_llm.config.engine_config import EngineConfig
+from harness_llm.config.options import Choices
+from harness_llm.config.request import Request
+from harness_llm.errors import HarnessError
+from harness_llm.hardware.device_lock import hold
+from harness_llm.hardware.ecc import UNTOLD, Ecc, read_ecc
+from harness_llm.hardware.gpu_state import read_devices
+from harness_llm.hardware.gpus import NO_ACCELERATOR, Gpu, load_gpus
+from harness_llm.hardware.host_settings import read_host
+from harness_llm.hardware.machine import detect
+from harness_llm.hardware.nodes import merged, merged_ecc
+from harness_llm.hardware.pci import accelerators
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.doctor.asset_checks import check_assets
+from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.driver_checks import installed_cuda
+from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus
+from harness_llm.pipeline.doctor.host_checks import check_host
+from harness_llm.pipeline.doctor.limit_checks import check_limits, read_limits
+from harness_llm.pipeline.doctor.purpose import Part, Purpose
+from harness_llm.pipeline.doctor.settings_checks import (
+    check_acceptance,
+    check_engine,
+    check_inferred,
+    check_names,
+    check_nodes,
+    resolve_settings,
+)
+from harness_llm.pipeline.doctor.software_checks import (
+    check_compilers,
+    check_engine_arguments,
+    check_loadgen,
+    check_official_scripts,
+    check_scoring,
+    check_vllm_build,
+)
+from harness_llm.pipeline.doctor.system_checks import check_availability, check_ecc, check_system
+from harness_llm.pipeline.engine_settings.engine_checks import check_rules
+from harness_llm.runs.fingerprint import versions
+
+if TYPE_CHECKING:
+    from harness_llm.replicas.ray.cluster import Cluster
+
+Tell = Callable[[str], None]
+IN_IMAGE = "HARNESS_LLM_IMAGE"  # set in containers, to the name of the image
+# The description names vLLM as its framework; the machine that starts containers has none.
+_FRAMEWORK, _IN_IMAGE = "framework", "that of the image"
+_UNNAMED = "unnamed"  # stands for a missing submitter, so that its system is checked too
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The results of a pass, and what it resolved.
+
+    Attributes:
+        results: in the order in which they are printed.
+        request: None where the options contradict the files.
+        cluster: None without `--ray`, or where it does not answer.
+    """
+
+    results: Sequence[CheckResult]
+    request: Request | None
+    cluster: "Cluster | None"
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """What this machine, or all nodes of the cluster together, report."""
+
+    detected: Mapping[str, str]
+    ecc: Ecc
+
+
+def examine(
+    choices: Choices,
+    purpose: Purpose,
+    *,
+    part: Part = Part.ALL,
+    root: Path = Path("/"),
+    tell: Tell = lambda _: None,
+) -> Examination:
+    """Make every check that is relevant for `choices`; an error in one does not stop the others.
+
+    Args:
+        root: where /proc, /sys, /dev and /etc are found.
+        tell: receives a line when a check takes long.
+    """
+    workspace = Workspace()
+    request, settings = resolve_settings(choices, workspace, in_image=part is Part.HOST)
+    if part is Part.SOFTWARE:
+        return Examination([*settings, *_software(request, usable=bool(accelerators(root)))], request, None)
+    cluster, reached = _cluster(choices, workspace, tell)
+    results = [*settings, *reached, _other_submissions(choices)]
+    if request:
+        results += check_assets(request)
+    if purpose is not Purpose.PREPARE:
+        machine = _machine(request, cluster, part, root)
+        results.append(check_names(choices, purpose))
+        results += _system(request, purpose, machine, workspace)
+        devices = list(_gpus(choices, request, part, root))
+        results += devices
+        results += _hosts(choices, cluster, root)
+        if part is Part.ALL:
+            results += _limits(choices, request, root)
+            results += _software(request, usable=bool(accelerators(root)) and not errors(devices))
+    return Examination(results, request, cluster)
+
+
+def _cluster(choices: Choices, workspace: Workspace, tell: Tell) -> "tuple[Cluster | None, list[CheckResult]]":
+    """The cluster that `--ray` names."""
+    if not choices.ray:
+        return None, []
+    from harness_llm.replicas.ray.cluster import survey  # noqa: PLC0415 - loads httpx
+
+    tell(f"asking the nodes of the Ray cluster at {choices.ray}")
+    try:
+        cluster = survey(choices.ray, workspace.stage_log("nodes"))
+    except HarnessError as error:
+        return None, [from_error("Ray cluster", error)]
+    for node in cluster.nodes:
+        tell(f"  {node.address}: {node.cpus} CPUs, {node.gpus} accelerators")
+    nodes = ", ".join(f"{node.address} ({node.cpus} CPUs, {node.gpus} accelerators)" for node in cluster.nodes)
+    return cluster, [passed("Ray cluster", nodes)]
+
+
+def _machine(request: Request | None, cluster: "Cluster | None", part: Part, root: Path) -> _Machine:
+    if request and not cluster and not request.measures_this_host:
+        return _Machine({}, UNTOLD)
+    if cluster:
+        looks = [node.look for node in cluster.nodes]
+        return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))
+    elsewhere = {_FRAMEWORK: _IN_IMAGE} if part is Part.HOST else {}
+    return _Machine(elsewhere | detect(root), read_ecc(root))
+
+
+def _other_submissions(choices: Choices) -> CheckResult:
+    """Check that no other submission uses the same devices."""
+    name = "Other submissions"
+    try:
+        with hold(choices.gpu, f"process {os.getpid()} checks"):
+            return passed(name, f"none on {choices.gpu}")
+    except HarnessError as error:
+        return from_error(name, error)
+
+
+def _system(
+    request: Request | None, purpose: Purpose, machine: _Machine, workspace: Workspace
+) -> Iterator[CheckResult]:
+    if request is None:
+        return
+    yield from check_engine(request, purpose)
+    yield from check_acceptance(request)
+    yield from check_inferred(request)
+    yield from check_rules(request)
+    yield from check_nodes(request)
+    if purpose is Purpose.SUBMIT and request.choices.system:
+        submission = replace(request.submission, submitter=request.submission.submitter or _UNNAMED)
+        yield from check_system(submission, machine.detected, machine.ecc, workspace)
+    if request.choices.gpu != NO_ACCELERATOR and request.choices.division != "closed":
+        yield from check_ecc(machine.ecc)
+
+
+def _gpus(choices: Choices, request: Request | None, part: Part, root: Path) -> Iterator[CheckResult]:
+    """The checks of the GPUs of this machine that the replicas will use."""
+    configs = [plan.config for plan in request.scenarios] if request else []
+    if choices.gpu == NO_ACCELERATOR or any(config.server_config.url for config in configs):
+        return
+    gpu = load_gpus(Workspace()).get(choices.gpu)
+    if choices.ray:
+        yield not_checked("GPUs", "of other nodes", hint="run harness-llm doctor without --ray on each node")
+    elif gpu is None:
+        yield not_checked("GPUs", f"models/gpus.yaml has no {choices.gpu}")
+    else:
+        wanted = Wanted(
+            name=choices.gpu,
+            gpu=gpu,
+            count=max((c.replicas * c.group for c in configs), default=choices.gpu_count or gpu.count),
+            utilization=max((_utilization(c) for c in configs), default=UTILIZATION),
+            cuda=None if part is Part.HOST else installed_cuda(versions()),
+            visible=_visible(gpu, part),
+            opened_here=part is not Part.HOST,
+        )
+        in_container = IN_IMAGE in os.environ
+        yield from check_gpus(wanted, read_devices(gpu.vendor, root), in_container=in_container)
+
+
+def _utilization(config: EngineConfig) -> float:
+    return float(config.llm_config.get("gpu_memory_utilization", UTILIZATION))
+
+
+def _visible(gpu: Gpu, part: Part) -> tuple[str, ...]:
+    """The devices that the environment leaves; NVIDIA's containers are shown a part by a variable of their own."""
+    named = os.environ.get(gpu.visible, "")
+    if part is Part.HOST and not named:
+        named = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").removeprefix("all")
+    return tuple(name.strip() for name in named.split(",") if name.strip())
+
+
+def _hosts(choices: Choices, cluster: "Cluster | None", root: Path) -> Iterator[CheckResult]:
+    """Host settings matter where accelerators wait for the host."""
+    if choices.gpu == NO_ACCELERATOR:
+        return
+    hosts = {node.address: node.look.host for node in cluster.nodes} if cluster else {"": read_host(root)}
+    for address, host in hosts.items():
+        yield from check_host(host, address)
+
+
+def _limits(choices: Choices, request: Request | None, root: Path) -> Iterator[CheckResult]:
+    if choices.gpu != NO_ACCELERATOR:
+        groups = [plan.config.group for plan in request.scenarios] if request else []
+        yield from check_limits(read_limits(root), max(groups, default=1))
+
+
+def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]:
+    """The checks of installed packages; `usable` as for `check_engine_arguments`."""
+    if request:
+        yield check_loadgen(request)
+        yield from check_vllm_build(request)
+        yield from check_engine_arguments(request, usable=usable)
+        yield from check_compilers(request)
+        yield from _availability(request)
+        yield from check_scoring(request)
+        yield from check_official_scripts(request)
+
+
+def _availability(request: Request) -> list[CheckResult]:
+    try:
+        return list(check_availability(request))
+    except HarnessError:
+        return []  # a wrong system file, which is reported with the description

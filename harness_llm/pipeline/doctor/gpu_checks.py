@@ -1,0 +1,197 @@
+"""Checks of the GPUs: count, kind, driver, memory, other processes, partitions and NVLink fabric."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness_llm.hardware.gpu_state import Device, Devices
+from harness_llm.hardware.gpus import Gpu
+from harness_llm.pipeline.doctor.check_result import CheckResult, failed, not_checked, passed, warned
+from harness_llm.pipeline.doctor.driver_checks import check_amd_driver, check_nvidia_driver
+
+UTILIZATION = 0.92
+"""vLLM's default of gpu_memory_utilization (vllm/config/cache.py of 0.30.0)."""
+_GIB_MIB = 1024
+_COMPLETED = "Completed Success"
+_START_FABRIC_MANAGER = "sudo systemctl enable --now nvidia-fabricmanager"
+_INSTALL = {
+    "10de": "install NVIDIA's driver for data centers, then: sudo modprobe nvidia; nvidia-smi",
+    "1002": "install AMD's amdgpu driver, then: sudo modprobe amdgpu; amd-smi list",
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the run needs.
+
+    Attributes:
+        gpu: the kind that the settings are for; `name` is its GPU_NAME.
+        count: devices of all replicas.
+        utilization: the largest gpu_memory_utilization of the scenarios; 0 where no engine here reserves memory.
+        cuda: (major, minor) of the programs that run on NVIDIA's GPUs; None leaves the driver's version unchecked.
+        visible: devices that the environment leaves to this process, by number or UUID; empty for all.
+        opened_here: whether this user opens the device files. Containers get the groups that own them (device_groups
+            of setup/containers.yaml), so that the user who starts one needs not be a member.
+    """
+
+    name: str
+    gpu: Gpu
+    count: int
+    utilization: float
+    cuda: tuple[int, int] | None
+    visible: Sequence[str] = ()
+    opened_here: bool = True
+
+
+def check_gpus(wanted: Wanted, found: Devices, *, in_container: bool) -> Iterator[CheckResult]:
+    """All checks of the GPUs of one node."""
+    yield _count(wanted, found)
+    if not found.on_bus:
+        return
+    yield _kind(wanted, found.on_bus)
+    if not found.loaded:
+        yield failed("GPU driver", "the driver is not loaded", hint=_INSTALL[wanted.gpu.vendor])
+        return
+    if wanted.gpu.vendor == "1002":
+        yield check_amd_driver(found)
+    elif wanted.cuda:
+        yield check_nvidia_driver(found, wanted.cuda)
+    if found.missing:
+        yield failed("GPU access", found.missing, hint=_INSTALL[wanted.gpu.vendor])
+    if found.closed and wanted.opened_here:
+        yield failed(
+            "GPU access", found.closed, hint='sudo usermod --append --groups render,video "$USER", then log in again'
+        )
+    used = chosen(wanted, found.devices)
+    if found.unread:
+        yield not_checked("GPU memory, partitions", found.unread)
+    else:
+        yield from _memory(wanted, used)
+        yield from _processes(found)
+        yield from _partitions(used)
+    yield from _fabric(found, used, in_container=in_container)
+
+
+def chosen(wanted: Wanted, devices: Sequence[Device]) -> list[Device]:
+    """The devices that the replicas will use: the first of those that are visible."""
+    names = wanted.visible
+    visible = [d for d in devices if str(d.number) in names or any(n and d.uuid.startswith(n) for n in names)]
+    return (visible or list(devices))[: wanted.count]
+
+
+def _count(wanted: Wanted, found: Devices) -> CheckResult:
+    name = "GPUs"
+    here = len(wanted.visible) or sum(found.on_bus.values())
+    answering = len(found.devices) if found.devices else here
+    kinds = found.devices[0].name if found.devices and found.devices[0].name else wanted.gpu.name
+    expected = f"{wanted.count} x {wanted.gpu.name}"
+    if not found.on_bus:
+        return failed(name, "none on the PCI bus", expected=expected, hint="GPU_NAME=cpu, or --gpu cpu, uses no GPU")
+    if here < wanted.count:
+        hint = f"--gpu-count {here}, or GPU_COUNT={here} for make"
+        return failed(name, f"{here} x {kinds}", expected=expected, hint=hint)
+    if answering < wanted.count:
+        return failed(
+            name,
+            f"{here} on the PCI bus, of which the driver reports {answering}",
+            expected=expected,
+            hint="sudo dmesg | grep -i -e xid -e amdgpu shows why; often a reboot helps",
+        )
+    return passed(name, f"{here} x {kinds}" + (f", {wanted.count} used" if wanted.count < here else ""))
+
+
+def _kind(wanted: Wanted, on_bus: Mapping[str, int]) -> CheckResult:
+    others = [f"{count} x PCI {pci}" for pci, count in on_bus.items() if pci not in wanted.gpu.pci]
+    if not others:
+        return passed("GPU kind", f"settings of {wanted.name}")
+    return warned(
+        "GPU kind",
+        ", ".join(others),
+        expected=f"{wanted.gpu.name}, which the settings and targets of {wanted.name} are for",
+        hint="measure targets of your own, and name their file with --user-conf",
+    )
+
+
+def _memory(wanted: Wanted, used: Sequence[Device]) -> Iterator[CheckResult]:
+    """vLLM refuses to start with less (request_memory in vllm/v1/worker/utils.py of 0.30.0)."""
+    name = "GPU memory"
+    if not wanted.utilization:
+        return
+    if any(device.free_mib is None or device.memory_mib is None for device in used):
+        yield not_checked(name, "the driver reports no free memory")
+        return
+    needs = {d.number: (d.free_mib or 0, (d.memory_mib or 0) * wanted.utilization) for d in used}
+    short = {number: (free, need) for number, (free, need) in needs.items() if free < need}
+    if not short:
+        least = min((free for free, _ in needs.values()), default=0)
+        yield passed(name, f"at least {_gib(least)} free on each")
+        return
+    yield failed(
+        name,
+        "; ".join(f"GPU {number}: {_gib(free)} free" for number, (free, _) in short.items()),
+        expected=f"{_gib(max(need for _, need in short.values()))}, gpu_memory_utilization {wanted.utilization:g}",
+        hint="stop the processes that use the GPUs, or --set llm_config.gpu_memory_utilization=...",
+    )
+
+
+def _processes(found: Devices) -> Iterator[CheckResult]:
+    if not found.processes:
+        yield passed("GPU processes", "none")
+        return
+    listed = ", ".join(
+        f"{process.pid} {process.name}".strip()
+        + (f" ({_gib(process.memory_mib)})" if process.memory_mib is not None else "")
+        for process in found.processes
+    )
+    pids = " ".join(dict.fromkeys(str(process.pid) for process in found.processes))
+    yield warned("GPU processes", listed, expected="none: they slow the measurement down", hint=f"sudo kill {pids}")
+
+
+def _partitions(used: Sequence[Device]) -> Iterator[CheckResult]:
+    """Settings and targets are for whole GPUs."""
+    if divided := [device.number for device in used if device.mig == "Enabled"]:
+        yield failed(
+            "MIG", f"on, GPU {_numbers(divided)}", expected="off", hint=f"sudo nvidia-smi -i {_numbers(divided)} -mig 0"
+        )
+    elif any(device.mig for device in used):
+        yield passed("MIG", "off")
+    modes = sorted({device.compute_partition for device in used if device.compute_partition})
+    if modes and modes != ["SPX"]:
+        hint = "sudo amd-smi set --gpu all --compute-partition SPX"
+        yield failed("Compute partition", ", ".join(modes), expected="SPX: one device for each GPU", hint=hint)
+    memories = sorted({device.memory_partition for device in used if device.memory_partition})
+    if memories and memories != ["NPS1"]:
+        hint = "sudo amd-smi set --gpu all --memory-partition NPS1"
+        yield warned("Memory partition", ", ".join(memories), expected="NPS1, which the settings are for", hint=hint)
+    if modes == ["SPX"] and memories == ["NPS1"]:
+        yield passed("GPU partitions", "SPX, NPS1")
+
+
+def _fabric(found: Devices, used: Sequence[Device], *, in_container: bool) -> Iterator[CheckResult]:
+    """CUDA does not start on GPUs behind NVSwitches before the fabric manager has set them up (error 802)."""
+    name = "NVLink fabric"
+    states = {device.number: device.fabric for device in used if device.fabric}
+    waiting = {number: state for number, state in states.items() if state != _COMPLETED}
+    if waiting:
+        listed = "; ".join(f"GPU {number}: {state}" for number, state in waiting.items())
+        yield failed(name, listed, expected=_COMPLETED, hint=_START_FABRIC_MANAGER)
+    elif states:
+        yield passed(name, _COMPLETED)
+    elif found.nvswitches and found.fabric_manager:
+        yield passed(name, f"{found.nvswitches} NVSwitches, fabric manager runs")
+    elif found.nvswitches and in_container:
+        yield not_checked(name, "the processes of the host are not visible in a container")
+    elif found.nvswitches:
+        yield failed(
+            name,
+            f"{found.nvswitches} NVSwitches, and no process nv-fabricmanager",
+            expected="the fabric manager of the driver's version runs",
+            hint=_START_FABRIC_MANAGER,
+        )
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _gib(mib: float) -> str:
+    return f"{mib / _GIB_MIB:.1f} GiB"

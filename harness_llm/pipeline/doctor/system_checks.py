@@ -1,0 +1,97 @@
+"""Checks of the system: its description, the requirements of closed datacenter submissions, and ECC."""
+
+from collections.abc import Iterator, Mapping
+
+from harness_llm.config.request import Request
+from harness_llm.config.submission_names import Submission
+from harness_llm.config.system_file import load_overrides, system_file
+from harness_llm.errors import HarnessError
+from harness_llm.hardware.ecc import Ecc, State
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.doctor.check_result import CheckResult, from_error, not_checked, passed, warned
+from harness_llm.runs.fingerprint import software
+from harness_llm.submission.datacenter import requirements
+from harness_llm.submission.release import AVAILABLE, EXPECTED, faults_of_release
+from harness_llm.submission.system_description import describe
+
+_DESCRIPTION = "System description"
+_REQUIREMENTS = "Closed requirements"
+_AVAILABILITY = "Availability"
+_ECC = "ECC"
+_SWITCH_ON = {
+    "memory": "switch on ECC of the memory in the firmware setup",
+    "accelerators": "sudo nvidia-smi --ecc-config=1, then reboot (AMD Instinct: contact the vendor)",
+}
+
+
+def check_system(
+    submission: Submission, detected: Mapping[str, str], ecc: Ecc, workspace: Workspace
+) -> Iterator[CheckResult]:
+    """Check the description of the system and, in closed datacenter, what must be documented beside it.
+
+    Args:
+        detected: from `detect`, or of all nodes together.
+        ecc: from `read_ecc`, or of all nodes together.
+    """
+    file = system_file(workspace, submission.system)
+    try:
+        _describe(submission, submission.division, detected, workspace)
+        yield passed(_DESCRIPTION, f"{submission.system}, {submission.division}")
+    except HarnessError as error:
+        yield from_error(_DESCRIPTION, error)
+    if submission.division != "closed":
+        return
+    try:
+        # Gaps of the description are reported above; the open division fills them with N/A.
+        owed = requirements(_describe(submission, "open", detected, workspace), ecc, file)
+    except HarnessError as error:
+        yield from_error(_REQUIREMENTS, error)
+        return
+    if owed:
+        refusals = [from_error(_REQUIREMENTS, error) for error in owed.refusals()]
+        yield from refusals or [passed(_REQUIREMENTS, f"documented in {file.name}")]
+
+
+def check_availability(request: Request) -> Iterator[CheckResult]:
+    """Check that a system whose file says `status: available` runs released software."""
+    file = system_file(request.workspace, request.choices.system)
+    if load_overrides(file, request.round).get("status") != AVAILABLE:
+        return
+    found = dict.fromkeys(
+        fault
+        for plan in request.scenarios
+        for fault in faults_of_release(software(request.choices.engine, plan.config))
+    )
+    for fault in found:
+        yield warned(_AVAILABILITY, fault, where=f"{file}: status: {AVAILABLE}", expected=EXPECTED)
+    if not found:
+        yield passed(_AVAILABILITY, "the engine is a release")
+
+
+def check_ecc(ecc: Ecc) -> Iterator[CheckResult]:
+    """Check whether closed would accept the error correction of memory and accelerators."""
+    for name, fact in ecc.facts.items():
+        if fact.state is State.OFF:
+            yield warned(
+                f"{_ECC} of {name}", str(fact), expected="on, which closed datacenter requires", hint=_SWITCH_ON[name]
+            )
+        elif fact.state is State.UNKNOWN:
+            yield not_checked(f"{_ECC} of {name}", "this machine does not report it")
+        elif fact.state is State.ON:
+            yield passed(f"{_ECC} of {name}", str(fact))
+
+
+def _describe(
+    submission: Submission, division: str, detected: Mapping[str, str], workspace: Workspace
+) -> dict[str, str]:
+    file = system_file(workspace, submission.system)
+    return describe(
+        submission.system,
+        submitter=submission.submitter,
+        division=division,
+        category=submission.category,
+        rules=submission.rules,
+        detected=detected,
+        overrides=load_overrides(file, submission.rules),
+        file=file,
+    )

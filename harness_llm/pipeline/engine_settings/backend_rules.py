@@ -1,0 +1,48 @@
+"""Known rules of vLLM's backends: `rules.yaml`."""
+
+import functools
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from harness_llm.config.engine_facts import Facts
+from harness_llm.fileio import read_yaml
+
+_FILE = Path(__file__).with_name("backend_rules.yaml")
+
+
+class Rule(BaseModel):
+    """A combination of facts that a backend refuses.
+
+    Attributes:
+        when: by fact, the values that the rule is about.
+        source: the file of vLLM that refuses.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    level: Literal["error", "warning"]
+    when: dict[str, tuple[Any, ...]]
+    source: str
+    found: str
+    expected: str
+    hint: str
+
+    def matches(self, facts: Facts) -> bool:
+        """Whether `facts` are such a combination."""
+        known = asdict(facts)
+        return all(known[name] in values for name, values in self.when.items())
+
+
+@functools.cache
+def load_rules() -> tuple[Rule, ...]:
+    """All rules, in the order of the file."""
+    return TypeAdapter(tuple[Rule, ...]).validate_python(read_yaml(_FILE))
+
+
+def broken_rules(facts: Facts) -> list[Rule]:
+    """The rules that `facts` break."""
+    return [rule for rule in load_rules() if rule.matches(facts)]

@@ -1,0 +1,158 @@
+"""Check the engine settings of every scenario of a request."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.engine_config import EngineConfig
+from harness_llm.config.engine_facts import FP8_CACHES, resolve_facts
+from harness_llm.config.request import Request
+from harness_llm.errors import ConfigError
+from harness_llm.hardware.gpus import NO_ACCELERATOR, Gpu, load_gpus
+from harness_llm.pipeline.doctor.check_result import CheckResult, Level, not_checked, passed, warned
+from harness_llm.pipeline.engine_settings.backend_rules import broken_rules
+from harness_llm.pipeline.engine_settings.candidate import Candidate, Resolution
+from harness_llm.pipeline.engine_settings.capacity import GIB, cache_bytes, sequence_bytes
+from harness_llm.pipeline.engine_settings.resolution import resolve_candidates, vllm_installed
+from harness_llm.pipeline.engine_settings.served import served_config
+
+RULES, BY_VLLM = "Engine settings", "Engine settings, vLLM"
+Found = tuple[str, CheckResult]
+"""A scenario, and a result whose `where` is a place in its settings."""
+
+
+def check_rules(request: Request) -> list[CheckResult]:
+    """Check every scenario by the known rules of backends and the capacity of the KV cache; without vLLM."""
+    config, gpu = _config(request), gpu_facts(request.choices.gpu, load_gpus(request.workspace))
+    if config is None or gpu is None:
+        return []
+    found = [
+        (plan.scenario, result)
+        for plan in request.scenarios
+        for result in scenario_results(plan.config, config, gpu, request.benchmark)
+    ]
+    return _joined(found) or [passed(RULES, f"no known rule of backends is broken on {gpu.name}")]
+
+
+def check_by_vllm(request: Request) -> list[CheckResult]:
+    """Check every scenario by vLLM's own resolution of its arguments, in a process of its own.
+
+    Takes some seconds, unless the same settings were checked before. Without an accelerator the engine itself starts
+    as fast, and nothing is checked.
+
+    Raises:
+        EnvironmentMissing: vLLM is installed and cannot be imported.
+    """
+    config, gpu = _config(request), gpu_facts(request.choices.gpu, load_gpus(request.workspace))
+    if config is None or gpu is None or not request.scenarios:
+        return []
+    if not vllm_installed():
+        return [not_checked(BY_VLLM, "vLLM is not installed here", hint="make setup")]
+    engines = [_without_missing_head(plan.config) for plan in request.scenarios]
+    candidates = [candidate(engine, config, gpu) for engine in engines]
+    resolutions = resolve_candidates(candidates, request.workspace.cache)
+    found = [
+        (plan.scenario, result)
+        for plan, engine, resolution in zip(request.scenarios, engines, resolutions, strict=True)
+        for result in (*_refusals(resolution), *_unchecked(plan.config, engine))
+    ]
+    return _joined(found) or [passed(BY_VLLM, "; ".join(dict.fromkeys(map(_summary, resolutions))))]
+
+
+def _config(request: Request) -> dict[str, Any] | None:
+    """config.json of the served checkpoint; None where vLLM does not serve it or nothing of it is known."""
+    if request.choices.engine != "vllm" or request.choices.gpu == NO_ACCELERATOR:
+        return None
+    return served_config(request.benchmark, request.choices.gpu, request.workspace)
+
+
+def gpu_facts(name: str, gpus: dict[str, Gpu]) -> Gpu | None:
+    """The facts of GPU_NAME; that of two nodes, such as h100x16, has those of its GPU."""
+    return gpus.get(name) or gpus.get(name.partition("x")[0])
+
+
+def candidate(engine: EngineConfig, config: dict[str, Any], gpu: Gpu) -> Candidate:
+    """What vLLM is given to resolve."""
+    return Candidate(config=config, llm_config=engine.llm_config, env=engine.env_config, platform=gpu.platform)
+
+
+def _without_missing_head(engine: EngineConfig) -> EngineConfig:
+    """`engine` without speculative decoding while its head is not downloaded, as vLLM would look for it elsewhere."""
+    head = (engine.llm_config.get("speculative_config") or {}).get("model", "")
+    if not head or Path(head, "config.json").is_file():
+        return engine
+    own = {name: value for name, value in engine.llm_config.items() if name != "speculative_config"}
+    return engine.model_copy(update={"llm_config": own})
+
+
+def _unchecked(wanted: EngineConfig, checked: EngineConfig) -> Iterator[CheckResult]:
+    if wanted != checked:
+        result = not_checked(BY_VLLM, "speculative decoding, until its head is downloaded")
+        yield replace(result, where="llm_config.speculative_config")
+
+
+def scenario_results(
+    engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark: Benchmark
+) -> Iterator[CheckResult]:
+    """The rules that the settings of one scenario break, and what the KV cache does not hold."""
+    for rule in broken_rules(resolve_facts(config, engine.llm_config, gpu)):
+        level, code = Level(rule.level), ConfigError.exit_code
+        yield CheckResult(RULES, level, rule.found, rule.expected, rule.name, rule.hint, code)
+    yield from _capacity(engine, config, gpu, benchmark)
+
+
+def _capacity(engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark: Benchmark) -> Iterator[CheckResult]:
+    """Whether the weights fit, and whether the KV cache holds `max_num_seqs` sequences of mean length."""
+    arguments = engine.llm_config
+    left, cache = cache_bytes(config, arguments, gpu.memory_gb), resolve_facts(config, arguments, gpu).kv_cache_dtype
+    if left <= 0:
+        yield CheckResult(
+            RULES,
+            Level.ERROR,
+            f"the weights leave no memory for the KV cache: {left / GIB:.0f} GiB of each {gpu.name}",
+            expected="more GPUs for each replica, or smaller weights",
+            where="llm_config.tensor_parallel_size",
+            hint=f"--set llm_config.tensor_parallel_size={2 * engine.group}",
+            exit_code=ConfigError.exit_code,
+        )
+    elif tokens := benchmark.dataset.mean_tokens:
+        size = sequence_bytes(config, arguments, tokens, 1 if cache in FP8_CACHES else 2)
+        held, wanted = int(left / size), int(arguments["max_num_seqs"])
+        if wanted > held:
+            yield warned(
+                RULES,
+                f"max_num_seqs is {wanted}; the KV cache holds an estimated {held} sequences of {tokens:.0f} tokens",
+                expected=f"<= {held}; vLLM preempts, and computes again, what does not fit",
+                where="llm_config.max_num_seqs",
+                hint=f"--set llm_config.max_num_seqs={held}",
+            )
+
+
+def _refusals(resolution: Resolution) -> Iterator[CheckResult]:
+    for violation in resolution.violations:
+        yield CheckResult(
+            BY_VLLM,
+            Level.ERROR,
+            "vLLM refuses the engine arguments",
+            expected=violation.expected,
+            where=f"llm_config.{violation.argument}".rstrip("."),
+            hint="change it in models/, or with --set llm_config.ARGUMENT=VALUE",
+            exit_code=ConfigError.exit_code,
+            observed=violation.found,
+        )
+
+
+def _summary(resolution: Resolution) -> str:
+    if resolution.attention_backend:
+        return f"{resolution.dtype}, KV cache {resolution.kv_cache_dtype}, {resolution.attention_backend}"
+    return "arguments accepted; backends are chosen on a node with the GPU"
+
+
+def _joined(found: Iterable[Found]) -> list[CheckResult]:
+    """The results, with the scenarios that share one in its `where`."""
+    scenarios: dict[CheckResult, list[str]] = {}
+    for scenario, result in found:
+        scenarios.setdefault(result, []).append(scenario)
+    return [replace(result, where=f"{', '.join(names)}: {result.where}") for result, names in scenarios.items()]

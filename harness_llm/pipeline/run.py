@@ -1,0 +1,283 @@
+"""One run of one run: LoadGen's process against a warm replica pool, then the verdict, then run.json."""
+
+import datetime as dt
+import itertools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from harness_llm.config.assets import Assets
+from harness_llm.config.benchmark import Sampling
+from harness_llm.config.engines import ENGINES
+from harness_llm.config.request import Request, ScenarioPlan
+from harness_llm.errors import GateFailed, HarnessError, RunFailed
+from harness_llm.evaluate.compliance.audit_config import audit_config
+from harness_llm.evaluate.run_result import RunResult, Scorer, after_losses, gather, judge_compliance, judge_performance
+from harness_llm.hardware.host_settings import read_host
+from harness_llm.loadgen.logs import ACCURACY
+from harness_llm.loadgen.probe import ProbeSpec
+from harness_llm.loadgen.run_spec import SPEC, RunSpec
+from harness_llm.loadgen.settings import expected_settings
+from harness_llm.loadgen.versions import loadgen_folder
+from harness_llm.pipeline.run_monitor import RunMonitor, Stall, Watcher
+from harness_llm.protocol.child_processes import start
+from harness_llm.protocol.counters import Counters, caching_violations, growth
+from harness_llm.protocol.kv_cache import KvCache, kv_cache_metrics, preemption_notes
+from harness_llm.protocol.token_store import open_store
+from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.record import NodeRecord, Run, RunKey, RunRecord, State, finish, load_run, open_run
+from harness_llm.runs.server_identity import identity_violations
+
+USER_CONF = "user.conf"
+AUDIT_CONFIG = "audit.config"
+CONFIG = "config.yaml"
+
+# A run attaches to the replicas several times: for its probe, and for itself.
+_ATTACHMENTS = 16
+_generations = itertools.count(1, _ATTACHMENTS)
+_KvCaches = list[tuple[KvCache | None, KvCache | None]]
+
+
+@dataclass(frozen=True)
+class ScenarioContext:
+    """What all runs of a scenario share."""
+
+    request: Request
+    plan: ScenarioPlan
+    assets: Assets
+    scorer: Scorer
+    fingerprint: dict[str, Any]
+    pool: ReplicaPool
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+
+
+def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
+    """Run `test` and record it; an error is recorded too, then raised."""
+    request, plan = context.request, context.plan
+    run_key = RunKey(request.benchmark.name, plan.scenario, test)
+    path = request.log_folder / run_key.scenario / run_key.test
+    with open_run(path):
+        started, host = dt.datetime.now(dt.UTC), read_host()
+        _write_inputs(context, test, path)
+        attempt = _Attempt(context, run_key, path, watcher)
+
+        def record(run_result: RunResult) -> None:
+            finish(path, _record(context, run_key, run_result, attempt, started=started, host=host))
+
+        try:
+            run_result = attempt.make()
+            _require_source(context)
+        except HarnessError as error:
+            record(RunResult(State.FAILED, [_line(error), *attempt.losses]))
+            raise
+        record(run_result)
+    return load_run(path)
+
+
+@dataclass
+class _Attempt:
+    """LoadGen's process, once, and what came of it.
+
+    Attributes:
+        counted: what the engines counted meanwhile of what may not happen; None where one cannot tell.
+        kv_cache: metrics of the replicas' KV caches, preemptions among them; empty where unknown.
+        losses: what became of replicas, one sentence each.
+        prediction: of the probe; empty without one.
+    """
+
+    context: ScenarioContext
+    run_key: RunKey
+    path: Path
+    watcher: Watcher
+    counted: Counters | None = field(default_factory=dict)
+    kv_cache: dict[str, float] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+    prediction: dict[str, float] = field(default_factory=dict)
+
+    def progress(self, body: Mapping[str, Any]) -> None:
+        """A status line of LoadGen's process; keeps the probe's prediction."""
+        if body["event"] == "probed":
+            self.prediction = body["prediction"] or {}
+        self.watcher.progress(body)
+
+    def make(self) -> RunResult:
+        """Load and judge; a run that the probe stops is INVALID, and says what to set."""
+        try:
+            self._load()
+        except GateFailed as error:
+            run_result = RunResult(State.INVALID, [_line(error)])
+        else:
+            run_result = _judge(self.context, self.run_key.test, self.path)
+        return after_losses(run_result, self.run_key.test, self.losses)
+
+    def _load(self) -> None:
+        context, harness = self.context, self.context.plan.config.harness_config
+        spec = self.path / SPEC
+        spec.write_bytes(msgspec.json.encode(_spec(context, self.run_key, self.path)))
+        environment = {"PYTHONPATH": str(loadgen_folder(context.request.round))}
+        log = self.path / "loadgen.log"
+        child = start("harness_llm.loadgen.process", [str(spec)], name="LoadGen", log=log, environment=environment)
+        survives = harness.on_replica_failure == "requeue"
+        # A replica that stalls is lost first: the run ends where that did not help.
+        run_monitor = RunMonitor(child, context.pool, self, survives, Stall(2 * harness.stall_timeout_s))
+        try:
+            finished = run_monitor.follow()
+            self.counted = growth(finished["counters"])
+            self.kv_cache = kv_cache_metrics(msgspec.convert(finished["kv_caches"], _KvCaches))
+        finally:
+            child.stop(patience_s=1)
+            self.losses = run_monitor.losses
+
+
+def _require_source(context: ScenarioContext) -> None:
+    """LoadGen's process imports the package anew, so a run is of the source only that stood still meanwhile."""
+    if source_digest() != context.fingerprint["harness_llm"]:
+        raise RunFailed("the source of harness_llm was changed during the run", hint="run it again")
+
+
+def _line(error: HarnessError) -> str:
+    return " ".join(str(error).split())
+
+
+def _write_inputs(context: ScenarioContext, test: str, path: Path) -> None:
+    (path / USER_CONF).write_text(context.plan.confs[test].render())
+    config = context.plan.config.model_dump(mode="json")
+    (path / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False))
+    if test in context.request.round.compliance:
+        (path / AUDIT_CONFIG).write_text(audit_config(context.request.round.compliance[test]))
+
+
+def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
+    request, plan = context.request, context.plan
+    values = {name.key: value for name, value in plan.confs[run_key.test].values.items()}
+    return RunSpec(
+        run_key=str(run_key),
+        generation=next(_generations),
+        scenario=plan.load.scenario,
+        model=plan.loadgen_model,
+        mode="accuracy" if run_key.test == "accuracy" else "performance",
+        output=str(path),
+        user_conf=str(path / USER_CONF),
+        # LoadGen reads an audit.config that happens to lie in its folder: it is always told where to look.
+        audit_config=str(path / AUDIT_CONFIG),
+        endpoints=context.pool.endpoints,
+        keys=str(context.pool.keys),
+        stream=plan.stream,
+        in_flight_limit=plan.config.in_flight_limit,
+        silence_s=plan.config.harness_config.heartbeat_timeout_s,
+        stall_s=plan.config.harness_config.stall_timeout_s,
+        sampling=sampling_of(request, plan, run_key.test).model_dump(mode="json"),
+        store=str(context.assets.store(run_key.test)),
+        samples=request.samples(run_key.test),
+        load=plan.load,
+        target_key=plan.target_key,
+        probe=_probe(context) if run_key.test == "performance" else None,
+        expected=expected_settings(
+            values,
+            scenario=plan.scenario,
+            loadgen_scenario=plan.load.scenario,
+            rules=request.rules,
+            round_=request.round,
+        ),
+        cpus=context.pool.loadgen_cpus,
+    )
+
+
+def _probe(context: ScenarioContext) -> ProbeSpec | None:
+    request, config = context.request, context.plan.config
+    if not request.profile.probe_s or not ENGINES[request.choices.engine].steps:
+        return None
+    sampling = sampling_of(request, context.plan, "performance")
+    return ProbeSpec(
+        store=str(context.assets.calibration),
+        limit_s=request.profile.probe_s,
+        batch=1 if context.plan.load.scenario == "SingleStream" else config.in_flight_limit.batch,
+        step_tokens=int(config.llm_config.get("max_num_batched_tokens") or 0),
+        max_model_len=int(config.llm_config["max_model_len"]),
+        output=context.scorer.output_tokens(sampling),
+        longest=sampling.max_tokens,
+    )
+
+
+def sampling_of(request: Request, plan: ScenarioPlan, test: str) -> Sampling:
+    """How `test` chooses tokens, --set included."""
+    return plan.config.sampling.changed(request.benchmark.sampling_of.get(test, {}))
+
+
+def _judge(context: ScenarioContext, test: str, path: Path) -> RunResult:
+    if test == "performance":
+        return judge_performance(path)
+    if test == "accuracy":
+        return context.scorer.judge(path, context.request.samples(test), enforce=context.request.enforce_accuracy)
+    request, samples = context.request, context.request.samples(test)
+    rules = request.round.compliance[test]
+    log, score = path / ACCURACY, context.scorer.score
+    evidence = gather(log, context.plan.scenario, request.benchmark, rules, lambda: score(log, test, samples))
+    issued = request.audit_samples(test)
+    return judge_compliance(path, test, rules, evidence, issued=issued, enforce=request.enforce_accuracy)
+
+
+def run_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -> dict[str, Any]:
+    """Data set, sampling, user.conf and audit settings of a run of `test`."""
+    audit = request.round.compliance.get(test)
+    return {
+        "dataset": open_store(assets.store(test)).digest,
+        "samples": request.samples(test),
+        "profile": request.profile.model_dump(mode="json"),
+        "accuracy": request.benchmark.accuracy.model_dump(mode="json"),
+        "sampling": sampling_of(request, plan, test).model_dump(mode="json"),
+        "violations": plan.violations,
+        "user_conf": plan.confs[test].render(),
+        "audit": audit.audit if audit else {},
+    }
+
+
+def _record(
+    context: ScenarioContext,
+    run_key: RunKey,
+    run_result: RunResult,
+    attempt: _Attempt,
+    *,
+    started: dt.datetime,
+    host: dict[str, str],
+) -> RunRecord:
+    request = context.request
+    choices = request.choices
+    facts = run_facts(request, context.plan, context.assets, run_key.test)
+    seen = caching_violations(attempt.counted, context.plan.config.draft_tokens) + identity_violations(
+        context.fingerprint.get("servers", [])
+    )
+    notes = run_result.notes + preemption_notes(attempt.kv_cache, context.plan.config.in_flight_limit.batch)
+    measured = attempt.kv_cache if run_key.test == "performance" else {}
+    return RunRecord(
+        state=run_result.state,
+        reasons=run_result.reasons + notes + [f"not for closed: {line}" for line in seen],
+        **asdict(run_key),
+        system=choices.system,
+        round=request.round.round,
+        division=choices.division,
+        profile=request.profile.name,
+        engine=choices.engine,
+        command=choices.command(run_key.scenario),
+        started=started,
+        ended=dt.datetime.now(dt.UTC),
+        fingerprint=context.fingerprint,
+        host=host,
+        nodes=context.nodes,
+        run_facts=facts | {"violations": facts["violations"] + seen, "counters": attempt.counted},
+        metrics=run_result.metrics | measured,
+        prediction=_with_error(attempt.prediction, run_result, context.plan.load.scenario),
+    )
+
+
+def _with_error(prediction: dict[str, float], run_result: RunResult, scenario: str) -> dict[str, float]:
+    """`prediction` with the relative error of the run's throughput, which a Server's arrivals would hide."""
+    duration_s = run_result.metrics.get("duration_s")
+    if not prediction or not duration_s or scenario == "Server":
+        return prediction
+    return prediction | {"error": duration_s / prediction["run_s"] - 1}

@@ -1,0 +1,1 @@
+"""Model and data: downloads, data sets, quantization, and the demo's training."""

@@ -1,0 +1,1 @@
+"""Published data sets: one module per source; conversion to token stores."""

@@ -1,0 +1,148 @@
+"""CNN/DailyMail: news articles and their highlights, for gptj and llama3.1-8b.
+
+The published files are JSON lists, `[{"instruction", "input", "tok_input", "output"}, …]`; those of gptj have no
+`tok_input`. They are made here from the parquet files of `cnn_dailymail`, version 3.0.0, on Hugging Face.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.prepare.datasets.encoder import Encode
+from harness_llm.prepare.datasets.samples import Samples
+
+EVALUATION = "cnn_eval.json"
+EVALUATION_PART = "sample_cnn_eval_{}.json"
+CALIBRATION = "cnn_dailymail_calibration.json"
+SEED = 42
+
+# language/gpt-j/download_cnndm.py and dataset.py of mlcommons/inference
+GPTJ_INSTRUCTION = "Summarize the following news article:"
+GPTJ_PROMPT = (
+    "Below is an instruction that describes a task, paired with an input that provides further context. "
+    "Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:"
+)
+# language/llama3.1-8b/download_cnndm.py
+LLAMA_PROMPT = (
+    "Summarize the following news article in 128 tokens. Please output the summary only, without any other text."
+    "\n\nArticle:\n{input}\n\nSummary:"
+)
+
+
+class _Article(msgspec.Struct):
+    input: str
+    output: str
+    instruction: Any = ""
+    tok_input: list[int] | None = None
+
+
+def read_articles(file: Path) -> Samples:
+    """The samples of a published file; prompts are texts where it has no token ids.
+
+    Raises:
+        ConfigError: a row lacks something, or is of the wrong type.
+    """
+    try:
+        rows = msgspec.json.decode(file.read_bytes(), type=list[_Article])
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            "a data set is not as published",
+            where=str(file),
+            expected='a JSON list of {"input", "output", "tok_input"}',
+            found=str(error),
+        ) from error
+    targets = [row.output for row in rows]
+    if any(row.tok_input is not None for row in rows):
+        return Samples("tok_input", [row.tok_input for row in rows], targets)
+    texts = [GPTJ_PROMPT.format(instruction=row.instruction, input=row.input) for row in rows]
+    return Samples("input", texts, targets, encoded=False)
+
+
+def write_evaluation(folder: Path, output: Path, encode: Encode | None, part: int | None = None) -> Path:
+    """Write the evaluation set, made from the validation split; returns the file.
+
+    Args:
+        folder: with the parquet files.
+        output: the folder to write to.
+        encode: of llama3.1-8b; None for gptj, whose files have no token ids.
+        part: that many samples of the shuffled split, 5000 for llama3.1-8b-edge; all of them, in order, if None.
+    """
+    articles = _read_split(folder, "validation", ("article", "highlights"))
+    chosen: Iterable[int] = range(len(articles))
+    if part is not None:
+        if part > len(articles):
+            raise ConfigError(
+                "there are not enough samples", where=str(folder), expected=f">= {part}", found=str(len(articles))
+            )
+        # What datasets.Dataset.shuffle(seed=42) does.
+        chosen = np.random.default_rng(SEED).permutation(len(articles))[:part].tolist()
+    name = EVALUATION if part is None else EVALUATION_PART.format(part)
+    return _write(output / name, _samples([articles[i] for i in chosen], encode, {"llama": LLAMA_PROMPT}))
+
+
+def write_calibration(folder: Path, ids: Path, output: Path, encode: Encode | None) -> Path:
+    """Write the official calibration set, the articles of the train split that `ids` lists; returns the file."""
+    articles = {row[0]: row[1:] for row in _read_split(folder, "train", ("id", "article", "highlights"))}
+    wanted = ids.read_text().split()
+    missing = [article for article in wanted if article not in articles]
+    if missing:
+        raise ConfigError(
+            "the train split lacks articles of the calibration list",
+            where=str(folder),
+            expected=f"all {len(wanted)} of {ids}",
+            found=f"{len(missing)} are missing, {missing[0]} among them",
+        )
+    return _write(output / CALIBRATION, _samples([articles[article] for article in wanted], encode, LLAMA_PROMPT))
+
+
+def _samples(articles: Sequence[tuple[str, ...]], encode: Encode | None, instruction: Any) -> list[dict[str, Any]]:
+    """Samples of (article, highlights); `instruction` is what llama3.1-8b's files say there."""
+    if encode is None:
+        return [
+            {"instruction": GPTJ_INSTRUCTION, "input": article, "output": highlights}
+            for article, highlights in articles
+        ]
+    ids = encode([LLAMA_PROMPT.format(input=article) for article, _ in articles])
+    return [
+        {"instruction": instruction, "input": article, "tok_input": tok_input, "output": highlights}
+        for (article, highlights), tok_input in zip(articles, ids, strict=True)
+    ]
+
+
+def _read_split(folder: Path, split: str, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - 0.2 s
+
+    files = sorted(folder.glob(f"{split}-*.parquet"))
+    if not files:
+        raise EnvironmentMissing(
+            "a data set is not there",
+            where=str(folder / f"{split}-*.parquet"),
+            hint="harness-llm download --model gptj",
+        )
+    rows: list[tuple[str, ...]] = []
+    for file in files:
+        try:
+            table = pq.read_table(file, columns=list(columns))
+            rows += zip(*(table[column].to_pylist() for column in columns), strict=True)
+        except (KeyError, OSError, ValueError) as error:
+            raise ConfigError(
+                "a data set is not as published",
+                where=str(file),
+                expected=f"the columns {', '.join(columns)}",
+                found=str(error),
+            ) from error
+    return rows
+
+
+def _write(file: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f"{file.name}.tmp")
+    aside.write_text(json.dumps(rows, indent=4, ensure_ascii=False))
+    aside.rename(file)
+    return file

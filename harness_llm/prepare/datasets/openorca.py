@@ -1,0 +1,155 @@
+"""The OpenOrca set of llama2-70b, made from 1M-GPT4-Augmented.parquet.
+
+Filters, their order, and seeds are those of language/llama2-70b/processorca.py of mlcommons/inference, so that the same
+samples come out in the same order. There each row is tokenized alone and kept; here rows that would be dropped anyway
+are not tokenized, the others in batches, and only the ids of the chosen ones are kept.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.prepare.datasets.encoder import Encode
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PROMPT = "<s>[INST] {question} [/INST]"
+SYSTEM_PROMPT = "<s>[INST] <<SYS>>\n{system}\n<</SYS>>\n\n{question} [/INST]"
+RESPONSE_INIT = 29871
+"""What Llama 2 would begin every answer with; as the end of the prompt it makes no fast first token."""
+
+PUNCTUATION = "\u2019\u2013\u201c\u201d\u2014"
+"""What may stand in a text besides ASCII: quotation marks and dashes."""
+
+SHORTEST_ANSWER = 3
+BAD_SYSTEM_PROMPTS = (
+    "",
+    "You are an AI assistant that follows instruction extremely well. Help as much as you can.",
+    "You are an AI assistant. Provide a detailed answer so user don’t need to search outside to understand the answer.",  # noqa: RUF001
+    "You are an AI assistant. Provide a detailed answer so user don't need to search outside to understand the answer.",
+    (
+        "User will you give you a task with some instruction. Your job is follow the instructions as faithfully as you "
+        "can. While answering think step-by-step and justify your answer."
+    ),
+    "Explain how you used the definition to come up with the answer.",
+)
+BAD_IN = ("niv", "t0")
+SEED = 1337
+CALIBRATION_SEED = 12345
+
+COLUMNS = ("id", "system_prompt", "question", "response")
+FILE = "open_orca_gpt4_tokenized_llama.{}.pkl.gz"  # as MLCommons publishes it
+BATCH = 10_000
+
+
+def read_parquet(file: Path) -> "pd.DataFrame":
+    """OpenOrca as it is published."""
+    import pandas as pd  # noqa: PLC0415
+
+    try:
+        frame = pd.read_parquet(file, columns=list(COLUMNS)).astype(object)
+    except FileNotFoundError as error:
+        raise EnvironmentMissing("a data set is not there", where=str(file)) from error
+    except (KeyError, OSError, ValueError) as error:
+        raise ConfigError(
+            "a data set is not OpenOrca's parquet file",
+            where=str(file),
+            expected=f"the columns {', '.join(COLUMNS)}",
+            found=str(error),
+        ) from error
+    for column in COLUMNS:
+        if frame[column].isna().any():
+            row = int(frame[column].isna().argmax())
+            raise ConfigError(
+                "a run of a data set is empty", where=f"{file}, column {column}, row {row}", expected="a text"
+            )
+    return frame
+
+
+def build(
+    orca: "pd.DataFrame", encode: Encode, limit: int, samples: int, calibration: int
+) -> "tuple[pd.DataFrame, pd.DataFrame]":
+    """The evaluation and the calibration set.
+
+    Args:
+        orca: OpenOrca.
+        encode: of Llama 2: BOS first.
+        limit: prompts and answers have fewer token ids.
+        samples: of the evaluation set, as many from each origin.
+        calibration: samples of the calibration set, which are part of the evaluation set.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    pool = _within(_readable(orca), encode, limit)
+    origins = [part.reset_index(drop=True) for _, part in pool.groupby("origin")]
+    share, rest = divmod(samples, len(origins) or 1)
+    if rest or not origins or any(len(part) < share for part in origins):
+        raise ConfigError(
+            "the samples cannot be taken from all origins alike",
+            expected=f"{samples} samples, as many from each origin",
+            found=", ".join(f"{part.origin[0]} has {len(part)}" for part in origins) or "nothing is left",
+        )
+    chosen = pd.concat([part.sample(n=share, random_state=SEED) for part in origins], ignore_index=True)
+    chosen["tok_input"], chosen["tok_output"] = _prompt_ids(chosen, encode), encode(chosen.output.tolist())
+    # As objects: earlier pandas, which quantizers use, cannot unpickle the texts of pandas 3.
+    chosen = chosen[[*_ORDER]].astype(dict.fromkeys(_TEXTS, object))
+    chosen.columns = pd.Index(_ORDER, dtype=object)
+    if calibration > samples:
+        raise ConfigError(
+            "the calibration set is larger than the evaluation set", expected=f"<= {samples}", found=str(calibration)
+        )
+    return chosen, chosen.sample(n=calibration, random_state=CALIBRATION_SEED).reset_index(drop=True)
+
+
+def write(folder: Path, evaluation: "pd.DataFrame", calibration: "pd.DataFrame") -> list[Path]:
+    """Write both sets under the names that the reference gives them; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for kind, frame in (("sampled", evaluation), ("calibration", calibration)):
+        file = folder / FILE.format(f"{kind}_{len(frame)}")
+        aside = file.with_name(f"{file.name}.tmp")
+        frame.to_pickle(aside, compression=None)
+        files.append(aside.rename(file))
+    return files
+
+
+_TEXTS = ("id", "system_prompt", "question", "output", "input", "origin")
+_ORDER = (*_TEXTS[:-1], "tok_input", "tok_output", _TEXTS[-1], "tok_input_length", "tok_output_length")
+
+
+def _readable(orca: "pd.DataFrame") -> "pd.DataFrame":
+    """What the filters that need no token ids leave."""
+    frame = orca.rename(columns={"response": "output"})
+    frame["input"] = [
+        SYSTEM_PROMPT.format(system=system, question=question) if system else PROMPT.format(question=question)
+        for system, question in zip(frame.system_prompt, frame.question, strict=True)
+    ]
+    frame["origin"] = frame.id.str.partition(".")[0]
+    bad = frame.system_prompt.isin(BAD_SYSTEM_PROMPTS) & frame.origin.isin(BAD_IN)
+    return frame[_plain(frame.input) & _plain(frame.output) & ~bad].reset_index(drop=True)
+
+
+def _plain(texts: "pd.Series[Any]") -> "pd.Series[bool]":
+    allowed = str.maketrans("", "", PUNCTUATION)
+    return texts.map(lambda text: text.isascii() or text.translate(allowed).isascii()).astype(bool)
+
+
+def _within(frame: "pd.DataFrame", encode: Encode, limit: int) -> "pd.DataFrame":
+    """The rows whose prompt and answer have fitting lengths, and these lengths."""
+    frame = frame.assign(
+        tok_input_length=[length + 1 for length in _lengths(frame.input, encode)],
+        tok_output_length=list(_lengths(frame.output, encode)),
+    )
+    fitting = (frame.tok_input_length < limit) & (frame.tok_output_length < limit)
+    return frame[fitting & (frame.tok_output_length >= SHORTEST_ANSWER)].reset_index(drop=True)
+
+
+def _lengths(texts: "pd.Series[Any]", encode: Encode) -> Iterator[int]:
+    for begin in range(0, len(texts), BATCH):
+        yield from map(len, encode(texts[begin : begin + BATCH].tolist()))
+
+
+def _prompt_ids(frame: "pd.DataFrame", encode: Encode) -> list[list[int]]:
+    return [[*ids, RESPONSE_INIT] for ids in encode(frame.input.tolist())]

@@ -1,0 +1,1 @@
+"""Downloads from MLCommons' storage and Hugging Face."""

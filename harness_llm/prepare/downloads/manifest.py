@@ -1,0 +1,70 @@
+"""What was fetched into a folder and verified, so that a second call need not read it all again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from harness_llm.prepare.downloads.remote_file import RemoteFile
+
+NAME = ".downloads.json"
+
+
+class _Entry(BaseModel):
+    size: int
+    mtime_ns: int
+    checksum: str
+
+
+class _Content(BaseModel):
+    files: dict[str, _Entry] = {}
+    complete: dict[str, list[str]] = {}
+
+
+class Manifest:
+    """The record of one folder; one that is lost or damaged costs a reading of the files, no more."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read what is recorded."""
+        self._folder = folder
+        try:
+            self._content = _Content.model_validate_json((folder / NAME).read_bytes())
+        except (FileNotFoundError, NotADirectoryError, ValidationError):
+            self._content = _Content()
+
+    def has(self, source: str) -> bool:
+        """Whether all that `source` gave is here and untouched."""
+        names = self._content.complete.get(source, [])
+        return bool(names) and all(self._untouched(name) for name in names)
+
+    def knows(self, file: RemoteFile) -> bool:
+        """Whether `file` was verified and is untouched since."""
+        return self._untouched(file.name) and self._content.files[file.name].checksum == str(file.checksum)
+
+    def _untouched(self, name: str) -> bool:
+        entry, path = self._content.files.get(name), self._folder / name
+        if entry is None or not path.is_file():
+            return False
+        status = path.stat()
+        return (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns)
+
+    def add(self, file: RemoteFile) -> None:
+        """`file` was verified."""
+        status = (self._folder / file.name).stat()
+        self._content.files[file.name] = _Entry(
+            size=status.st_size, mtime_ns=status.st_mtime_ns, checksum=str(file.checksum)
+        )
+        self._write()
+
+    def complete(self, source: str, names: Sequence[str]) -> None:
+        """All that `source` gives is here."""
+        self._content.complete[source] = list(names)
+        self._write()
+
+    def _write(self) -> None:
+        temporary = self._folder / f"{NAME}.tmp"
+        try:
+            temporary.write_text(self._content.model_dump_json(indent=1) + "\n")
+            temporary.replace(self._folder / NAME)
+        finally:
+            temporary.unlink(missing_ok=True)

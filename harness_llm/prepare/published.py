@@ -1,0 +1,149 @@
+"""A published benchmark: its checkpoint and files are looked for, its data sets converted once to token stores."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness_llm.config.assets import Assets, Report, Stage
+from harness_llm.config.benchmark import Benchmark, Download
+from harness_llm.config.checkpoint import WEIGHTS, weight_files
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter
+from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE, Workspace
+from harness_llm.prepare.datasets.convert import convert, is_converted, store_path
+
+CALIBRATION = "calibration"
+LIVECODEBENCH = "livecodebench"
+DRAFT = "draft"
+
+
+@dataclass(frozen=True)
+class PublishedPreparation:
+    """Nothing is downloaded here: 140 GB come when they are asked for, by a command that the error names."""
+
+    benchmark: Benchmark
+    workspace: Workspace
+
+    @property
+    def assets(self) -> Assets:
+        """Where everything lies."""
+        models, checkpoint = self.workspace.models, self.benchmark.checkpoint
+        return Assets(
+            checkpoint=models / checkpoint.quantized,
+            original=models / checkpoint.original,
+            sources=self.files,
+            stores={name: store_path(file) for name, file in self.files.items() if name != CALIBRATION},
+            calibration=store_path(self.files[CALIBRATION]),
+            draft=models / checkpoint.draft if checkpoint.draft else None,
+            livecodebench=next((self.workspace.data / download.folder for download in self._livecodebench), None),
+        )
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Source files by sample set, the calibration set among them."""
+        dataset, data = self.benchmark.dataset, self.workspace.data
+        return {name: data / files.file for name, files in dataset.sets.items()} | {
+            CALIBRATION: data / dataset.calibration
+        }
+
+    def stages(self) -> list[Stage]:
+        """The checkpoint, then a store for each file."""
+        return [
+            Stage("checkpoint", None, self.has_checkpoint, self._refuse_checkpoint),
+            Stage("draft head", None, self.has_draft, self._refuse_draft),
+            *(self._conversion(name, file) for name, file in self.files.items()),
+            *self.splitter(),
+            *(
+                Stage("LiveCodeBench", None, self.has_livecodebench, self._refuse_livecodebench)
+                for _ in self._livecodebench
+            ),
+        ]
+
+    def splitter(self) -> list[Stage]:
+        """What scoring takes besides the answers; fetched before anything runs, not missed after."""
+        folder = self.workspace.cache / "nltk"
+        stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
+        return [stage] if self.benchmark.accuracy.sentence_split else []
+
+    @property
+    def _livecodebench(self) -> list[Download]:
+        return [download for download in self.benchmark.downloads if download.part == LIVECODEBENCH]
+
+    def has_livecodebench(self) -> bool:
+        """Whether the files that the evaluator of the reference loads are there; also where it loads none."""
+        files = [Path(download.folder, name) for download in self._livecodebench for name in download.files]
+        return all((self.workspace.data / file).is_file() for file in files)
+
+    def _refuse_livecodebench(self, _: Report) -> None:
+        raise EnvironmentMissing(
+            f"missing data set of LiveCodeBench, which scores answers of {self.benchmark.name}",
+            where=str(self.assets.livecodebench),
+            expected=", ".join(name for download in self._livecodebench for name in download.files),
+            hint=f"harness-llm download --model {self.benchmark.name} --part {LIVECODEBENCH}",
+        )
+
+    def has_checkpoint(self) -> bool:
+        """Whether the checkpoint to be served is there."""
+        return _is_checkpoint(self.assets.checkpoint)
+
+    def has_draft(self) -> bool:
+        """Whether the head for speculative decoding is there; also where none is needed."""
+        draft = self.assets.draft
+        return draft is None or _is_checkpoint(draft)
+
+    def _refuse_draft(self, _: Report) -> None:
+        raise EnvironmentMissing(
+            f"missing draft head for speculative decoding of {self.benchmark.name}",
+            where=str(self.assets.draft),
+            expected=f"config.json and {' or '.join(WEIGHTS)}",
+            hint=f"harness-llm download --model {self.benchmark.name} --part {DRAFT}",
+        )
+
+    def _refuse_checkpoint(self, _: Report) -> None:
+        benchmark = self.benchmark
+        own = benchmark.checkpoint.original == benchmark.checkpoint.quantized
+        script = benchmark.name.replace("-", "_").replace(".", "_")
+        raise EnvironmentMissing(
+            f"the checkpoint of {benchmark.name} is not there",
+            where=str(self.assets.checkpoint),
+            expected=f"config.json and {' or '.join(WEIGHTS)}, at checkpoint.quantized of "
+            f"models/{benchmark.name}/benchmark.yaml below {self.workspace.models} ({MODELS_VARIABLE})",
+            hint=f"harness-llm download --model {benchmark.name} --part model"
+            + ("" if own else f", then bash setup/quantize_{script}.sh"),
+        )
+
+    def _conversion(self, name: str, file: Path) -> Stage:
+        def make(report: Report) -> None:
+            if not file.is_file():
+                raise self._no_file(name, file)
+            self.convert(file, report)
+
+        return Stage(f"data set: {name}", None, lambda: self.is_converted(file), make)
+
+    def is_converted(self, file: Path) -> bool:
+        """Whether the store of `file` is there and made from it."""
+        dataset = self.benchmark.dataset
+        return is_converted(dataset.source, file, self.assets.tokenizer, dataset.longest_prompt)
+
+    def convert(self, file: Path, report: Report) -> None:
+        """Make the store of `file`."""
+        dataset = self.benchmark.dataset
+        report(f"converting {file.name}", None)
+        convert(dataset.source, file, self.assets.tokenizer, dataset.longest_prompt)
+
+    def _no_file(self, name: str, file: Path) -> EnvironmentMissing:
+        benchmark, calibration = self.benchmark, name == CALIBRATION
+        then = f", then {Path(sys.executable).parent}/{benchmark.dataset.made_by}" if benchmark.dataset.made_by else ""
+        setting = "dataset.calibration" if calibration else f"dataset.sets.{name}.file"
+        return EnvironmentMissing(
+            f"a data set of {benchmark.name} is not there",
+            where=str(file),
+            expected=f"the file that {setting} of models/{benchmark.name}/benchmark.yaml names "
+            f"below {self.workspace.data} ({DATA_VARIABLE})",
+            hint=f"harness-llm download --model {benchmark.name} --part {CALIBRATION if calibration else 'dataset'}"
+            + then,
+        )
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and bool(weight_files(folder))

@@ -1,0 +1,1 @@
+"""Quantization: recipes as data, and one program per tool, run in the tool's own environment."""

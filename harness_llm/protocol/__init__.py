@@ -1,0 +1,1 @@
+"""What LoadGen's process and the replicas share: messages, keys, token stores, child processes."""

@@ -1,1 +1,0 @@
-"""Quantization: recipes as data, and a program per tool that runs in the environment of its tool."""

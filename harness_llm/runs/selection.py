@@ -1,0 +1,189 @@
+"""Which runs make up the results, and what is missing. Pure; `status`, `submit` and `package` share it."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harness_llm.config.engines import REPLAY
+from harness_llm.runs.record import Run, RunKey, State, digest
+
+MISSING = "MISSING"
+NOT_COUNTED = "NOT COUNTED"
+
+_UNSAID = {State.RUNNING: "in progress", State.INTERRUPTED: "ended without a record"}
+_DIFFERENCES_SHOWN = 4
+_VALUE_WIDTH = 60
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run must be to count.
+
+    Attributes:
+        rehearsed: whether runs of the replay engine count, and no others.
+        fingerprints: by scenario, the one fingerprint that counts; without an entry, it is the newest of which every
+            test has a VALID run.
+    """
+
+    benchmark: str
+    profile: str
+    round: str
+    division: str
+    rehearsed: bool = False
+    fingerprints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How a run stands.
+
+    Attributes:
+        run: the run that counts or, while there is none, the newest attempt.
+        state_text: VALID for a run that is done, MISSING without any attempt, NOT COUNTED where a VALID run
+            may not stand in this result, otherwise the state of the newest attempt.
+        reason: why the run is not done, one line; empty if it is.
+    """
+
+    run_key: RunKey
+    run: Run | None
+    state_text: str
+    reason: str
+
+    @property
+    def done(self) -> bool:
+        """Whether `run` counts."""
+        return self.state_text == State.VALID
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The runs of a submission, by scenario and test in the order asked for."""
+
+    run_keys: tuple[RunStatus, ...]
+
+    @property
+    def missing(self) -> list[RunStatus]:
+        """The runs that no run answers."""
+        return [status for status in self.run_keys if not status.done]
+
+    @property
+    def runs(self) -> dict[str, dict[str, Run]]:
+        """The runs that count, by scenario and test."""
+        chosen: dict[str, dict[str, Run]] = {}
+        for status in self.run_keys:
+            if status.done and status.run:
+                chosen.setdefault(status.run_key.scenario, {})[status.run_key.test] = status.run
+        return chosen
+
+
+def select(runs: Iterable[Run], scenarios: Sequence[str], tests: Sequence[str], wanted: Wanted) -> Selection:
+    """Choose, per scenario, runs of one fingerprint: the newest VALID one of each test.
+
+    Args:
+        runs: oldest first, as `find_runs` gives them.
+    """
+    ours = [run for run in runs if _concerns(run, wanted)]
+    run_keys: list[RunStatus] = []
+    for scenario in scenarios:
+        own = [run for run in ours if run.run_key.scenario == scenario]
+        countable = [run for run in own if not _obstacle(run, wanted)]
+        fingerprint = wanted.fingerprints.get(scenario) or _newest_fingerprint(countable, tests)
+        for test in tests:
+            run_key = RunKey(wanted.benchmark, scenario, test)
+            run_keys.append(_status(run_key, [run for run in own if run.run_key == run_key], fingerprint, wanted))
+    return Selection(tuple(run_keys))
+
+
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """`key: found vs wanted` for every key in which two fingerprints differ."""
+    ours, theirs = dict(_flat(found)), dict(_flat(wanted))
+    return [
+        f"{key}: {_short(ours.get(key, 'absent'))} vs {_short(theirs.get(key, 'absent'))}"
+        for key in sorted(ours.keys() | theirs.keys())
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def _concerns(run: Run, wanted: Wanted) -> bool:
+    """Runs of another profile or round are as good as none; one without a record has not said yet."""
+    if run.run_key.benchmark != wanted.benchmark:
+        return False
+    return run.record is None or (run.record.profile, run.record.round) == (wanted.profile, wanted.round)
+
+
+def _obstacle(run: Run, wanted: Wanted) -> str:
+    """Why a run may not count, whatever its fingerprint."""
+    if run.record is None or run.state is not State.VALID:
+        return "; ".join(run.reasons) or _UNSAID.get(run.state, "no reason recorded")
+    if run.record.engine == REPLAY and not wanted.rehearsed:
+        return "VALID but of the replay engine, which computes nothing"
+    if run.record.engine != REPLAY and wanted.rehearsed:
+        return f"VALID but of the engine {run.record.engine}, where the replay engine is rehearsed"
+    if wanted.division == "closed" and run.record.division != "closed":
+        return f"VALID but made for the {run.record.division} division"
+    if wanted.division == "closed" and (violations := run.record.run_facts.get("violations")):
+        return f"VALID but not what closed allows: {'; '.join(violations)}"
+    return ""
+
+
+def _newest_fingerprint(countable: Sequence[Run], tests: Sequence[str]) -> dict[str, Any] | None:
+    """The newest fingerprint of which every test is there; the newest of all while none is complete."""
+    tested: dict[str, set[str]] = {}
+    for run in countable:
+        tested.setdefault(digest(_fingerprint(run)), set()).add(run.run_key.test)
+    complete = [run for run in countable if tested[digest(_fingerprint(run))] >= set(tests)]
+    newest = (complete or countable)[-1:]
+    return _fingerprint(newest[0]) if newest else None
+
+
+def _status(
+    run_key: RunKey, attempts: Sequence[Run], fingerprint: Mapping[str, Any] | None, wanted: Wanted
+) -> RunStatus:
+    for run in reversed(attempts):
+        if (
+            fingerprint is not None
+            and not _obstacle(run, wanted)
+            and digest(_fingerprint(run)) == digest(dict(fingerprint))
+        ):
+            return RunStatus(run_key, run, State.VALID, "")
+    if not attempts:
+        return RunStatus(run_key, None, MISSING, "no run")
+    newest = attempts[-1]
+    state_text = NOT_COUNTED if newest.state is State.VALID else newest.state
+    reason = _obstacle(newest, wanted) or _other_fingerprint(_fingerprint(newest), fingerprint or {})
+    return RunStatus(run_key, newest, state_text, reason)
+
+
+def _other_fingerprint(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    lines = differences(found, wanted)
+    more = len(lines) - _DIFFERENCES_SHOWN
+    shown = lines[:_DIFFERENCES_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+    return f"VALID but of another fingerprint: {'; '.join(shown)}"
+
+
+def _fingerprint(run: Run) -> dict[str, Any]:
+    return run.record.fingerprint if run.record else {}
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 1]}…"
+
+
+def with_inferred(selection: Selection, inferred: Sequence[tuple[str, str]]) -> Selection:
+    """`selection` with the runs of each source as those of its target too, so that the tree has copies of them."""
+    copies = [
+        replace(status, run_key=replace(status.run_key, scenario=target))
+        for target, source in inferred
+        for status in selection.run_keys
+        if status.run_key.scenario == source
+    ]
+    return Selection((*selection.run_keys, *copies))

@@ -1,0 +1,44 @@
+"""System and framework are the same in all scenarios of one result (inference_rules.adoc:60-63)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness_llm.errors import GateFailed
+from harness_llm.runs.selection import differences
+
+# Facts of a run that name its system and software; engine arguments may differ between scenarios.
+_FACTS = (
+    *("engine", "packages", "wheel", "loadgen", "image"),
+    *("hardware", "operating_system", "software"),
+)
+_OF_A_NODE = ("hardware", "operating_system", "software", "packages")
+
+
+def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse scenarios that were run on different systems or with different versions.
+
+    Args:
+        fingerprints: of the runs, by scenario.
+
+    Raises:
+        GateFailed: names each fact in which a scenario differs from the first one.
+    """
+    facts = {scenario: _system_facts(fingerprint) for scenario, fingerprint in fingerprints.items()}
+    first = next(iter(facts), "")
+    found = [
+        f"{scenario}: {line} ({first})" for scenario in facts for line in differences(facts[scenario], facts[first])
+    ]
+    if found:
+        raise GateFailed(
+            "the scenarios of one result were run on different systems or versions",
+            expected="one system and one set of versions (inference_rules.adoc:60-63)",
+            found="\n         ".join(found),
+            hint="harness-llm submit runs what is missing with the versions that are installed now",
+        )
+
+
+def _system_facts(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    nodes = [{name: node.get(name) for name in _OF_A_NODE} for node in fingerprint.get("nodes", [])]
+    servers = [server["version"] for server in fingerprint.get("servers", [])]
+    own = {name: fingerprint[name] for name in _FACTS if name in fingerprint}
+    return own | {"nodes": sorted(nodes, key=str), "servers": sorted(servers, key=str)}

@@ -1,0 +1,64 @@
+"""accuracy.txt and verdicts of a result: by the official scripts where they can run, else our own."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from harness_llm.config.assets import Assets
+from harness_llm.config.submission_names import Submission
+from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
+from harness_llm.evaluate.compliance.official_verdict import verify_officially
+from harness_llm.evaluate.official_accuracy import score_officially
+from harness_llm.evaluate.official_output import OfficialOutput
+from harness_llm.loadgen.logs import ACCURACY as ANSWERS
+from harness_llm.runs.record import Run
+
+Outputs = Mapping[Path, OfficialOutput]
+"""What is packaged of a run, by its directory."""
+
+_SCORED_TESTS = ("TEST07",)
+"""Compliance tests whose script asks the accuracy script for the score."""
+
+
+def official_outputs(submission: Submission, runs: Iterable[Run], assets: Assets) -> dict[Path, OfficialOutput]:
+    """Run the official scripts on the logs of accuracy and compliance runs; `build_tree` refuses runs without a text.
+
+    Raises:
+        GateFailed: a script finds other scores, or another verdict, than harness-llm.
+        RunFailed: a script failed.
+    """
+    verdicts = {test: facts.verdict for test, facts in submission.rules.compliance.items()}
+    outputs = {}
+    for run in runs:
+        own = run.path / verdicts.get(run.run_key.test, SCORES)
+        if not own.is_file() or run.run_key.test not in ("accuracy", *verdicts):
+            continue
+        outputs[run.path] = (_verdict if run.run_key.test in verdicts else _scores)(submission, run, assets)
+    return outputs
+
+
+def _scores(submission: Submission, run: Run, assets: Assets) -> OfficialOutput:
+    gated = {metric for rules in submission.variants.values() for metric in rules.gates}
+    own = (run.path / SCORES).read_text()
+    return score_officially(submission.benchmark, assets, run.path / ANSWERS, own, gated=gated)
+
+
+def _verdict(submission: Submission, run: Run, assets: Assets) -> OfficialOutput:
+    benchmark, test = submission.benchmark, run.run_key.test
+    scored = None
+    if test in _SCORED_TESTS:
+        scored = score_officially(benchmark, assets, run.path / ANSWERS, "", test=test)
+    return verify_officially(
+        test, submission.rules.compliance[test], benchmark, run.run_key.scenario, run.path, scored=scored
+    )
+
+
+def own_notices(runs: Iterable[Run], outputs: Outputs) -> list[str]:
+    """One sentence for each reason why texts of our own are packaged."""
+    places: dict[str, list[str]] = {}
+    for run in runs:
+        if (output := outputs.get(run.path)) and output.reason:
+            places.setdefault(output.reason, []).append(f"{run.run_key.scenario} {run.run_key.test}")
+    return [
+        f"packaged as harness-llm computed it, not by the official script, for {', '.join(names)}: {reason}"
+        for reason, names in places.items()
+    ]

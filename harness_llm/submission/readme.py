@@ -1,0 +1,99 @@
+"""The documents of the tree, rendered from what is in it and what the runs recorded."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+
+from harness_llm.config.submission_names import Submission
+from harness_llm.runs.record import Run, RunRecord
+from harness_llm.submission.documents import Documents
+from harness_llm.submission.places import DOCUMENTATION, IMPLEMENTATION, README, RESULTS, Places
+from harness_llm.submission.templates import render
+
+_ANY = {"system": "<system>", "benchmark": "<benchmark>", "scenario": "<scenario>"}
+_MADE = {
+    "published": "A gated checkpoint wants HF_TOKEN, the token of an account that was given access.",
+    "demo": "It makes model and data itself.",
+    "stand-in": "It makes model and data itself.",
+}
+"""What is to be said of model and data, by who prepares the benchmark."""
+
+
+def write_home_readme(home: Path, submission: Submission) -> None:
+    """documentation/README.md of the submitter's folder `home`: its results, and whether they can be submitted."""
+    results = sorted(path.relative_to(home / RESULTS).parts for path in home.glob(f"{RESULTS}/*/*/*") if path.is_dir())
+    text = render(
+        "home_README.md.j2",
+        submission=submission,
+        described=PurePath(submission.rules.layout.measurements.format_map(_ANY)).with_name(README),
+        results=[{"system": s, "benchmark": b, "scenario": c} for s, b, c in results],
+    )
+    (home / DOCUMENTATION / README).write_text(text)
+
+
+def write_source_readme(folder: Path, submission: Submission) -> None:
+    """README.md beside the program."""
+    entries = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
+    (folder / README).write_text(render("src_README.md.j2", submission=submission, entries=entries))
+
+
+def write_pointer_readme(file: Path, submission: Submission, variant: str) -> None:
+    """README.md in place of the program, where the same one stands for another name."""
+    text = render("pointer_README.md.j2", submission=submission, variant=variant, implementation=IMPLEMENTATION)
+    file.write_text(text)
+
+
+def repeating(submission: Submission, records: Sequence[RunRecord], quantization: Mapping[str, Any]) -> Iterator[str]:
+    """The command lines that repeat runs of one fingerprint, from the source to the tree."""
+    benchmark, checkpoint = submission.benchmark, submission.benchmark.checkpoint
+    yield "make setup"
+    programs = _programs(records[0].fingerprint)
+    inherited: dict[str, str] = records[0].fingerprint.get("inherited", {})
+    yield from (f"export {name}={shlex.quote(value)}" for name, value in inherited.items())
+    if benchmark.preparer == "published":
+        yield f"{programs}/harness-llm download --model {benchmark.name}"
+        if benchmark.dataset.made_by:
+            yield f"{programs}/{benchmark.dataset.made_by}"
+        recipe = quantization.get("recipe", {}).get("name")
+        if recipe and checkpoint.original != checkpoint.quantized:
+            yield f"{programs}/harness-llm quantize --model {benchmark.name} --recipe {recipe}"
+    yield from dict.fromkeys(f"{programs}/{record.command} --company {submission.submitter}" for record in records)
+
+
+def _programs(fingerprint: Mapping[str, Any]) -> str:
+    """The folder of harness-llm, made by `make setup`: of the build of vLLM that the runs used."""
+    return (
+        ".venv-cuda/bin" if "vllm" in fingerprint.get("packages", {}) and not fingerprint.get("image") else ".venv/bin"
+    )
+
+
+def write_result_readme(
+    places: Places,
+    submission: Submission,
+    names: Sequence[str],
+    runs: Mapping[str, Run],
+    documents: Documents,
+) -> None:
+    """README.md of one scenario: what was run, with what, and how to do it again; the runs stand under all `names`."""
+    records = {test: run.record for test, run in runs.items() if run.record}
+    outputs = {test: documents.outputs[run.path] for test, run in runs.items() if run.path in documents.outputs}
+    fingerprint = next(iter(records.values())).fingerprint
+    text = render(
+        "result_README.md.j2",
+        submission=submission,
+        name=places.name,
+        implementation=IMPLEMENTATION,
+        others=[name for name in names if name != places.name],
+        scenario=places.scenario,
+        records=records,
+        outputs=outputs,
+        verdicts={test: facts.verdict for test, facts in submission.rules.compliance.items()},
+        commands=repeating(submission, list(records.values()), documents.quantization.record),
+        made=_MADE[submission.benchmark.preparer],
+        fingerprint=yaml.safe_dump(fingerprint, sort_keys=True, allow_unicode=True).strip(),
+        digest=next(iter(records.values())).fingerprint_digest,
+    )
+    places.readme.write_text(text)

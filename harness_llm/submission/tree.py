@@ -1,0 +1,274 @@
+"""The tree in the layout of its round (submission_checker/constants.py:2029-2195).
+
+It is assembled beside its place and renamed into it, so that a tree is there whole or not at all. What other
+systems and benchmarks left in it stays.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness_llm.config.submission_names import Submission
+from harness_llm.errors import GateFailed
+from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
+from harness_llm.loadgen.logs import ACCURACY as ANSWERS
+from harness_llm.loadgen.logs import DETAIL, SUMMARY
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.rules.rounds import Round
+from harness_llm.runs.record import Run
+from harness_llm.submission.architecture_document import merged
+from harness_llm.submission.calibration import Quantization, measurements, render_calibration
+from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_results
+from harness_llm.submission.documents import Documents
+from harness_llm.submission.outputs import Outputs
+from harness_llm.submission.places import PROFILE, README, RESULTS, Places, places_of, source_of
+from harness_llm.submission.readme import (
+    write_home_readme,
+    write_pointer_readme,
+    write_result_readme,
+    write_source_readme,
+)
+from harness_llm.submission.truncate import TRUNCATED_TESTS, pack_accuracy
+from harness_llm.submission.variants import Scores, packaged_variants
+
+PERFORMANCE = "performance"
+ACCURACY = "accuracy"
+
+_LOGS = {DETAIL: DETAIL, SUMMARY: SUMMARY}
+# The program that runs, and the part of the workspace that it reads.
+_PROGRAM = ("harness_llm", "setup", "submission/*.sh", "Makefile", "pyproject.toml", "LICENSE")
+_SETTINGS = ("models/*.yaml", "code/user_*.conf")
+_NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*")
+
+Runs = Mapping[str, Mapping[str, Run]]
+"""By scenario and test."""
+
+
+def accuracy_scores(runs: Runs) -> Scores:
+    """What the accuracy runs scored, by scenario."""
+    records = {scenario: tests[ACCURACY].record for scenario, tests in runs.items()}
+    return {scenario: record.metrics for scenario, record in records.items() if record}
+
+
+def build_tree(submission: Submission, runs: Runs, documents: Documents, workspace: Workspace) -> Path:
+    """Put the results of `runs` into the tree of `submission`; what it held of those scenarios before goes.
+
+    Raises:
+        GateFailed: a run lacks one of its files, the accuracy is that of no variant, or closed takes no such system.
+    """
+    target = workspace.submission / submission.tree_name
+    names = packaged_variants(submission, accuracy_scores(runs))
+    with _replacing(target) as tree:
+        home = tree / submission.division / submission.submitter
+        _write_json(home / "systems" / f"{submission.system}.json", documents.description)
+        _pack_source(submission, home, workspace)
+        _write_mapping(submission, home)
+        _write_calibration(submission, home, documents.quantization)
+        _clear_unmet(submission, home, names)
+        for scenario, tests in runs.items():
+            for places in (places_of(submission, name, scenario, home) for name in submission.names):
+                _clear(places)
+                if places.name in names:
+                    _pack_result(submission, tests, places, documents.outputs)
+                    _write_json(
+                        places.measurements, measurements(submission.benchmark, documents.quantization, scenario)
+                    )
+                    write_result_readme(places, submission, names, tests, documents)
+        _point_to_source(submission, home)
+        if documents.owed:
+            _write_architecture(submission, home, documents.owed)
+        _write_json(home / PROFILE, _profile(submission))
+        write_home_readme(home, submission)
+    return target
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """A copy of `target` to work on, which takes its place when the block ends well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside, old = (target.with_name(f"{target.name}.{end}") for end in ("tmp", "old"))
+    with _locked(target.parent):
+        _tidy(target, aside, old)
+        try:
+            if target.exists():
+                shutil.copytree(target, aside)
+            else:
+                aside.mkdir()
+            yield aside
+            if target.exists():
+                target.rename(old)
+            aside.rename(target)
+        finally:
+            _tidy(target, aside, old)
+
+
+def _tidy(target: Path, aside: Path, old: Path) -> None:
+    """Remove what a replacement left; the old tree comes back if no new one stands there."""
+    if old.exists() and not target.exists():
+        old.rename(target)
+    for leftover in (aside, old):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One packager at a time."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> None:
+    """The program and what it read, once per benchmark."""
+    benchmark = submission.benchmark
+    folder = source_of(submission, benchmark.name, home)
+    _remove(folder)
+    settings = [f"models/{name}" for name in sorted({benchmark.name, benchmark.settings})]
+    for root, patterns in ((CHECKOUT, _PROGRAM), (workspace.root, (*settings, *_SETTINGS))):
+        for source in (path for pattern in patterns for path in root.glob(pattern)):
+            place = folder / source.relative_to(root)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, place, ignore=_NOT_SOURCE)
+            else:
+                shutil.copy(source, place)
+    write_source_readme(folder, submission)
+
+
+def _point_to_source(submission: Submission, home: Path) -> None:
+    """A variant that has results has a folder that says where the program is."""
+    for name in submission.names:
+        folder = source_of(submission, name, home)
+        if name != submission.benchmark.name:
+            _remove(folder.parent)
+            if any(home.glob(f"{RESULTS}/*/{name}")):
+                folder.mkdir(parents=True)
+                write_pointer_readme(folder / README, submission, name)
+
+
+def _write_mapping(submission: Submission, home: Path) -> None:
+    if submission.benchmark.mapped:
+        file = home / "model_mapping.json"
+        known = json.loads(file.read_text()) if file.exists() else {}
+        _write_json(file, known | {submission.benchmark.name: next(iter(submission.variants))})
+
+
+def write_calibration(submission: Submission, quantization: Quantization, workspace: Workspace) -> Path:
+    """Put the calibration document alone into the tree of `submission`, before there are results; returns its path."""
+    target = workspace.submission / submission.tree_name
+    with _replacing(target) as tree:
+        document = _write_calibration(submission, tree / submission.division / submission.submitter, quantization)
+        return target / document.relative_to(tree)
+
+
+def _write_calibration(submission: Submission, home: Path, quantization: Quantization) -> Path:
+    """One document on the checkpoints of all results in this tree (Submission_Guidelines.md), kept in parts too."""
+    document = home / submission.rules.layout.calibration[0]
+    parts = document.with_suffix("")
+    parts.mkdir(parents=True, exist_ok=True)
+    part = parts / f"{submission.benchmark.name}_{submission.system}.md"
+    part.write_text(render_calibration(submission.benchmark, quantization))
+    document.write_text("\n".join(part.read_text() for part in sorted(parts.iterdir())))
+    return document
+
+
+def _write_architecture(submission: Submission, home: Path, owed: Requirements) -> None:
+    """The part of the document on this system, held to what closed asks for."""
+    results = measured_results(home, submission.system, submission.rules)
+    if submission.division == "closed":
+        owed.require(results)
+    document = home / DOCUMENT
+    document.parent.mkdir(exist_ok=True)
+    before = document.read_text() if document.exists() else ""
+    document.write_text(merged(before, owed.render(results)))
+
+
+def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> None:
+    """A variant is met in all scenarios or in none, so what was packaged before of one that is not met goes too."""
+    for name in submission.names:
+        if name not in names:
+            for folder in (home / RESULTS / submission.system / name).glob("*"):
+                _clear(places_of(submission, name, folder.name, home))
+
+
+def _clear(places: Places) -> None:
+    """Remove a result, and the folders of its benchmark and system that are empty then."""
+    for folder in places.folders:
+        _remove(folder)
+        for above in list(folder.parents)[:2]:
+            if above.is_dir() and not any(above.iterdir()):
+                above.rmdir()
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Places, outputs: Outputs) -> None:
+    # A config.yaml beside results would make the checker take them for those of Endpoints (endpoints_parser.py:30).
+    settings = {"user.conf": "user.conf", "configuration.yaml": "config.yaml"}
+    _take(tests[PERFORMANCE], settings, places.measurements.parent)
+    for test, run in tests.items():
+        if test == PERFORMANCE:
+            _take(run, _LOGS, places.results / PERFORMANCE / "run_1")
+        elif test == ACCURACY:
+            _take(run, _LOGS, places.results / ACCURACY)
+            _require(run, ANSWERS, SCORES)
+            scores = outputs[run.path].text if run.path in outputs else (run.path / SCORES).read_text()
+            pack_accuracy(run.path / ANSWERS, places.results / ACCURACY, scores)
+        else:
+            _pack_compliance(submission.rules, test, run, places.compliance / test)
+            if run.path in outputs:
+                verdict = submission.rules.compliance[test].verdict
+                (places.compliance / test / verdict).write_text(outputs[run.path].text)
+
+
+def _pack_compliance(rules: Round, test: str, run: Run, folder: Path) -> None:
+    facts = rules.compliance[test]
+    _take(run, {facts.verdict: facts.verdict} | facts.packed, folder)
+    if test in TRUNCATED_TESTS:
+        pack_accuracy(run.path / ANSWERS, folder / ACCURACY)
+
+
+def _take(run: Run, names: Mapping[str, str], folder: Path) -> None:
+    """Copy files of a run; `names` are those in the run, by their place in `folder`."""
+    for place, name in names.items():
+        _require(run, name)
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run.path / name, target)
+
+
+def _require(run: Run, *names: str) -> None:
+    for name in names:
+        file = run.path / name
+        if not file.is_file() or not file.stat().st_size:
+            raise GateFailed(
+                "a run lacks a file that its result needs",
+                where=str(file),
+                expected="the file as the run wrote it",
+                found="an empty file" if file.exists() else "no file",
+                hint=f"remove {run.path} and run {run.run_key} again",
+            )
+
+
+def _profile(submission: Submission) -> dict[str, str]:
+    return {
+        "profile": submission.profile,
+        "benchmark": submission.benchmark.name,
+        "round": submission.rules.round,
+    }
+
+
+def _write_json(file: Path, document: Mapping[str, object]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
