@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from waiting import is_alive
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.options import choose
@@ -161,13 +162,6 @@ class Runs:
 def living_children() -> list[psutil.Process]:
     """The child processes that have not ended; one that ends meanwhile has no state."""
     return [child for child in psutil.Process().children() if is_alive(child)]
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
-    except psutil.NoSuchProcess:
-        return False
 
 
 def loadgen_processes() -> list[psutil.Process]:

@@ -23,6 +23,7 @@ def submit_dry(setting: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT)
 
 
+@pytest.mark.slow
 def test_the_data_is_what_the_installed_vllm_describes(tmp_path: Path) -> None:
     written = tmp_path / "arguments.json"
     command = [sys.executable, "-m", "harness_llm.config.describe_arguments", str(written)]

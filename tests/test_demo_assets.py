@@ -23,6 +23,8 @@ from harness_llm.prepare.quantize.job import Job
 from harness_llm.prepare.stage import run_stage
 from harness_llm.protocol.token_store import open_store
 
+pytestmark = pytest.mark.processes
+
 SAMPLES = 8
 ALL = ["data set", "train", "quantize", "reference"]
 

@@ -8,6 +8,8 @@ import pytest
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware.device_lock import hold
 
+pytestmark = pytest.mark.processes
+
 HOLD = """
 import sys, time
 from pathlib import Path

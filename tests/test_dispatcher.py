@@ -18,6 +18,8 @@ from harness_llm.protocol.token_store import open_store, write_store
 from harness_llm.replicas.engines.engine import Step
 from harness_llm.replicas.replica import Replica
 
+pytestmark = pytest.mark.processes
+
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=8, stop_token_ids=(2,))
 PROMPTS = [[10 + index, 5] for index in range(8)]
 PATIENCE_S = 20

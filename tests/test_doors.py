@@ -203,6 +203,7 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_a_try_runs_what_is_asked_and_no_more(terminal: Terminal) -> None:
     words = ("submit", "--profile", "test", "--system-name", "box", "--scenarios", "Server", "--tests")

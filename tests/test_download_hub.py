@@ -8,6 +8,8 @@ from publisher import Answer, Publisher
 from harness_llm.config.benchmark import Download
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Publisher]:

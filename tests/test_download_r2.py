@@ -8,6 +8,8 @@ from publisher import Publisher
 
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:

@@ -16,6 +16,8 @@ from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.prepare.downloads import http as wire
 from harness_llm.prepare.downloads.fetch import fetch
 
+pytestmark = pytest.mark.processes
+
 FETCH = """
 import sys
 from pathlib import Path

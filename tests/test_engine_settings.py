@@ -75,6 +75,7 @@ def resolutions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resolutio
     return dict(zip(IDS, found, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_the_installed_vllm_accepts_the_shipped_settings(case: Case, resolutions: dict[str, Resolution]) -> None:
     resolution, llm_config = resolutions[str(case)], case.engine.llm_config
@@ -149,6 +150,7 @@ def test_weights_that_do_not_fit_are_an_error() -> None:
     assert [r.where for r in found if r.level is Level.ERROR] == ["llm_config.tensor_parallel_size"]
 
 
+@pytest.mark.slow
 def test_the_pass_names_scenario_and_argument_that_vllm_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ def missing() -> str:
     return ""
 
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.processes]
 
 
 class Made:

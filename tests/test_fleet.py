@@ -16,6 +16,8 @@ from harness_llm.replicas.pool import Joined, Lost, News, ReplicaPool, Start
 from harness_llm.replicas.pool_folder import PoolFolder
 from harness_llm.replicas.restart import ATTEMPTS
 
+pytestmark = pytest.mark.processes
+
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
 PATIENCE_S = 30

@@ -6,6 +6,8 @@ import pytest
 
 from harness_llm.replicas.pool_folder import LOCK, PREFIX, PoolFolder, sweep
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:

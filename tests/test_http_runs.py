@@ -6,9 +6,10 @@ from typing import Any
 import psutil
 import pytest
 from http_runs import BEFORE, SAMPLES, make_runs, own_server, pool_of, right
-from live_runs import Runs, is_alive
+from live_runs import Runs
 from real_loadgen import needs_loadgen
 from token_server import TokenServer
+from waiting import is_alive
 
 from harness_llm.config.load import issued
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log

@@ -6,6 +6,8 @@ from token_server import TokenServer
 from harness_llm.config.servers import server_kinds
 from harness_llm.runs.server_identity import ask_server, identity_violations
 
+pytestmark = pytest.mark.processes
+
 VLLM = server_kinds()["vllm"]
 SILENT = {"version": None, "id": None, "root": None, "max_model_len": None}
 

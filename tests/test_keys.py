@@ -9,6 +9,8 @@ import zmq
 
 from harness_llm.protocol.curve import Gate, Pair, new_pair, read_pair, unlock, write_pair
 
+pytestmark = pytest.mark.processes
+
 LOOPBACK = "tcp://127.0.0.1:*"
 SOON_MS = 500
 PATIENCE_MS = 10_000

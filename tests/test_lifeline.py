@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness_llm.containers import lifeline
 from harness_llm.paths import CHECKOUT
+
+pytestmark = pytest.mark.processes
 
 INNER = """
 import time

@@ -21,6 +21,8 @@ from harness_llm.errors import EnvironmentMissing
 from harness_llm.protocol.counters import caching_violations, growth
 from harness_llm.replicas.engines.engine import ServerSpec, build_engine
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = f"""
 import argparse, asyncio, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})

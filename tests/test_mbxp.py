@@ -3,11 +3,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
+from waiting import ends
 
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.evaluate import scoring_service as service
@@ -15,6 +14,8 @@ from harness_llm.evaluate.mbxp import container, runner
 from harness_llm.evaluate.mbxp import score as mbxp
 from harness_llm.evaluate.mbxp.programs import LANGUAGES, Program, assemble, canaries
 from harness_llm.evaluate.sandbox import run_sandboxed
+
+pytestmark = pytest.mark.processes
 
 RIGHT = "def twice(x):\n    return 2 * x\n```\nprint('the end')"
 WRONG = RIGHT.replace("2 *", "3 *")
@@ -105,20 +106,9 @@ def test_python_is_run_as_the_reference_runs_it(code: str, passes: bool) -> None
     assert ask_runner(Program("python", code), Program("python", "")) == [passes, True]
 
 
-def ends(pid: int, seconds: float = 10) -> bool:
-    limit = time.monotonic() + seconds
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > limit:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def test_a_program_that_does_not_end_is_ended_with_what_it_started(tmp_path: Path) -> None:
     script = "import subprocess as s, time; print(s.Popen(['sleep', '60']).pid, file=open('pid', 'w')); time.sleep(60)"
-    begin = time.monotonic()
     assert runner.exit_code((sys.executable, "-c", script), 1, str(tmp_path)) is None
-    assert time.monotonic() - begin < 30
     left = int((tmp_path / "pid").read_text())
     assert ends(left)
 

@@ -302,6 +302,8 @@ def test_the_checkpoint_that_is_not_there_is_asked_for(workspace: Workspace) -> 
 REAL = ["fp8-static", "gptq-w4a16", "quark-fp8"]
 
 
+@pytest.mark.slow
+@pytest.mark.engine(seconds=120)
 @pytest.mark.parametrize("name", REAL)
 def test_a_recipe_is_followed(
     name: str, assets: Assets, workspace: Workspace, capsys: pytest.CaptureFixture[str]
@@ -336,6 +338,7 @@ def test_a_tool_that_fails_ends_in_its_last_words(workspace: Workspace) -> None:
 # Below the gate
 
 
+@pytest.mark.engine(seconds=10)
 def test_a_checkpoint_below_the_gate_is_never_packaged(assets: Assets, workspace: Workspace) -> None:
     """Answers that no checkpoint should give, in the form of LoadGen's log."""
     variants = {DEMO.variants[0]: load_round("v6.1").benchmark(DEMO.variants[0])}

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminal import Ended, Terminal, wait_until
+from terminal import Ended, Terminal
+from waiting import wait_until
 
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, read_accuracy_log
@@ -23,7 +24,7 @@ from harness_llm.paths import ROOT_VARIABLE, Workspace
 from harness_llm.replicas.ray.cluster import survey
 from harness_llm.runs.record import Run, State, find_runs
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine(seconds=500), pytest.mark.slow, pytest.mark.processes]
 
 RAY = Path(sys.executable).with_name("ray")
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
@@ -72,6 +73,11 @@ class RayCluster:
     def processes(self, node: str) -> list[psutil.Process]:
         return [p for p in psutil.process_iter() if _environment(p).get("PYTEST_RAY_NODE") == node]
 
+    def mend(self) -> None:
+        """Start the other node unless it runs; a replica with more threads than cores waits for them."""
+        if not self.processes(OTHER):
+            self.start(OTHER, sorted(os.sched_getaffinity(0))[-1:], f"--address={self.address}")
+
     def lose(self, node: str) -> None:
         """All at once, as when the power fails."""
         for process in self.processes(node):
@@ -95,7 +101,8 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def ray(workspace: Workspace) -> Iterator[RayCluster]:
+def head(workspace: Workspace) -> Iterator[RayCluster]:
+    """A cluster with its head alone."""
     if not RAY.exists():
         pytest.skip("Ray is not installed: make tools")
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
@@ -105,8 +112,6 @@ def ray(workspace: Workspace) -> Iterator[RayCluster]:
         head = ("--head", f"--port={cluster.port}", "--include-dashboard=false", f"--temp-dir={folder}")
         cores = sorted(os.sched_getaffinity(0))
         cluster.start(HEAD, cores, *head)
-        # A replica whose threads are more than its cores waits for them; the head's own is on the first core.
-        cluster.start(OTHER, cores[-1:], f"--address={cluster.address}")
         yield cluster
     finally:
         for node in (OTHER, HEAD):
@@ -124,9 +129,17 @@ def free_port() -> int:
 WORDS = ("--company", "Acme", "--system-name", SYSTEM, "--set", "harness_config.replicas=2")
 
 
+@pytest.fixture
+def ray(head: RayCluster) -> RayCluster:
+    """A cluster of two nodes, whatever earlier tests ended."""
+    head.mend()
+    return head
+
+
 @pytest.fixture(scope="module")
-def submitted(ray: RayCluster, terminal: Terminal) -> Ended:
-    return terminal.start("submit", *WORDS, "--ray", ray.address).wait(PATIENCE_S)
+def submitted(head: RayCluster, terminal: Terminal) -> Ended:
+    head.mend()
+    return terminal.start("submit", *WORDS, "--ray", head.address).wait(PATIENCE_S)
 
 
 def test_the_demo_is_submitted_from_two_nodes(submitted: Ended, workspace: Workspace) -> None:
@@ -167,7 +180,6 @@ def test_a_node_that_lacks_the_checkpoint_is_named(ray: RayCluster, workspace: W
 
 
 def test_a_lost_node_is_answered_for(submitted: Ended, ray: RayCluster, terminal: Terminal) -> None:
-    """The last test of this cluster."""
     before = len(find_runs(terminal.workspace.logs, SYSTEM))
     command = terminal.start(
         "run",

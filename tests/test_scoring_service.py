@@ -20,6 +20,8 @@ from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.mbxp import score as mbxp
 from harness_llm.evaluate.mbxp.container import require_mbxp
 
+pytestmark = pytest.mark.processes
+
 PROGRAMS = '{"kind": "run-mbxp", "programs": %s}'
 PROGRAM = '{"language": "python", "code": ""}'
 

@@ -15,6 +15,8 @@ from harness_llm.config.checkpoint import checkpoint_files, weight_files
 from harness_llm.prepare.quantize.quantize import PROGRAMS
 from harness_llm.replicas.engines.transformers import TransformersEngine
 
+pytestmark = pytest.mark.slow
+
 # How the tensors of a quantized weight are stored: formats of 4 bits pack two numbers into a byte.
 STORED = {"fp8": "F8_E4M3", "mxfp4": "U8", "nvfp4": "U8"}
 # Weights with two dimensions that stay in 16 bits: looked up, or the router's.

@@ -169,6 +169,7 @@ def test_an_engine_that_does_not_take_the_argument_is_refused(engine: str, sets:
     assert with_speculation(plain, "Interactive", engine="vllm", allowed=allowed, models=Path("models")).draft_tokens
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_it_cannot_check_before_the_download(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +180,7 @@ def test_the_doctor_says_what_it_cannot_check_before_the_download(
     assert not list(models.glob(HEAD))
 
 
+@pytest.mark.slow
 def test_the_installed_vllm_accepts_the_arguments_on_every_gpu(models: Path, tmp_path: Path) -> None:
     """And refuses a draft of no tokens, so that the arguments are read."""
     write_head(models)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from harness_llm.protocol.child_processes import Child, start
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.replicas.pool_folder import PoolFolder
 
+pytestmark = pytest.mark.processes
+
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
-BOUND_S = 10  # what a run may take to end that cannot go on
 
 
 def line(done: int, in_flight: int = 3) -> dict[str, Any]:
@@ -108,10 +108,8 @@ def test_a_replica_that_loadgen_hears_no_more_is_killed(pool: ReplicaPool, super
 def test_a_run_may_be_told_to_fail(pool: ReplicaPool, supervise) -> None:
     run_monitor, notes = supervise(survives=False)
     pool.replicas[0].process.kill()
-    begin = time.monotonic()
     with pytest.raises(RunFailed, match="a ended") as raised:
         run_monitor.follow()
-    assert time.monotonic() - begin < BOUND_S
     assert "exit code -9" in raised.value.found
     assert notes.heard == []
 
@@ -120,9 +118,7 @@ def test_without_a_replica_a_run_has_failed(pool: ReplicaPool, supervise) -> Non
     run_monitor, _ = supervise()
     for replica in pool.replicas:
         replica.process.kill()
-    begin = time.monotonic()
     with pytest.raises(RunFailed, match="ended") as raised:
         run_monitor.follow()
-    assert time.monotonic() - begin < BOUND_S
     assert raised.value.where.endswith(".log")
     assert len(run_monitor.losses) == 2

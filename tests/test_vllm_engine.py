@@ -1,4 +1,4 @@
-"""vLLM's engine with its core in a process of its own, as on accelerators, started once for all tests here.
+"""vLLM's engine with its core in a process of its own, as on accelerators, started once.
 
 Its KV cache is too small for the sequences that run at once. The tests fail where vLLM changes what vllm_core.py uses.
 """
@@ -6,6 +6,8 @@ Its KV cache is too small for the sequences that run at once. The tests fail whe
 import json
 import select
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -21,7 +23,7 @@ from harness_llm.replicas.engines.engine import build_engine
 from harness_llm.replicas.local import replica_environment
 
 # vLLM imports modules of torch that warn of what they use themselves.
-pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.engine(seconds=40), pytest.mark.filterwarnings("ignore")]
 
 SAMPLES = 40
 # A batch may round otherwise than the reference's; the weights are the same.
@@ -38,7 +40,20 @@ Answers = tuple[dict[int, int], dict[int, list[int]]]
 
 @pytest.fixture(scope="module")
 def engine(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    workspace, folder = Workspace(CHECKOUT), tmp_path_factory.mktemp("engine")
+    with started(assets, tmp_path_factory.mktemp("engine")) as engine:
+        yield engine
+
+
+@pytest.fixture
+def own_engine(assets: Assets, tmp_path: Path) -> Iterator[Any]:
+    """An engine for a test that ends its core."""
+    with started(assets, tmp_path) as engine:
+        yield engine
+
+
+@contextmanager
+def started(assets: Assets, folder: Path) -> Iterator[Any]:
+    workspace, before = Workspace(CHECKOUT), psutil.Process().children(recursive=True)
     benchmark = load_benchmark("demo", workspace)
     config = load_config(benchmark, "Server", "cpu", SETS, workspace)
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +63,8 @@ def engine(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         engine.sampling = benchmark.sampling
         yield engine
     for process in psutil.Process().children(recursive=True):
-        process.kill()
+        if process not in before:
+            process.kill()
 
 
 @pytest.fixture
@@ -160,8 +176,9 @@ def test_aborted_queries_leave_nothing(engine: Any, serve: Serve, prompts: list[
     assert list(serve({1: (prompts[0], "", 0)})[1]) == [1]
 
 
-def test_the_end_of_the_core_is_reported_at_once(engine: Any, prompts: list[list[int]]) -> None:
-    """The last test: no engine remains."""
+@pytest.mark.slow
+def test_exit_of_the_engine_core_is_raised_with_its_exit_code(own_engine: Any, prompts: list[list[int]]) -> None:
+    engine = own_engine
     engine.configure(engine.sampling, stream=True)
     engine.add(1, prompts[0])
     [core] = engine._engine.engine_core.resources.engine_manager.processes

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from waiting import is_alive
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import load_benchmark
@@ -18,7 +19,7 @@ from harness_llm.protocol.token_store import open_store
 from harness_llm.replicas.engines.engine import ServerSpec, build_engine
 from harness_llm.replicas.local import replica_environment
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine(seconds=60), pytest.mark.slow]
 
 SAMPLES = 40
 # FP8 answers as the original does, but for a few.
@@ -43,13 +44,9 @@ def engine(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert len(family) > 1  # the API server, its engine core
     engine.close()
     deadline = time.monotonic() + 10
-    while any(map(lives, family)):
+    while any(map(is_alive, family)):
         assert time.monotonic() < deadline, "the server outlives the engine"
         time.sleep(0.1)
-
-
-def lives(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.fixture
