@@ -48,12 +48,10 @@ def submit(terminal: Terminal) -> Submit:
 
 
 @pytest.mark.parametrize(
-    ("model", "round_name", "scenario", "places"),
+    ("stand_in", "places"),
     [
         (
-            "mixtral-8x7b",
-            "v5.0",
-            "Offline",
+            ("mixtral-8x7b", "v5.0", "Offline"),
             [
                 "open/Acme/code",
                 "open/Acme/measurements/pytest-box/mixtral-8x7b/Offline/pytest-box_Offline.json",
@@ -61,9 +59,7 @@ def submit(terminal: Terminal) -> Submit:
             ],
         ),
         (
-            "gpt-oss-120b",
-            "v6.0",
-            "Offline",
+            ("gpt-oss-120b", "v6.0", "Offline"),
             [
                 "open/Acme/src",
                 "open/Acme/results/pytest-box/gpt-oss-120b/Offline/measurements.json",
@@ -72,17 +68,16 @@ def submit(terminal: Terminal) -> Submit:
             ],
         ),
         (
-            "llama3.1-8b-edge",
-            "v5.1",
-            "SingleStream",
+            ("llama3.1-8b-edge", "v5.1", "SingleStream"),
             ["open/Acme/measurements/pytest-box/llama3.1-8b-edge/SingleStream/pytest-box_SingleStream.json"],
         ),
     ],
 )
 def test_a_stand_in_becomes_a_tree_of_the_round(
-    terminal: Terminal, submit: Submit, model: str, round_name: str, scenario: str, places: list[str]
+    terminal: Terminal, submit: Submit, stand_in: tuple[str, str, str], places: list[str]
 ) -> None:
-    done = submit(model, round_name, scenario)
+    _, round_name, _ = stand_in
+    done = submit(*stand_in)
     assert done.code == 0, done.err
     tree = Path(done.out.splitlines()[0])
     assert tree.name == f"inference_results_{round_name.removeprefix('v')}-smoke"
