@@ -42,7 +42,7 @@ def anchors(document: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_references_equal_the_code(page: str) -> None:
     text = (CHECKOUT / "docs" / page).read_text()
-    assert generated(text) == text, "stale: run `python -m docs.references`"
+    assert generated(text) == text, "stale: run `.venv/bin/python -m docs.references`"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,7 +112,7 @@ def test_every_variable_of_the_makefile_and_of_the_code_is_documented() -> None:
 
 
 def test_the_picture_shows_its_text() -> None:
-    assert draw(EXCERPT.read_text()) == PICTURE.read_text(), "stale: run `python -m docs.terminal`"
+    assert draw(EXCERPT.read_text()) == PICTURE.read_text(), "stale: run `.venv/bin/python -m docs.terminal`"
     assert "http" not in re.sub(r'xmlns="[^"]*"|<!--.*?-->', "", PICTURE.read_text())
 
 
