@@ -3,8 +3,10 @@
 python -m docs.references     writes the tables between `<!-- generated: NAME -->` and `<!-- /generated -->`
 """
 
+import ast
 import enum
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,16 @@ import yaml
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from docs.tables import attributes, sections, table, yaml_text
-from harness_llm.benchmarks import Accuracy, Benchmark, Checkpoint, Dataset, Download, SampleSet, Sampling
 from harness_llm.cli import app
-from harness_llm.config import FIXED, REFUSED, HarnessConfig, ReplayConfig, ServerConfig
-from harness_llm.loadgen.user_conf import KEYS
-from harness_llm.package.architecture import Equipment, Link, Nic, Node
-from harness_llm.profiles import Profile
+from harness_llm.config.architecture import Equipment, Link, Nic, Node
+from harness_llm.config.benchmark import Accuracy, Benchmark, Checkpoint, Dataset, Download, SampleSet, Sampling
+from harness_llm.config.engine_config import FIXED, REFUSED, HarnessConfig, ReplayConfig, ServerConfig
+from harness_llm.config.profile import Profile
+from harness_llm.config.user_conf import KEYS
 from harness_llm.rules import load_round, round_names
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PAGES = ("commands.md", "configuration.md")
+PAGES = ("architecture.md", "commands.md", "configuration.md")
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
@@ -67,6 +69,23 @@ def commands() -> str:
             groups.setdefault(option.rich_help_panel or "option", []).append((_name(option), _help(option)))
         text += "".join(f"{table([group, 'meaning'], rows)}\n" for group, rows in groups.items())
     return text
+
+
+def layers() -> str:
+    """Return the packages from top to bottom, as import-linter holds them, with the first lines of their docstrings."""
+    settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    lines = next(contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers")
+    rows = [
+        (str(layer), f"`{name}`", _docstring(name)) for layer, line in enumerate(lines, 1) for name in line.split(" | ")
+    ]
+    return table(["layer", "package", "contents"], rows)
+
+
+def _docstring(name: str) -> str:
+    """Return the first line of the docstring of a package or module of harness_llm."""
+    package = CHECKOUT / "harness_llm" / name / "__init__.py"
+    source = package if package.is_file() else CHECKOUT / "harness_llm" / f"{name}.py"
+    return (ast.get_docstring(ast.parse(source.read_text())) or "").partition("\n")[0]
 
 
 def targets() -> str:
@@ -146,7 +165,17 @@ def architecture() -> str:
     return sections({"nodes": Node, "nics": Nic, "data_path": Link, "equipment": Equipment})
 
 
-_FUNCTIONS = (commands, targets, make_variables, engine_settings, engine_arguments, user_conf, profiles, benchmark)
+_FUNCTIONS = (
+    layers,
+    commands,
+    targets,
+    make_variables,
+    engine_settings,
+    engine_arguments,
+    user_conf,
+    profiles,
+    benchmark,
+)
 BLOCKS: dict[str, Callable[[], str]] = {f.__name__.replace("_", "-"): f for f in (*_FUNCTIONS, system, architecture)}
 
 

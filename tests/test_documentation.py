@@ -9,9 +9,9 @@ import typer
 from docs.references import PAGES, generated
 from docs.terminal import EXCERPT, PICTURE, draw, excerpt
 from harness_llm.cli import app
-from harness_llm.config import HarnessConfig, ReplayConfig, ServerConfig
-from harness_llm.engines.arguments import engine_arguments
-from harness_llm.workspace import CHECKOUT
+from harness_llm.config.engine_arguments import engine_arguments
+from harness_llm.config.engine_config import HarnessConfig, ReplayConfig, ServerConfig
+from harness_llm.paths import CHECKOUT
 
 README = CHECKOUT / "README.md"
 DOCUMENTS = [README, *sorted((CHECKOUT / "docs").glob("*.md"))]
