@@ -224,7 +224,7 @@ def make(*arguments: str, folder: Path = CHECKOUT) -> subprocess.CompletedProces
 
 def test_make_alone_lists_the_doors() -> None:
     listed = make().stdout
-    assert all(f"\n  {door} " in listed for door in ("submission", "test", "lint", "context", "check", "clean"))
+    assert all(f"\n  {door} " in listed for door in ("submission", "test", "lint", "bench", "check", "clean"))
 
 
 def test_a_misspelt_setting_is_refused() -> None:

@@ -14,7 +14,7 @@ from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs,
 HOLD = """
 import sys, time
 from pathlib import Path
-from harness_llm.runs import open_run
+from harness_llm.runs.record import open_run
 with open_run(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -1,0 +1,149 @@
+"""README.md and docs/: references equal the code; links, commands, options, keys and variables exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from docs.references import PAGES, generated
+from docs.terminal import EXCERPT, PICTURE, draw, excerpt
+from harness_llm.cli import app
+from harness_llm.config.engine_arguments import engine_arguments
+from harness_llm.config.engine_config import HarnessConfig, ReplayConfig, ServerConfig
+from harness_llm.paths import CHECKOUT
+
+README = CHECKOUT / "README.md"
+DOCUMENTS = [README, *sorted((CHECKOUT / "docs").glob("*.md"))]
+CODE = [
+    file
+    for folder in ("harness_llm", "setup", "submission", "models", "code")
+    for file in sorted((CHECKOUT / folder).rglob("*"))
+    if file.suffix in (".py", ".sh", ".yaml", ".conf", ".j2")
+]
+NAMES = [str(document.relative_to(CHECKOUT)) for document in DOCUMENTS]
+# Variables that a user may set; others belong to libraries and tools.
+VARIABLE = re.compile(
+    r"\b(?:HARNESS_LLM|MLPERF|LAB|CF_ACCESS|LLMBOOST|HUGGINGFACE)_[A-Z_]+[A-Z]\b|\bHF_TOKEN(?:_PATH)?\b"
+)
+
+
+def texts() -> str:
+    return "\n".join(document.read_text() for document in DOCUMENTS)
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_references_equal_the_code(page: str) -> None:
+    text = (CHECKOUT / "docs" / page).read_text()
+    assert generated(text) == text, "stale: run `.venv/bin/python -m docs.references`"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_to_files_and_headings(name: str) -> None:
+    document = CHECKOUT / name
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text()):
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path).resolve() if path else document
+        assert file.is_file(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", README.read_text()))
+    assert linked == {document.name for document in DOCUMENTS} - {README.name}
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    named = {name for file in CODE for name in re.findall(r"\bdocs/([\w-]+\.md)\b", file.read_text())}
+    assert named
+    assert named <= {document.name for document in DOCUMENTS}
+
+
+def test_the_readme_is_short_and_begins_with_its_two_commands() -> None:
+    lines = README.read_text().splitlines()
+    assert len(lines) <= 150
+    commands = [line.strip() for line in lines if line.startswith("    ")]
+    assert commands[:2] == ['make submission COMPANY="Acme" SYSTEM_NAME="my-box"', "make test"]
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z_-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"^(?: {4}|.*`)make ([a-z][a-z_-]*)", texts(), re.MULTILINE)
+    assert set(named) <= targets
+
+
+def test_commands_and_options_exist() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, words in re.findall(r"(?:^ {4,}|`|bin/)harness-llm ([a-z]+)\b([^`\n#|]*)", texts(), re.MULTILINE):
+        assert name in commands, name
+        known = {
+            option for parameter in commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= known | {"--help"}, name
+
+
+def test_settings_exist() -> None:
+    sections = {
+        "harness_config": set(HarnessConfig.model_fields),
+        "server_config": set(ServerConfig.model_fields),
+        "replay_config": set(ReplayConfig.model_fields),
+        "llm_config": set(engine_arguments()),
+    }
+    found = re.findall(r"\b(\w+_config)\.(\w+)", texts())
+    assert {section for section, _ in found} == set(sections)
+    assert all(key in sections[section] for section, key in found)
+
+
+def test_every_variable_of_the_makefile_and_of_the_code_is_documented() -> None:
+    makefile = (CHECKOUT / "Makefile").read_text().replace("\\\n", " ")
+    lists = re.findall(r"^(?:OPTIONS|FAMILIAR|ALIASES|CONTAINERS) := (.+)$", makefile, re.MULTILINE)
+    settings = {word.partition(":")[0] for text in lists for word in text.split()}
+    read = {name for file in CODE for name in VARIABLE.findall(file.read_text())}
+    documented = set(re.findall(r"`([A-Z][A-Z_]+)`", (CHECKOUT / "docs/configuration.md").read_text()))
+    assert {"COMPANY", "RUN_AS"} <= settings
+    assert (settings | read) - documented == set()
+
+
+def test_the_picture_shows_its_text() -> None:
+    assert draw(EXCERPT.read_text()) == PICTURE.read_text(), "stale: run `.venv/bin/python -m docs.terminal`"
+    assert "http" not in re.sub(r'xmlns="[^"]*"|<!--.*?-->', "", PICTURE.read_text())
+
+
+def test_the_excerpt_of_a_run_has_plan_results_and_verdict_without_repetition() -> None:
+    log = """uv is ready after 3 s
+  to prepare: train
+  Server       performance  2048 samples, about 0:26
+train: step 120/1200, loss 1.63 (10%)
+train: step 1200/1200, loss 0.05 (100%)
+Server: starting 1 x vllm
+replica-0 ready
+Server performance: 2048 samples, about 0:26
+Server performance: running, 0:07 elapsed, 0:18 left, 600/2048 samples
+Server performance: running, 0:17 elapsed, 0:08 left, 1388/2048 samples
+Server performance: VALID, tokens_per_second 588.95, kv_cache_tokens 262,144.00, preemptions 0.00
+Server TEST06: VALID
+warning placeholder: a file has one
+  where: open/Acme/results
+0 errors, 1 warning
+/home/me/checkout/submission/inference_results_6.1-smoke
+"""
+    assert excerpt(log).splitlines()[1:] == [
+        "…",
+        "  to prepare: train",
+        "  Server       performance  2048 samples, about 0:26",
+        "train: step 1200/1200, loss 0.05 (100%)",
+        "Server: starting 1 x vllm",
+        "Server performance: running, 0:17 elapsed, 0:08 left, 1388/2048 samples",
+        "Server performance: VALID, tokens_per_second 588.95, …",
+        "Server TEST06: VALID",
+        "…",
+        "0 errors, 1 warning",
+        "submission/inference_results_6.1-smoke",
+    ]
