@@ -1,4 +1,4 @@
-"""What the children of test_processes do: `python -m child WHAT ...`."""
+"""What the children of test_child_processes do: `python -m child WHAT ...`."""
 
 import ctypes
 import json

@@ -20,7 +20,7 @@ def tree(tmp_path: Path) -> Path:
     return tree
 
 
-def test_the_same_tree_gives_the_same_bytes(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_trees_have_equal_archives(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = archive(tree, "Acme").read_bytes()
     monkeypatch.setattr(time, "time", lambda: 2e9)
     os.utime(tree / "open/Acme/a.txt", (1, 1))
@@ -28,7 +28,7 @@ def test_the_same_tree_gives_the_same_bytes(tree: Path, monkeypatch: pytest.Monk
     assert archive(tree, "Acme").read_bytes() == first
 
 
-def test_the_archive_has_the_submitters_folders_alone_sorted_and_without_an_owner(tree: Path) -> None:
+def test_archive_has_sorted_submitter_folders_without_owner(tree: Path) -> None:
     with tarfile.open(archive(tree, "Acme")) as tar:
         members = tar.getmembers()
     assert [m.name.removeprefix(tree.name) for m in members] == [
@@ -44,14 +44,14 @@ def test_the_archive_has_the_submitters_folders_alone_sorted_and_without_an_owne
     assert {(m.uid, m.gid, m.uname, m.gname) for m in members} == {(0, 0, "", "")}
 
 
-def test_sha256sum_accepts_the_checksum_and_nothing_else_is_left(tree: Path) -> None:
+def test_checksum_is_accepted_by_sha256sum(tree: Path) -> None:
     target = archive(tree, "Acme")
     checksum = f"{target.name}.sha256"
     subprocess.run(["sha256sum", "-c", checksum], cwd=tree.parent, check=True, capture_output=True)
     assert {p.name for p in tree.parent.iterdir()} == {tree.name, target.name, checksum}
 
 
-def test_a_failure_leaves_the_old_archive_with_its_checksum(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_packing_keeps_the_old_archive(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = archive(tree, "Acme")
     before = {p: p.read_bytes() for p in tree.parent.glob("*.tar.gz*")}
     (tree / "open/Acme/a.txt").write_text("new")

@@ -21,27 +21,29 @@ RULES = load_round("v6.0")
         ("gpt-oss-120b", 10.0, 0.0049056, 0.0032),
     ],
 )
-def test_the_formulas_of_the_rules(benchmark: str, samples_per_s: float, ingress: float, egress: float) -> None:
+def test_bandwidths_follow_the_formulas_of_the_rules(
+    benchmark: str, samples_per_s: float, ingress: float, egress: float
+) -> None:
     result = MeasuredResult.of(benchmark, "Offline", samples_per_s, RULES.benchmark(benchmark))
     found = compare(result, [Segment("NIC", 100)])
     assert (found.ingress.required_gbit_s, found.egress.required_gbit_s) == pytest.approx((ingress, egress))
     assert found.sufficient
 
 
-def test_the_narrowest_part_of_the_way_decides() -> None:
+def test_narrowest_link_decides() -> None:
     result = MeasuredResult("b", "Server", 1.0, 1, 1)
     found = compare(result, [Segment("NIC", 400), Segment("switch", 25), Segment("PCIe", 504)])
     assert (found.bottleneck, found.ingress.available_gbit_s, found.egress.available_gbit_s) == ("switch", 25, 25)
 
 
-def test_each_direction_has_its_verdict() -> None:
+def test_each_direction_is_compared() -> None:
     need = required_gbit_s(1e6, 1024)
     result = MeasuredResult("b", "Server", 1e6, 1024, 1025)
     found = compare(result, [Segment("NIC", need)])  # exactly what comes in, a little less than goes out
     assert (found.ingress.sufficient, found.egress.sufficient, found.sufficient) == (True, False, False)
 
 
-def test_negligible_is_more_than_nothing() -> None:
+def test_negligible_bandwidth_is_stated() -> None:
     result = MeasuredResult("b", "Server", 1e6, None, None)
     assert compare(result, [Segment("NIC", 0.001)]).sufficient
     assert not compare(result, [Segment("NIC", 0)]).sufficient

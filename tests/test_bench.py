@@ -44,13 +44,13 @@ def test_summary_takes_the_median_and_keeps_every_pair() -> None:
     assert document["pairs"][0]["ratio"] == 0.8
 
 
-def test_every_column_can_be_shown() -> None:
+def test_every_column_is_rendered() -> None:
     row = {name: text(pair(4321, 4000)) for name, text in COLUMNS.items()}
     assert row["tokens/s"] == "4,321 4,000"
     assert row["ratio"] == "1.080"
 
 
-def test_an_interval_narrows_with_more_values() -> None:
+def test_confidence_interval_narrows_with_more_values() -> None:
     values = [90.0, 95, 100, 105, 110]
     few, many = interval(values), interval(values * 20)
     assert few["median"] == many["median"] == 100
@@ -58,5 +58,5 @@ def test_an_interval_narrows_with_more_values() -> None:
     assert interval([7.0]) == {"median": 7.0, "low": 7.0, "high": 7.0}
 
 
-def test_every_part_says_what_it_is() -> None:
+def test_every_part_has_a_description() -> None:
     assert all(part.says and part.repeats and part.seconds for part in PARTS.values())

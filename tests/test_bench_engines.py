@@ -20,13 +20,13 @@ def served(alone: list[list[int]], loaded: list[list[int]], rouge: float) -> Ser
         ([[5, 5, 2], *ANSWERS[1:]], ANSWERS, 98.0, False),
     ],
 )
-def test_alone_answers_are_the_same_and_loaded_scores_are_near(
+def test_answers_alone_are_equal_and_scores_under_load_are_close(
     alone: list[list[int]], loaded: list[list[int]], rouge: float, *, good: bool
 ) -> None:
     assert compare(served(ANSWERS, ANSWERS, 98.0), served(alone, loaded, rouge)).good is good
 
 
-def test_the_share_of_differing_answers() -> None:
+def test_share_of_differing_answers() -> None:
     found = compare(served(ANSWERS, ANSWERS, 1), served(ANSWERS, [[5, 5, 2], *ANSWERS[1:]], 1))
     assert (found.same_alone, found.differing_loaded) == (4, 0.25)
 

@@ -9,7 +9,7 @@ def timing(way: str, answers: int, seconds: float, cpu_s: float) -> Timing:
     return Timing(way, answers, 1, seconds, cpu_s, {})
 
 
-def test_both_ways_find_the_same() -> None:
+def test_both_ways_of_scoring_give_the_same() -> None:
     pairs = made_up(SENTENCES, 8)
     assert pairs == made_up(SENTENCES, 8)
     found = ours(pairs, 1, ALL)
@@ -17,12 +17,12 @@ def test_both_ways_find_the_same() -> None:
     assert all(20 < mean < 100 for mean in found.values())
 
 
-def test_answers_have_the_length_of_openorcas() -> None:
+def test_answers_have_the_lengths_of_openorca() -> None:
     lengths = [len(text.split()) for pair in made_up(SENTENCES, 200) for text in pair]
     assert sum(lengths) / len(lengths) == pytest.approx(WORDS, rel=0.1)
 
 
-def test_rates_are_compared_where_the_answers_are_not_as_many() -> None:
+def test_rates_are_compared_for_different_numbers_of_answers() -> None:
     timings = {
         "rouge_score": timing("reference", 10, 5.0, 5.0),
         "harness": timing("ours", 10, 0.1, 0.2),

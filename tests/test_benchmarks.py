@@ -12,21 +12,21 @@ from harness_llm.rules import load_round, round_names
 
 
 @pytest.mark.parametrize("name", benchmark_names(Workspace(CHECKOUT)))
-def test_every_benchmark_is_read_and_known_to_a_round(name: str) -> None:
+def test_every_benchmark_is_part_of_a_round(name: str) -> None:
     benchmark = load_benchmark(name, Workspace(CHECKOUT))
     assert benchmark.name == name
     assert all(any(variant in load_round(n).benchmarks for n in round_names()) for variant in benchmark.variants)
 
 
 @pytest.mark.parametrize("name", benchmark_names(Workspace(CHECKOUT)))
-def test_a_test_may_have_samples_and_sampling_of_its_own(name: str) -> None:
+def test_test_may_have_its_own_samples_and_sampling(name: str) -> None:
     benchmark = load_benchmark(name, Workspace(CHECKOUT))
     for test in ("performance", *benchmark.sampling_of):
         expected = benchmark.sampling.model_dump() | benchmark.sampling_of.get(test, {})
         assert benchmark.sampling_for(test).model_dump() == expected
 
 
-def test_an_unknown_benchmark_names_those_that_are_there(tmp_path: Path) -> None:
+def test_unknown_benchmark_lists_the_benchmarks(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     with pytest.raises(ConfigError, match="there is no benchmark llama9") as caught:
         load_benchmark("llama9", workspace)
@@ -43,9 +43,7 @@ def test_an_unknown_benchmark_names_those_that_are_there(tmp_path: Path) -> None
         (lambda facts: facts["accuracy"].update(metrics=["BLEU"]), "accuracy.metrics"),
     ],
 )
-def test_a_wrong_file_is_named_with_the_key(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], named: str
-) -> None:
+def test_wrong_file_is_named_with_the_key(tmp_path: Path, change: Callable[[dict[str, Any]], None], named: str) -> None:
     workspace = make_workspace(tmp_path)
     file = tmp_path / "models" / CLOSED / "benchmark.yaml"
     edit(file, change)
@@ -55,7 +53,7 @@ def test_a_wrong_file_is_named_with_the_key(
     assert named in caught.value.found
 
 
-def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
+def test_invalid_yaml_is_refused(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     file = tmp_path / "models" / CLOSED / "benchmark.yaml"
     file.write_text("name: [toy\n")

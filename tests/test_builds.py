@@ -18,7 +18,7 @@ GPUS = load_gpus(Workspace(CHECKOUT))
 H100, MI300X = GPUS["h100"].pci[0], GPUS["mi300x"].pci[0]
 
 
-def test_the_table_is_read_as_its_yaml_reader_does() -> None:
+def test_gpu_table_is_read_as_by_the_yaml_reader() -> None:
     assert {name: PLATFORMS[vendor] for name, vendor in builds.vendors(TABLE).items()} == {
         name: gpu.platform for name, gpu in GPUS.items()
     }
@@ -42,24 +42,24 @@ def test_the_table_is_read_as_its_yaml_reader_does() -> None:
         ({"STAND_IN": "0"}, [H100], "cuda"),
     ],
 )
-def test_the_platform_of_a_machine(environ: dict[str, str], on_bus: list[str], expected: str) -> None:
+def test_platform_follows_from_pci_devices(environ: dict[str, str], on_bus: list[str], expected: str) -> None:
     assert builds.platform(builds.gpu_name(environ), on_bus, TABLE) == expected
 
 
-def test_accelerators_of_two_vendors_need_a_name() -> None:
+def test_accelerators_of_two_vendors_require_the_gpu_option() -> None:
     with pytest.raises(ConfigError, match="several vendors") as caught:
         builds.platform("", [H100, MI300X], TABLE)
     assert "h100" in caught.value.expected
 
 
-def test_each_build_has_layers_of_its_own() -> None:
+def test_each_build_has_its_layers() -> None:
     names = ("engine", "loadgen", "quantize", "ray")
     assert builds.layers(names, "cpu") == ["cpu", "loadgen", "quantize", "ray"]
     assert builds.layers(names, "cuda") == ["cuda", "loadgen-cuda", "quantize-cuda", "ray-cuda"]
     assert {LAYERS[key].folder.name for key in builds.layers(names, "cuda")} == {".venv-cuda", ".venv-quantize-cuda"}
 
 
-def test_rocm_is_refused_with_the_commands_of_the_containers() -> None:
+def test_rocm_setup_is_refused_with_the_container_commands() -> None:
     with pytest.raises(EnvironmentMissing) as caught:
         builds.layers(("engine",), "rocm")
     commands = ("ENVIRONMENT=container", "setup/build_submission_env.sh", "setup/start_submission_env.sh")
@@ -83,13 +83,15 @@ def ensured(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         ({"GPU_NAME": "h100", "HARNESS_LLM_LAYERS": "base-host base-ray"}, ["base-host", "base-ray"], ".venv/bin"),
     ],
 )
-def test_what_is_set_up(ensured: list[list[str]], environ: dict[str, str], layers: list[str], folder: str) -> None:
+def test_installed_layers_follow_from_the_platform(
+    ensured: list[list[str]], environ: dict[str, str], layers: list[str], folder: str
+) -> None:
     assert builds.set_up(("engine", "loadgen"), environ) == Path(folder)
     assert ensured == [layers]
 
 
 @pytest.mark.parametrize("target", ["submission", "setup", "ray", "status", "run_harness"])
-def test_make_refuses_rocm_before_any_work(target: str, tmp_path: Path) -> None:
+def test_make_refuses_rocm_before_the_installation(target: str, tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "GPU_NAME": "mi300x", "ENVIRONMENT": "local", "COMPANY": "Acme"}
     before = {path: path.stat().st_mtime_ns for path in CHECKOUT.glob(".venv*")}
     done = subprocess.run(

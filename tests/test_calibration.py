@@ -75,7 +75,7 @@ def section(document: str, title: str) -> str:
     return document.split(f"\n## {title}\n\n")[1].split("\n\n## ", maxsplit=1)[0]
 
 
-def test_a_record_of_ours_is_told_in_full(tmp_path: Path) -> None:
+def test_own_quantization_is_described_completely(tmp_path: Path) -> None:
     made = {"recipe": {"scheme": "FP8_DYNAMIC", "targets": "Linear"}, "tool": TOOL, "source": "5" * 64}
     checkpoint = write_checkpoint(tmp_path / "fp8", config(PER_TOKEN), **made)
     document = render_calibration(BENCHMARK, read_quantization(checkpoint, {}))
@@ -92,21 +92,21 @@ def test_a_record_of_ours_is_told_in_full(tmp_path: Path) -> None:
     assert read_quantization(checkpoint, {}).record["files"]["config.json"] in details
 
 
-def test_static_scales_are_not_said_to_need_no_data(tmp_path: Path) -> None:
+def test_static_scales_are_described_with_their_calibration_set(tmp_path: Path) -> None:
     bare = render_calibration(BENCHMARK, quantized(PER_TENSOR))
     assert section(bare, "Calibration data") == "It is not recorded with the checkpoint."
     told = render_calibration(BENCHMARK, quantized(PER_TENSOR, calibration={"file": "cal.pkl", "samples": 1000}))
     assert section(told, "Calibration data") == "- file: cal.pkl\n- samples: 1000"
 
 
-def test_weights_alone_and_the_cache_are_told() -> None:
+def test_weight_and_cache_formats_are_described() -> None:
     document = render_calibration(BENCHMARK, quantized(None, PER_TENSOR))
     assert section(document, "Activations") == "They are not quantized."
     assert "one scale per tensor" in section(document, "KV cache")
     assert section(document, "Calibration data") == "It is not recorded with the checkpoint."
 
 
-def test_measurements_name_the_weights_that_were_served() -> None:
+def test_measurements_name_the_served_weight_format() -> None:
     assert measurements(BENCHMARK, Quantization(), "Offline") == BENCHMARK.measurements
     int4 = Quantization({"recipe": {"weights": "int4"}}, engines={"Server": EngineNumbers(weights="fp8")})
     for scenario, weights in (("Offline", "int4"), ("Server", "fp8")):
@@ -114,18 +114,18 @@ def test_measurements_name_the_weights_that_were_served() -> None:
         assert changed == BENCHMARK.measurements | {"weight_data_types": weights}
 
 
-def test_gptq_does_not_round_to_the_nearest() -> None:
+def test_gptq_is_not_described_as_rounding_to_nearest() -> None:
     document = render_calibration(BENCHMARK, quantized(PER_TOKEN, recipe={"algorithm": "gptq"}))
     assert "rounded column by column" in section(document, "Weights")
     assert "rounded to the nearest number" in section(document, "Activations")
 
 
-def test_a_scale_without_an_observer_names_none() -> None:
+def test_scale_without_an_observer_names_none() -> None:
     text = " ".join(describe(PER_TENSOR | {"observer": None}))
     assert text.endswith("Scales are computed once and stored.")
 
 
-def test_a_checkpoint_of_others_speaks_for_itself(tmp_path: Path) -> None:
+def test_foreign_checkpoint_is_described_by_its_configuration(tmp_path: Path) -> None:
     quark = {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}
     document = render_calibration(BENCHMARK, read_quantization(write_checkpoint(tmp_path / "quark", quark), {}))
     assert "quantized before it came here" in document
@@ -133,14 +133,14 @@ def test_a_checkpoint_of_others_speaks_for_itself(tmp_path: Path) -> None:
     assert "dtype: fp8_e4m3" in section(document, "Its quantization_config")
 
 
-def test_a_checkpoint_as_it_came_is_said_to_be_one(tmp_path: Path) -> None:
+def test_unchanged_published_checkpoint_is_described_as_published(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "bf16", None)
     document = render_calibration(BENCHMARK, read_quantization(checkpoint, {"Offline": served(dtype="bfloat16")}))
     assert "Nothing is quantized" in document
     assert "##" not in document
 
 
-def test_a_checkpoint_that_was_changed_is_refused(tmp_path: Path) -> None:
+def test_changed_checkpoint_is_refused(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "fp8", config(PER_TOKEN), source="5" * 64)
     (checkpoint / "config.json").write_text("{} ")
     with pytest.raises(ConfigError, match="damaged"):
@@ -158,13 +158,13 @@ def test_a_checkpoint_that_was_changed_is_refused(tmp_path: Path) -> None:
         ({"num_bits": 6}, "float of 6 bits", "m /"),
     ],
 )
-def test_numbers_are_described_and_formulas_not_guessed(changes: dict[str, Any], said: str, unsaid: str) -> None:
+def test_number_formats_are_described_without_guessed_formulas(changes: dict[str, Any], said: str, unsaid: str) -> None:
     text = " ".join(describe(WEIGHTS | changes))
     assert said in text
     assert unsaid not in text
 
 
-def test_a_cache_that_the_engine_quantizes_is_told_by_scenario() -> None:
+def test_cache_quantized_by_the_engine_is_described_by_scenario() -> None:
     text = engine_section(
         {
             "Offline": served(dtype="bfloat16", kv_cache_dtype="fp8"),
@@ -190,18 +190,18 @@ def test_a_cache_that_the_engine_quantizes_is_told_by_scenario() -> None:
         ("turboquant_4bit_nc", {}, "stored in turboquant_4bit_nc"),
     ],
 )
-def test_the_scales_of_the_cache_are_told(name: str, model: dict[str, Any], said: str) -> None:
+def test_cache_scales_are_described(name: str, model: dict[str, Any], said: str) -> None:
     assert said in engine_section({"Offline": served(kv_cache_dtype=name)}, model)
 
 
-def test_weights_that_are_quantized_at_load_time_are_told_and_measured() -> None:
+def test_weights_quantized_at_load_time_are_described() -> None:
     fingerprint = served(quantization="fp8")
     assert "when vLLM loads them, by its method `fp8`" in engine_section({"Offline": fingerprint})
     assert read_numbers(fingerprint, {}).weights == "fp8"
     assert not read_numbers(fingerprint, {"quantization_config": config(PER_TOKEN)}).weights
 
 
-def test_no_setting_of_a_number_format_is_left_out() -> None:
+def test_every_number_format_setting_is_described() -> None:
     environment = {"VLLM_MARLIN_INPUT_DTYPE": "int8", "VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "NONE", "VLLM_X": "1"}
     text = engine_section({"Offline": served(environment, quantization_config={"moe": {"activation": "mxfp8"}})})
     assert "`quantization_config.moe.activation: mxfp8`" in text
@@ -217,7 +217,7 @@ def test_no_setting_of_a_number_format_is_left_out() -> None:
         ({"method": "eagle3", "model": "/models/a-head"}, "draft head `a-head` in its published format"),
     ],
 )
-def test_the_draft_head_is_named_in_the_scenario_that_speculates(speculation: dict[str, Any], said: str) -> None:
+def test_draft_head_is_named_in_the_speculating_scenario(speculation: dict[str, Any], said: str) -> None:
     text = engine_section(
         {"Interactive": served(kv_cache_dtype="fp8", speculative_config=speculation), "Server": served()}
     )
@@ -234,12 +234,12 @@ def test_the_draft_head_is_named_in_the_scenario_that_speculates(speculation: di
         ({"kind": "sglang"}, "number formats of sglang servers"),
     ],
 )
-def test_what_a_server_of_others_quantizes_is_said_to_be_unknown(server: dict[str, Any], said: str) -> None:
+def test_quantization_by_a_foreign_server_is_described_as_unknown(server: dict[str, Any], said: str) -> None:
     fingerprint = served(server=server)
     assert said in engine_section({"Offline": fingerprint})
     quantization = Quantization(engines={"Offline": read_numbers(fingerprint, {})})
     assert [said in notice and "incomplete for Offline" in notice for notice in quantization.notices] == [True]
 
 
-def test_a_server_that_was_started_here_is_known() -> None:
+def test_quantization_by_an_own_server_is_described() -> None:
     assert "FP8 (E4M3)" in engine_section({"Offline": served(server={"kind": "vllm"}, kv_cache_dtype="fp8")})

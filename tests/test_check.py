@@ -47,13 +47,13 @@ from harness_llm.submission.places import PROFILE
         ("closed", ALL_SCENARIOS),
     ],
 )
-def test_a_complete_tree_has_no_finding(tmp_path, division, scenarios):
+def test_complete_tree_has_no_finding(tmp_path, division, scenarios):
     findings = check(build_tree(tmp_path, division, scenarios), ROUND)
     assert findings == []
     assert exit_code(findings) == 0
 
 
-def test_a_finding_says_everything(tmp_path):
+def test_finding_has_all_fields(tmp_path):
     tree = build_tree(tmp_path, "open")
     Home(tree, "open").scores(hashed(str(SCORES).replace("44.5", "np.float64(44.5)")))
     (finding,) = check(tree, ROUND)
@@ -64,7 +64,7 @@ def test_a_finding_says_everything(tmp_path):
     assert exit_code([finding]) == 1
 
 
-def test_a_missing_key_is_named(tmp_path):
+def test_missing_log_key_is_named(tmp_path):
     tree = build_tree(tmp_path, "open")
     Home(tree, "open").performance(effective_qsl_rng_seed=None)
     (finding,) = check(tree, ROUND)
@@ -81,7 +81,7 @@ SMALL = {
 @pytest.mark.parametrize(
     ("profile", "severity"), [("smoke", Severity.SCALE), ("fast", Severity.SCALE), ("valid", Severity.ERROR)]
 )
-def test_only_a_declared_smoke_tree_may_be_small(tmp_path, profile, severity):
+def test_small_sample_counts_are_accepted_in_smoke_trees_only(tmp_path, profile, severity):
     tree = build_tree(tmp_path, "open", ("Server",))
     home = Home(tree, "open")
     write_json(home.path / PROFILE, {"profile": profile, "benchmark": "tiny"})
@@ -96,7 +96,7 @@ def test_only_a_declared_smoke_tree_may_be_small(tmp_path, profile, severity):
     assert exit_code(findings) == (1 if profile == "valid" else 0)
 
 
-def test_a_smoke_tree_must_be_right_but_for_its_size(tmp_path):
+def test_smoke_tree_is_checked_for_everything_but_size(tmp_path):
     tree = build_tree(tmp_path, "open", ("Server",))
     home = Home(tree, "open")
     write_json(home.path / PROFILE, {"profile": "smoke"})
@@ -105,7 +105,7 @@ def test_a_smoke_tree_must_be_right_but_for_its_size(tmp_path):
     assert [f.rule for f in findings if f.severity is Severity.ERROR] == ["loadgen-valid"]
 
 
-def test_a_broken_profile_is_no_smoke_tree(tmp_path):
+def test_tree_with_a_broken_profile_is_no_smoke_tree(tmp_path):
     tree = build_tree(tmp_path, "open", ("Server",))
     home = Home(tree, "open")
     write(home.path / PROFILE, "smoke")
@@ -116,7 +116,7 @@ def test_a_broken_profile_is_no_smoke_tree(tmp_path):
     ]
 
 
-def test_network_asks_for_more_fields_and_a_name(tmp_path):
+def test_network_division_requires_more_fields_and_a_sut_name(tmp_path):
     tree = build_tree(tmp_path, "network", ("Offline", "Server"))
     home = Home(tree, "network")
     home.edit(DESCRIPTION, {"is_network": "true"})
@@ -136,7 +136,7 @@ def beyond_any_result(kind: Kind, division: str, scenarios: Sequence[str]) -> Co
     )
 
 
-def test_a_folder_without_divisions_is_no_tree(tmp_path):
+def test_folder_without_divisions_is_an_error(tmp_path):
     (finding,) = check(tmp_path, ROUND)
     assert (finding.rule, finding.path) == ("tree", ".")
     with pytest.raises(ConfigError, match="no such tree"):
@@ -145,12 +145,12 @@ def test_a_folder_without_divisions_is_no_tree(tmp_path):
 
 @pytest.mark.parametrize("division", ["closed", "open"])
 @pytest.mark.parametrize(("kind", "category"), EVERY_KIND)
-def test_a_complete_tree_of_every_benchmark_of_every_round_has_no_finding(tmp_path, kind, category, division):
+def test_complete_tree_of_every_benchmark_of_every_round_has_no_finding(tmp_path, kind, category, division):
     findings = check(build_tree(tmp_path, division, scenarios_of(kind, category), kind, category), kind.round)
     assert Counter(f.rule for f in findings) == beyond_any_result(kind, division, scenarios_of(kind, category))
 
 
-def test_the_older_layout_takes_every_name_of_the_measurements(tmp_path):
+def test_v5_layout_accepts_both_names_of_the_measurements(tmp_path):
     kind = Kind(load_round("v5.1"), VARIANT)
     home = build_tree(tmp_path, "closed", kind=kind) / "closed" / SUBMITTER
     folder = home / f"measurements/{SYSTEM}/{VARIANT}/Offline"
@@ -189,7 +189,7 @@ MIXTRAL = Kind(load_round("v6.0"), "mixtral-8x7b")
         (GPT_OSS, "Offline", {"effective_performance_sample_count": 4395}, ["performance-samples"]),
     ],
 )
-def test_each_benchmark_is_held_to_its_own_facts(tmp_path, kind, scenario, log, found):
+def test_each_benchmark_is_checked_by_its_own_rules(tmp_path, kind, scenario, log, found):
     tree = build_tree(tmp_path, "closed", ("Offline", "Server"), kind)
     values = {k: v for k, v in (performance_log(scenario, kind) | log).items() if v is not None}
     write_log(tree / "closed" / SUBMITTER / R / kind.variant / scenario / "performance/run_1", values)
@@ -206,7 +206,7 @@ def test_each_benchmark_is_held_to_its_own_facts(tmp_path, kind, scenario, log, 
         (Kind(load_round("v6.0"), "llama3.1-405b"), "EXACT_MATCH"),
     ],
 )
-def test_every_metric_is_gated(tmp_path, kind, metric):
+def test_every_metric_has_a_gate(tmp_path, kind, metric):
     tree = build_tree(tmp_path, "closed", ("Offline", "Server"), kind)
     file = tree / "closed" / SUBMITTER / R / kind.variant / "Offline" / SCORES_FILE
     good, always = passing_scores(kind), beyond_any_result(kind, "closed", ("Offline", "Server"))
@@ -218,7 +218,7 @@ def test_every_metric_is_gated(tmp_path, kind, metric):
     assert Counter(f.rule for f in check(tree, kind.round)) - always == {"accuracy-metric": 1}
 
 
-def test_the_accuracy_set_may_have_a_size_of_its_own(tmp_path):
+def test_accuracy_set_may_differ_in_size(tmp_path):
     tree = build_tree(tmp_path, "closed", ("Offline", "Server"), GPT_OSS)
     folder = tree / "closed" / SUBMITTER / R / GPT_OSS.variant / "Offline/accuracy"
     write_log(folder, accuracy_log("Offline", GPT_OSS) | {"effective_accuracy_sample_count": GPT_OSS.rules.samples})
@@ -227,7 +227,7 @@ def test_the_accuracy_set_may_have_a_size_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(("category", "found"), [("edge", []), ("datacenter,edge", [])])
-def test_an_edge_system_may_infer_offline_from_a_single_stream(tmp_path, category, found):
+def test_edge_system_may_infer_offline_from_single_stream(tmp_path, category, found):
     tree = build_tree(tmp_path, "closed", ("Offline", "SingleStream"), EDGE, category)
     results = tree / "closed" / SUBMITTER / R / EDGE.variant
     for folder in ("performance/run_1", "accuracy"):
@@ -236,7 +236,7 @@ def test_an_edge_system_may_infer_offline_from_a_single_stream(tmp_path, categor
 
 
 @pytest.mark.parametrize("name", ["llama3_1-8b", "llama3_1-8b-edge", "llama3_1-405b"])
-def test_folder_names_that_the_official_checker_takes(tmp_path, name):
+def test_folder_names_are_mapped_as_by_the_official_checker(tmp_path, name):
     kind = Kind(load_round("v6.0"), name.replace("_", "."))
     category = next(iter(kind.rules.scenarios))
     tree = build_tree(tmp_path, "closed", scenarios_of(kind, category), kind, category)
@@ -255,14 +255,14 @@ def test_folder_names_that_the_official_checker_takes(tmp_path, name):
     ],
 )
 @pytest.mark.parametrize("golden", EVERY_GOLDEN)
-def test_published_results_are_right_in_their_own_round_alone(golden, tree, round_, rules):
+def test_published_results_have_no_error_in_their_own_round_only(golden, tree, round_, rules):
     errors = [f for f in check(golden / tree, load_round(round_)) if f.severity is Severity.ERROR]
     assert {f.rule for f in errors} == rules
     logs = list((golden / tree).rglob(DETAIL))
     assert Counter(f.rule for f in errors) == ({"seeds": 3 * len(logs) // 2} if rules else {})
 
 
-def test_what_is_no_round_has_no_rules():
+def test_unknown_round_is_refused():
     with pytest.raises(ConfigError, match=r"there is no round v4\.1"):
         load_round("v4.1")
 
@@ -279,14 +279,14 @@ def test_what_is_no_round_has_no_rules():
         ("unknown", "unknown"),
     ],
 )
-def test_a_benchmark_has_the_name_that_the_official_checker_gives_it(name, official):
+def test_benchmark_name_is_resolved_as_by_the_official_checker(name, official):
     mapping = {"llama2-70b-99": "llama3.1-8b", "tiny": "llama3.1-8b"}
     assert official_name(name, mapping, load_round("v6.0")) == official
 
 
 @pytest.mark.parametrize("benchmark", ["resnet", "retinanet", "stable-diffusion-xl", "whisper", "dlrm-v3", "rgat"])
 @pytest.mark.parametrize("division", ["closed", "open"])
-def test_another_benchmark_is_listed_and_not_judged(tmp_path, division, benchmark):
+def test_unsupported_benchmark_is_listed_as_not_judged(tmp_path, division, benchmark):
     kind = Kind(load_round("v6.0"), VARIANT)
     tree = build_tree(tmp_path, division, kind=kind)
     home = Home(tree, division)
@@ -307,7 +307,7 @@ def test_another_benchmark_is_listed_and_not_judged(tmp_path, division, benchmar
     assert {"file-name", "system-field"} <= {f.rule for f in check(tree, kind.round)}
 
 
-def test_results_of_endpoints_are_listed_and_not_judged(tmp_path):
+def test_results_of_endpoints_are_listed_as_not_judged(tmp_path):
     kind = Kind(ROUND, "llama3.1-8b")
     tree = build_tree(tmp_path, "closed", kind=kind)
     folder = tree / "closed" / SUBMITTER / R / kind.variant / "Server"
@@ -319,14 +319,14 @@ def test_results_of_endpoints_are_listed_and_not_judged(tmp_path):
     assert "endpoints" in finding.found
 
 
-def test_a_server_result_of_the_edge_benchmark_has_no_limits_to_pass(tmp_path):
+def test_server_result_of_the_edge_benchmark_is_a_checker_gap(tmp_path):
     tree = build_tree(tmp_path, "open", ("SingleStream", "Server"), EDGE, "edge")
     (finding,) = check(tree, ROUND)
     assert (finding.rule, finding.authority) == ("checker-gap", Authority.CHECKER)
     assert "/Server/" in finding.path
 
 
-def test_every_finding_has_an_authority_that_decides_its_severity(tmp_path):
+def test_authority_of_a_finding_decides_its_severity(tmp_path):
     tree = build_tree(tmp_path, "closed")
     Home(tree, "closed").performance(result_validity="INVALID", effective_qsl_rng_seed=1, loadgen_version="1")
     found = {f.rule: (f.authority, f.severity) for f in check(tree, ROUND)}

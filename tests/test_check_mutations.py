@@ -53,12 +53,12 @@ def test_every_rule_has_a_mutation():
 
 
 @pytest.mark.parametrize("base", [V60, V51])
-def test_a_described_tree_that_was_published_has_no_error(before, base):
+def test_published_tree_with_documents_has_no_error(before, base):
     assert {rule for rule, _ in before(base)} <= {"placeholder"}
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: f"{m.rule} {m.place}")
-def test_a_mutation_adds_its_findings_and_no_others(tmp_path, before, mutation):
+def test_mutation_adds_its_finding_and_no_other(tmp_path, before, mutation):
     tree = prepared(mutation.base, tmp_path)
     mutation.breaks(tree / mutation.place)
     findings = found(tree, mutation.base)
@@ -70,14 +70,14 @@ def test_a_mutation_adds_its_findings_and_no_others(tmp_path, before, mutation):
 
 @pytest.mark.inference
 @pytest.mark.parametrize("base", [V60, V51, NET])
-def test_the_official_checker_accepts_what_is_broken_here(tmp_path, base):
+def test_official_checker_accepts_the_trees_before_mutation(tmp_path, base):
     verdicts = run_official(prepared(base, tmp_path), base.round, Path(os.environ[CHECKOUT_VARIABLE]))
     assert tuple(verdict.exit_code for verdict in verdicts) == OK
 
 
 @pytest.mark.inference
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.codes], ids=lambda m: f"{m.rule} {m.place}")
-def test_what_the_official_checker_says_of_a_mutation(tmp_path, mutation):
+def test_official_checker_gives_the_listed_verdict_of_a_mutation(tmp_path, mutation):
     tree = prepared(mutation.base, tmp_path)
     mutation.breaks(tree / mutation.place)
     verdicts = run_official(tree, mutation.base.round, Path(os.environ[CHECKOUT_VARIABLE]))
@@ -86,7 +86,7 @@ def test_what_the_official_checker_says_of_a_mutation(tmp_path, mutation):
 
 @pytest.mark.inference
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.rule == "power"], ids=lambda m: m.place)
-def test_the_official_checker_names_the_same_files_of_a_power_measurement(tmp_path, mutation):
+def test_official_checker_names_the_same_files_of_a_power_measurement(tmp_path, mutation):
     tree = prepared(mutation.base, tmp_path)
     checkout = Path(os.environ[CHECKOUT_VARIABLE])
 

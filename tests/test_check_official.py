@@ -34,7 +34,7 @@ def constants() -> dict[str, Any]:
 
 @pytest.mark.inference
 @pytest.mark.parametrize("name", round_names())
-def test_every_model_of_the_official_checker_is_judged_or_listed(constants, name):
+def test_every_model_of_the_official_checker_is_judged_or_listed_as_not_judged(constants, name):
     round_, model_config = load_round(name), constants["MODEL_CONFIG"][name]
     assert {*round_.benchmarks, *round_.not_judged} == set(model_config["models"])
     assert not {*round_.benchmarks} & {*round_.not_judged}
@@ -46,7 +46,7 @@ def test_every_model_of_the_official_checker_is_judged_or_listed(constants, name
 
 @pytest.mark.inference
 @pytest.mark.parametrize("name", round_names())
-def test_the_metrics_are_those_of_the_official_checker(constants, name):
+def test_metrics_equal_those_of_the_official_checker(constants, name):
     round_ = load_round(name)
     for scenario, (rate, result) in round_.metrics.items():
         assert constants["RESULT_FIELD_NEW"][name][scenario] == rate
@@ -57,7 +57,7 @@ def test_the_metrics_are_those_of_the_official_checker(constants, name):
 
 @pytest.mark.inference
 @pytest.mark.parametrize("name", round_names())
-def test_files_and_fields_of_power_are_those_of_the_official_checker(constants, name):
+def test_power_files_and_fields_equal_those_of_the_official_checker(constants, name):
     round_ = load_round(name)
     run = {*constants["REQUIRED_PERF_FILES"], *constants["REQUIRED_PERF_POWER_FILES"]}
     assert {folder: set(files.required) for folder, files in round_.power.items()} == {
@@ -79,7 +79,7 @@ def exit_codes(tree: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("division", "scenarios"), [("open", ("Server",)), ("closed", ("Offline", "Server", "Interactive"))]
 )
-def test_the_official_checker_agrees_on_a_complete_tree(tmp_path, division, scenarios):
+def test_official_checker_accepts_a_complete_tree(tmp_path, division, scenarios):
     tree = build_tree(tmp_path / "tree", division, scenarios)
     before = sorted(tmp_path.rglob("*"))
     assert check(tree, ROUND) == []
@@ -90,7 +90,7 @@ def test_the_official_checker_agrees_on_a_complete_tree(tmp_path, division, scen
 @pytest.mark.inference
 @pytest.mark.parametrize("division", ["closed", "open"])
 @pytest.mark.parametrize(("kind", "category"), EVERY_KIND)
-def test_the_official_checker_agrees_on_every_benchmark_of_every_round(tmp_path, kind, category, division):
+def test_official_checker_accepts_every_benchmark_of_every_round(tmp_path, kind, category, division):
     tree = build_tree(tmp_path, division, scenarios_of(kind, category), kind, category)
     verdicts = run_official(tree, kind.round.round, Path(os.environ[CHECKOUT_VARIABLE]))
     if kind.rules.offline_samples:
@@ -105,7 +105,7 @@ def test_the_official_checker_agrees_on_every_benchmark_of_every_round(tmp_path,
 
 
 @pytest.mark.inference
-def test_the_official_checker_rejects_every_server_result_of_the_edge_benchmark(tmp_path):
+def test_official_checker_rejects_server_results_of_the_edge_benchmark(tmp_path):
     kind = Kind(ROUND, "llama3.1-8b-edge")
     tree = build_tree(tmp_path, "open", ("Server",), kind, "edge")
     assert exit_codes(tree) == [1, 1]
@@ -114,7 +114,7 @@ def test_the_official_checker_rejects_every_server_result_of_the_edge_benchmark(
 
 @pytest.mark.inference
 @pytest.mark.parametrize("name", ["llama2-70b-99", "whisper"])
-def test_an_official_name_is_not_mapped(tmp_path, name):
+def test_official_benchmark_name_is_not_mapped(tmp_path, name):
     """The official checker, too, judges a tree of such a name by the benchmark of that name."""
     kind = Kind(load_round("v6.0"), "llama3.1-8b")
     tree = build_tree(tmp_path, "open", ("Offline",), kind)
@@ -136,7 +136,7 @@ def test_an_official_name_is_not_mapped(tmp_path, name):
         ({}, ("queue overrun",), [0, 1]),
     ],
 )
-def test_what_the_official_checker_misses_is_found_here(tmp_path, values, errors, codes):
+def test_faults_that_the_official_checker_accepts_are_errors(tmp_path, values, errors, codes):
     tree = build_tree(tmp_path, "closed")
     run = tree / "closed/Acme/results/2xCPU" / VARIANT / "Server/performance/run_1"
     write_log(run, performance_log("Server") | values, errors)
@@ -145,7 +145,7 @@ def test_what_the_official_checker_misses_is_found_here(tmp_path, values, errors
 
 
 @pytest.mark.inference
-def test_a_crash_of_the_official_checker_is_shown(tmp_path):
+def test_crash_of_the_official_checker_is_reported(tmp_path):
     tree = build_tree(tmp_path, "open")
     (tree / "open/Acme/systems/2xCPU.json").unlink()
     verdicts = run_official(tree, ROUND.round, Path(os.environ[CHECKOUT_VARIABLE]))
@@ -166,7 +166,7 @@ def test_published_results_get_the_verdict_of_the_official_checker(golden, tree,
     assert {f.authority for f in errors} <= {Authority.CHECKER}
 
 
-def test_a_folder_without_the_checker_is_refused(tmp_path):
+def test_folder_without_the_official_checker_is_refused(tmp_path):
     with pytest.raises(EnvironmentMissing, match="not there") as error:
         run_official(tmp_path, ROUND.round, tmp_path)
     assert error.value.where == str(tmp_path / "tools" / "submission")

@@ -22,7 +22,7 @@ SHORT = Finding(
 VISION = Finding("scope", Authority.SCOPE, "here", Severity.NOT_JUDGED, "Vision", "open/d", "", "resnet", "")
 
 
-def test_errors_come_first_and_each_rule_once():
+def test_errors_are_listed_first_and_each_rule_once():
     text = render([VISION, SHORT, NAME, SEEDS, Finding(**{**vars(SEEDS), "path": "open/b.txt"})])
     assert (
         text
@@ -65,7 +65,7 @@ def test_many_places_are_counted():
     assert text.endswith("0 errors, 7 warnings\n")
 
 
-def test_a_clean_tree_is_one_line():
+def test_tree_without_findings_is_one_line():
     assert render([]) == "0 errors, 0 warnings\n"
 
 
@@ -76,7 +76,7 @@ def test_both_official_verdicts_are_shown():
     )
 
 
-def test_json_holds_every_field():
+def test_json_has_every_field():
     document = json.loads(json.dumps(as_json([SEEDS], [OfficialVerdict((), 0, [], [])])))
     assert document["findings"] == [
         {

@@ -13,7 +13,7 @@ ODD = ("many", None, True)
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
-def test_no_value_breaks_the_check(tmp_path, scenario):
+def test_no_value_makes_check_raise(tmp_path, scenario):
     benchmark = Home(build_tree(tmp_path, "open", [scenario]), "open").benchmark
     shutil.rmtree(benchmark / scenario / "TEST06")  # open owes none, and it takes the longest
     whole, folder = performance_log(scenario), benchmark / scenario / "performance/run_1"
@@ -44,7 +44,7 @@ def found(tree: Path, values: dict[str, object]) -> list[Finding]:
         ("latency-settings", "requested_server_tpot_latency", {}),
     ],
 )
-def test_what_is_no_value_of_its_kind_is_an_error(tmp_path, rule, key, value):
+def test_value_of_the_wrong_type_is_an_error(tmp_path, rule, key, value):
     findings = [finding for finding in found(tmp_path, {key: value}) if finding.rule == rule]
     assert {finding.what for finding in findings} == {"a value of a LoadGen log is not what LoadGen writes there"}
     assert {(finding.expected.split(":")[0], finding.found) for finding in findings} == {(key, repr(value))}
@@ -53,7 +53,7 @@ def test_what_is_no_value_of_its_kind_is_an_error(tmp_path, rule, key, value):
     }
 
 
-def test_what_cannot_be_read_is_no_matter_of_size(tmp_path):
+def test_unreadable_log_is_an_error_in_a_smoke_tree(tmp_path):
     write(tmp_path / "closed/Acme" / PROFILE, '{"profile": "smoke"}')
     severities = {
         value: {f.severity for f in found(tmp_path, {"effective_min_duration_ms": value}) if f.rule == "min-duration"}

@@ -26,7 +26,7 @@ def rewrite(file, content):
     os.utime(file, ns=(1, file.stat().st_mtime_ns + 1_000_000))
 
 
-def test_files_are_those_that_an_engine_loads(checkpoint):
+def test_digest_covers_the_files_that_an_engine_loads(checkpoint):
     files = checkpoint_files(checkpoint)
     assert list(files) == ["config.json", "model.safetensors"]
     assert files["model.safetensors"] == hashlib.sha256(b"weights").hexdigest()
@@ -34,13 +34,13 @@ def test_files_are_those_that_an_engine_loads(checkpoint):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "model-2.safetensors"])
-def test_any_change_is_another_checkpoint(checkpoint, name):
+def test_every_change_gives_another_digest(checkpoint, name):
     before = checkpoint_digest(checkpoint)
     rewrite(checkpoint / name, b"WEIGHTS")
     assert checkpoint_digest(checkpoint) != before
 
 
-def test_a_file_of_known_size_and_time_is_not_read_again(checkpoint):
+def test_digest_of_an_unchanged_file_is_cached(checkpoint):
     before = checkpoint_digest(checkpoint)
     weights = checkpoint / "model.safetensors"
     facts = weights.stat()
@@ -49,7 +49,7 @@ def test_a_file_of_known_size_and_time_is_not_read_again(checkpoint):
     assert checkpoint_digest(checkpoint) == before
 
 
-def test_a_record_gives_back_its_facts(checkpoint):
+def test_record_is_read_back(checkpoint):
     assert read_record(checkpoint, "manifest.json") is None
     write_record(checkpoint, "manifest.json", steps=7)
     record = read_record(checkpoint, "manifest.json")
@@ -58,7 +58,7 @@ def test_a_record_gives_back_its_facts(checkpoint):
 
 
 @pytest.mark.parametrize("damage", [lambda f: rewrite(f, b"WEIGHTS"), lambda f: f.unlink()])
-def test_a_damaged_file_is_named(checkpoint, damage):
+def test_damaged_file_is_named(checkpoint, damage):
     write_record(checkpoint, "manifest.json")
     damage(checkpoint / "model.safetensors")
     with pytest.raises(ConfigError) as caught:
@@ -67,7 +67,7 @@ def test_a_damaged_file_is_named(checkpoint, damage):
     assert f"rm -r {checkpoint}" in caught.value.hint
 
 
-def test_a_folder_is_replaced_whole(tmp_path):
+def test_folder_is_replaced_atomically(tmp_path):
     output = tmp_path / "out"
     output.mkdir()
     (output / "old").touch()
@@ -79,7 +79,7 @@ def test_a_folder_is_replaced_whole(tmp_path):
     assert [f.name for f in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_block_that_fails_leaves_the_old_folder(tmp_path):
+def test_failed_replacement_keeps_the_old_folder(tmp_path):
     output = tmp_path / "out"
     with replacing(output) as folder:
         (folder / "old").touch()

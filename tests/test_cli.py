@@ -31,7 +31,7 @@ def harness(
     assert not (tmp_path / "build" / "logs").exists(), "a run was made"
 
 
-def test_help_names_every_command_and_every_exit_code(harness: CommandLine) -> None:
+def test_help_lists_every_command_and_every_exit_code(harness: CommandLine) -> None:
     done = harness("--help")
     assert done.code == 0
     for command in COMMANDS:
@@ -41,7 +41,7 @@ def test_help_names_every_command_and_every_exit_code(harness: CommandLine) -> N
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_explains_itself(harness: CommandLine, command: str) -> None:
+def test_help_of_each_command_lists_its_options(harness: CommandLine, command: str) -> None:
     done = harness(command, "--help")
     assert done.code == 0
     assert f"harness-llm {command} [OPTIONS]" in done.out
@@ -49,14 +49,14 @@ def test_each_command_explains_itself(harness: CommandLine, command: str) -> Non
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_wrong_option_is_wrong_use(harness: CommandLine, command: str) -> None:
+def test_wrong_option_exits_with_2(harness: CommandLine, command: str) -> None:
     done = harness(command, "--no-such-option")
     assert done.code == 2
     assert "No such option: --no-such-option" in done.err
 
 
 @pytest.mark.parametrize("words", [["--help"], ["submit", "--help"]])
-def test_help_loads_nothing_heavy(words: list[str]) -> None:
+def test_help_imports_no_heavy_package(words: list[str]) -> None:
     program = f"""
 import sys
 sys.argv = ["harness-llm", *{words!r}]
@@ -72,7 +72,7 @@ print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
 
 
 @pytest.mark.parametrize("command", ["submit", "package"])
-def test_a_tree_wants_a_company_and_a_system(harness: CommandLine, command: str) -> None:
+def test_submission_without_company_or_system_name_is_refused(harness: CommandLine, command: str) -> None:
     done = harness(command, "--system-name", "box")
     assert done.code == 2
     assert done.err == ('error: missing --company\n\nhint: --company Acme, or COMPANY="Acme" for make and scripts\n')
@@ -83,7 +83,7 @@ def test_a_tree_wants_a_company_and_a_system(harness: CommandLine, command: str)
 
 
 @pytest.mark.parametrize("command", ["run", "status"])
-def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
+def test_run_without_system_name_is_refused(harness: CommandLine, command: str) -> None:
     done = harness(command)
     assert done.code == 2
     assert "missing --system-name" in done.err
@@ -116,7 +116,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
         (["--system-name", "my box"], ["the system name names a folder", "hint: write my_box"]),
     ],
 )
-def test_words_that_are_not_known(harness: CommandLine, words: list[str], lines: list[str]) -> None:
+def test_unknown_option_values_are_refused(harness: CommandLine, words: list[str], lines: list[str]) -> None:
     done = harness("submit", "--dry-run", *NAMES, *words)
     assert done.code == 2
     for line in lines:
@@ -124,7 +124,7 @@ def test_words_that_are_not_known(harness: CommandLine, words: list[str], lines:
     assert "Traceback" not in done.err
 
 
-def test_a_test_that_is_not_known(harness: CommandLine) -> None:
+def test_unknown_test_is_refused(harness: CommandLine) -> None:
     done = harness("run", *NAMES, "--tests", "performance,TEST99")
     assert done.code == 2
     assert "there is no test TEST99" in done.err
@@ -132,7 +132,7 @@ def test_a_test_that_is_not_known(harness: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("option", ["--scenario", "--scenarios"])
-def test_verify_takes_a_scenario(harness: CommandLine, tmp_path: Path, option: str) -> None:
+def test_verify_accepts_a_scenario(harness: CommandLine, tmp_path: Path, option: str) -> None:
     done = harness("verify", str(tmp_path), option, "Batch")
     assert done.code == 2
     assert "there is no scenario Batch" in done.err
@@ -141,7 +141,7 @@ def test_verify_takes_a_scenario(harness: CommandLine, tmp_path: Path, option: s
 OSS = ("--scenario", "Offline", "--model", "gpt-oss-120b", "--round", "v6.0")
 
 
-def test_verify_asks_which_of_several_tests(harness: CommandLine, tmp_path: Path) -> None:
+def test_verify_requires_test_where_the_round_has_several(harness: CommandLine, tmp_path: Path) -> None:
     done = harness("verify", str(tmp_path), *OSS)
     assert done.code == 2
     assert "gpt-oss-120b has 2 compliance tests in round v6.0" in done.err
@@ -149,7 +149,7 @@ def test_verify_asks_which_of_several_tests(harness: CommandLine, tmp_path: Path
 
 
 @pytest.mark.parametrize(("tokens", "code"), [(1200, 0), (1100, 1)])
-def test_verify_knows_the_lengths_of_answers(harness: CommandLine, tmp_path: Path, tokens: int, code: int) -> None:
+def test_verify_counts_answer_lengths(harness: CommandLine, tmp_path: Path, tokens: int, code: int) -> None:
     answer = {"seq_id": 0, "qsl_idx": 0, "data": "94020000" * tokens, "token_count": tokens}
     (tmp_path / "mlperf_log_accuracy.json").write_text(json.dumps([answer]))
     done = harness("verify", str(tmp_path), *OSS, "--test", "TEST09", "--output", str(tmp_path / "verdict"))
@@ -159,14 +159,14 @@ def test_verify_knows_the_lengths_of_answers(harness: CommandLine, tmp_path: Pat
     assert ("error: TEST09 failed" in done.err) == bool(code)
 
 
-def test_verify_scores_answers_only_with_the_data_set(harness: CommandLine, tmp_path: Path) -> None:
+def test_verify_of_a_scored_test_requires_the_data_set(harness: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "mlperf_log_accuracy.json").write_text("[]")
     done = harness("verify", str(tmp_path), *OSS, "--test", "TEST07")
     assert done.code == 3
     assert "gpt-oss-120b is not prepared" in done.err
 
 
-def test_a_hint_repeats_what_was_asked(harness: CommandLine, tmp_path: Path) -> None:
+def test_hint_repeats_the_options_of_the_command(harness: CommandLine, tmp_path: Path) -> None:
     """Also that it is a stand-in: the benchmark itself would need a download."""
     (tmp_path / "mlperf_log_accuracy.json").write_text("[]")
     done = harness("score", str(tmp_path), "--model", "llama2-70b", "--stand-in", "--profile", "test")
@@ -177,7 +177,7 @@ def test_a_hint_repeats_what_was_asked(harness: CommandLine, tmp_path: Path) -> 
     assert " --profile test " in hint
 
 
-def test_a_tree_that_is_not_there(harness: CommandLine, tmp_path: Path) -> None:
+def test_check_of_a_missing_tree_is_refused(harness: CommandLine, tmp_path: Path) -> None:
     done = harness("check", str(tmp_path / "tree"))
     assert done.code == 2
     assert "there is no such tree" in done.err
@@ -200,7 +200,7 @@ def _raising(error: BaseException):
         (ZeroDivisionError("division by zero"), 4, "this is a bug: ZeroDivisionError('division by zero')"),
     ],
 )
-def test_every_end_has_its_exit_code(
+def test_each_error_class_has_its_exit_code(
     harness: CommandLine, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
     monkeypatch.setattr("harness_llm.commands.submit", _raising(error))
@@ -210,7 +210,7 @@ def test_every_end_has_its_exit_code(
     assert "Traceback" not in done.err
 
 
-def test_verbose_shows_where(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbose_prints_the_traceback(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness_llm.commands.submit", _raising(RunFailed("the engine ended")))
     done = harness("-v", "submit", *NAMES)
     assert done.code == 4
@@ -239,7 +239,7 @@ cli.main()
     ("declared", "words", "judged"),
     [("", [], round_names()[-1]), ("v5.0", [], "v5.0"), ("v5.0", ["--round", "v6.0"], "v6.0")],
 )
-def test_a_tree_is_judged_by_the_round_that_it_names(
+def test_check_uses_the_round_of_the_trees_name(
     harness: CommandLine, tmp_path: Path, declared: str, words: list[str], judged: str
 ) -> None:
     tree = tmp_path / "tree"

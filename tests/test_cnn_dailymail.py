@@ -38,7 +38,7 @@ def parquet(tmp_path: Path) -> Path:
     return folder
 
 
-def test_gptj_has_all_articles_in_order_and_no_ids(parquet: Path, tmp_path: Path) -> None:
+def test_gptj_set_has_all_articles_in_order_without_ids(parquet: Path, tmp_path: Path) -> None:
     file = write_evaluation(parquet, tmp_path / "out", None)
     rows = json.loads(file.read_text())
     assert file == tmp_path / "out" / "cnn_eval.json"
@@ -58,23 +58,21 @@ def test_gptj_has_all_articles_in_order_and_no_ids(parquet: Path, tmp_path: Path
     )
 
 
-def test_llama_has_the_ids_of_its_prompt(parquet: Path, tmp_path: Path) -> None:
+def test_llama_set_has_the_ids_of_its_prompt(parquet: Path, tmp_path: Path) -> None:
     rows = json.loads(write_evaluation(parquet, tmp_path, _encode).read_text())
     assert [row["tok_input"] for row in rows] == _encode([PROMPT.format(row["input"]) for row in rows])
     assert rows[0]["instruction"] == {"llama": PROMPT.replace("{}", "{input}")}
     assert list(rows[0]) == ["instruction", "input", "tok_input", "output"]
 
 
-def test_the_edge_set_is_a_part_of_the_shuffled_one(parquet: Path, tmp_path: Path) -> None:
+def test_edge_set_is_a_part_of_the_shuffled_set(parquet: Path, tmp_path: Path) -> None:
     file = write_evaluation(parquet, tmp_path, _encode, part=5)
     assert file.name == "sample_cnn_eval_5.json"
     assert [row["input"] for row in json.loads(file.read_text())] == [f"news {{{i}}} é" for i in SHUFFLED]
 
 
 @pytest.mark.parametrize("encode", [None, _encode])
-def test_the_calibration_set_is_the_listed_articles_in_their_order(
-    encode: object, parquet: Path, tmp_path: Path
-) -> None:
+def test_calibration_set_has_the_listed_articles_in_order(encode: object, parquet: Path, tmp_path: Path) -> None:
     listed = tmp_path / "calibration-list.txt"
     listed.write_text("id107\nid100\nid104\n")
     file = write_calibration(parquet, listed, tmp_path, encode)  # type: ignore[arg-type]
@@ -88,7 +86,7 @@ def test_the_calibration_set_is_the_listed_articles_in_their_order(
     assert "id3" in caught.value.found
 
 
-def test_missing_or_other_parquet_files_are_told(parquet: Path, tmp_path: Path) -> None:
+def test_missing_or_wrong_parquet_files_are_reported(parquet: Path, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentMissing, match="not there"):
         write_evaluation(tmp_path, tmp_path, None)
     with pytest.raises(ConfigError, match="not enough samples"):
@@ -103,7 +101,7 @@ def test_missing_or_other_parquet_files_are_told(parquet: Path, tmp_path: Path) 
         write_evaluation(parquet, tmp_path, None)
 
 
-def test_the_script_writes_both_files(parquet: Path, tmp_path: Path) -> None:
+def test_script_writes_both_files(parquet: Path, tmp_path: Path) -> None:
     (tmp_path / "list").write_text("id109")
     options = [
         f"--dataset-dir={parquet}",

@@ -30,7 +30,7 @@ def end(tmp_path: Path, profile: str, *records: dict[str, Any], said: io.StringI
 
 
 @pytest.mark.parametrize("records", [[BAD], [{}, BAD]])
-def test_a_try_with_too_few_queries_for_early_stopping_ends_well(
+def test_run_invalid_only_by_early_stopping_exits_with_0_in_the_test_profile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], records: list[dict[str, Any]]
 ) -> None:
     said = end(tmp_path, "test", *records)
@@ -43,7 +43,7 @@ def test_a_try_with_too_few_queries_for_early_stopping_ends_well(
     ("profile", "record"),
     [("smoke", BAD), ("fast", BAD), ("valid", BAD), ("test", WORSE), ("test", LATE), ("test", LOST)],
 )
-def test_what_else_is_not_valid_ends_with_1(tmp_path: Path, profile: str, record: dict[str, Any]) -> None:
+def test_other_invalid_runs_exit_with_1(tmp_path: Path, profile: str, record: dict[str, Any]) -> None:
     said = io.StringIO()
     with pytest.raises(GateFailed, match="not every run is VALID") as caught:
         end(tmp_path, profile, {}, record, said=said)
@@ -52,5 +52,5 @@ def test_what_else_is_not_valid_ends_with_1(tmp_path: Path, profile: str, record
     assert caught.value.found.count("Server performance") == 1
 
 
-def test_runs_that_are_valid_need_no_words(tmp_path: Path) -> None:
+def test_valid_runs_print_no_note(tmp_path: Path) -> None:
     assert end(tmp_path, "smoke", {}) == ""

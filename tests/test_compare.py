@@ -49,7 +49,7 @@ def after(tmp_path: Path) -> Path:
     return write_pair(tmp_path, 1, 250.0, 41.0, 20.0, fingerprint=SUBJECT | {"engine": "vllm"})
 
 
-def test_figures_stand_side_by_side(compare: Callable[..., Done], before: Path, after: Path) -> None:
+def test_figures_of_two_runs_are_compared(compare: Callable[..., Done], before: Path, after: Path) -> None:
     found = json.loads(compare(before, after, "--json").out)["Server"]
     assert found["states"] == {test: {"a": "VALID", "b": "VALID"} for test in ("accuracy", "performance")}
     assert found["figures"]["tokens_per_second"] == {"a": 100.0, "b": 250.0, "ratio": 2.5}
@@ -72,7 +72,7 @@ def test_predictions_and_their_errors_are_compared(compare: Callable[..., Done],
     assert (found["prediction_error"]["a"], found["prediction_error"]["b"]) == (-0.1, 0.02)
 
 
-def test_people_get_a_table(compare: Callable[..., Done], before: Path, after: Path) -> None:
+def test_comparison_is_printed_as_a_table(compare: Callable[..., Done], before: Path, after: Path) -> None:
     done = compare(before, after)
     assert (done.code, done.err) == (0, "")
     rows = [" ".join(line.replace("│", " ").split()) for line in done.out.splitlines()]
@@ -85,13 +85,13 @@ def test_people_get_a_table(compare: Callable[..., Done], before: Path, after: P
         assert row in rows
 
 
-def test_a_run_brings_what_stands_beside_it(compare: Callable[..., Done], before: Path, after: Path) -> None:
+def test_comparison_includes_files_beside_a_run(compare: Callable[..., Done], before: Path, after: Path) -> None:
     whole = compare(before, after, "--json").out
     assert compare(before / "accuracy", after / "performance", "--json").out == whole
     assert compare(before.parents[2], after.parent, "--json").out == whole
 
 
-def test_what_one_side_lacks_is_left_open(compare: Callable[..., Done], tmp_path: Path, before: Path) -> None:
+def test_figure_missing_from_one_run_is_left_empty(compare: Callable[..., Done], tmp_path: Path, before: Path) -> None:
     write_run(tmp_path, "Offline", "performance", hour=2)
     alone = write_run(tmp_path, "Server", "performance", hour=2, state="INVALID", metrics={}).path
     found = json.loads(compare(before, alone, "--json").out)["Server"]
@@ -100,7 +100,7 @@ def test_what_one_side_lacks_is_left_open(compare: Callable[..., Done], tmp_path
     assert "alone in having Offline" in compare(before, alone.parents[1]).out
 
 
-def test_folders_that_cannot_be_compared(
+def test_folders_without_runs_are_refused(
     compare: Callable[..., Done], tmp_path: Path, before: Path, after: Path
 ) -> None:
     other = write_run(tmp_path, "Server", "performance", hour=3, benchmark="gptj").path

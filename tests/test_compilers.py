@@ -40,7 +40,7 @@ def request(engine: str = "vllm") -> Request:
     return resolve(choose(words), Workspace(CHECKOUT))
 
 
-def test_triton_needs_a_c_compiler_and_the_header_of_python(bare_node: Path) -> None:
+def test_missing_c_compiler_or_python_header_is_an_error(bare_node: Path) -> None:
     [compiler, header] = compilers.missing_for_triton()
     assert (compiler, header[:6], header[-4:]) == ("gcc", "python", "-dev")
     program(bare_node / "clang")
@@ -49,12 +49,12 @@ def test_triton_needs_a_c_compiler_and_the_header_of_python(bare_node: Path) -> 
     assert compilers.missing_for_triton() == []
 
 
-def test_without_nvcc_vllm_samples_by_itself(bare_node: Path) -> None:
+def test_vllm_samples_without_flashinfer_where_nvcc_is_missing(bare_node: Path) -> None:
     assert compilers.avoid_nvcc() == f"nvcc is not installed: {SAMPLER}=0"
     assert os.environ[SAMPLER] == "0"
 
 
-def test_a_setting_of_the_user_stays(bare_node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_of_the_user_is_kept(bare_node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SAMPLER, "1")
     assert compilers.avoid_nvcc() == ""
     assert os.environ[SAMPLER] == "1"

@@ -8,7 +8,7 @@ from harness_llm.replicas.engines.completions import Answer, Chunk, parse, parse
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=7, min_tokens=1, max_tokens=3, stop_token_ids=(2, 9))
 
 
-def test_a_request_says_all_of_the_sampling() -> None:
+def test_request_contains_all_sampling_settings() -> None:
     assert request_fields("m", SAMPLING, {"return_token_ids": True}, stream=True) == {
         "model": "m", "max_tokens": 3, "min_tokens": 1, "temperature": 0.5, "top_p": 0.9, "top_k": 7,
         "stop_token_ids": [2, 9], "ignore_eos": True, "stream": True, "return_token_ids": True,
@@ -17,11 +17,11 @@ def test_a_request_says_all_of_the_sampling() -> None:
 
 
 @pytest.mark.parametrize("line", [b"\n", b": ping\n", b"event: x\n", b"id: 1\n", b"retry: 5\r\n", b"data: [DONE]\n"])
-def test_lines_without_a_chunk(line: bytes) -> None:
+def test_lines_without_a_chunk_are_ignored(line: bytes) -> None:
     assert parse_event(line) is None
 
 
-def test_an_event_with_fields_that_are_not_ours() -> None:
+def test_unknown_fields_of_an_event_are_ignored() -> None:
     chunk = parse_event(
         b'data:{"id":"c","choices":[{"text":"x","token_ids":[5],"stop_reason":2,"prompt_token_ids":[1]}]}'
     )
@@ -44,7 +44,7 @@ def answer(*chunks: bytes) -> Answer:
         ([b'{"token_ids":[5,6,7]}', b'{"token_ids":[],"finish_reason":"length"}'], [5, 6, 7]),
     ],
 )
-def test_an_answer_is_whole(chunks: list[bytes], ids: list[int]) -> None:
+def test_complete_answer_is_accepted(chunks: list[bytes], ids: list[int]) -> None:
     assert answer(*chunks).whole() == ids
 
 
@@ -57,6 +57,6 @@ def test_an_answer_is_whole(chunks: list[bytes], ids: list[int]) -> None:
         b'{"token_ids":[5,6,2]}',
     ],
 )
-def test_an_answer_is_not_whole(chunk: bytes) -> None:
+def test_incomplete_answer_is_refused(chunk: bytes) -> None:
     with pytest.raises(ValueError, match="cut or is not exact"):
         answer(chunk).whole()

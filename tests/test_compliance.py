@@ -26,7 +26,7 @@ BOUNDS = {"min_output_tokens": 3.5, "max_output_tokens": 4.5}
 @pytest.mark.parametrize(
     ("score", "passed"), [(60.698, True), (83.13, True), (60.6979, False), (0.0, False), (math.nan, False)]
 )
-def test_a_score_is_held_to_the_threshold(score: float, passed: bool) -> None:
+def test_test07_compares_the_score_with_the_threshold(score: float, passed: bool) -> None:
     verdict = test07.verify(score, THRESHOLD)
     assert verdict.passed is passed
     assert verdict.failures == ([] if passed else [f"the answers score {score:.10g}, at least 60.698 is right"])
@@ -40,7 +40,7 @@ def test_a_score_is_held_to_the_threshold(score: float, passed: bool) -> None:
     ("lengths", "failed"),
     [([4, 4], None), ([3, 4], None), ([4, 5], None), ([1, 7], None), ([3, 3, 4], "Min"), ([4, 5, 5], "Max")],
 )
-def test_the_mean_length_is_held_to_both_bounds(lengths: list[int], failed: str | None) -> None:
+def test_test09_compares_the_mean_length_with_both_bounds(lengths: list[int], failed: str | None) -> None:
     verdict = test09.verify(lengths, BOUNDS)
     assert verdict.passed is (failed is None)
     assert len(verdict.failures) == (0 if verdict.passed else 1)
@@ -51,13 +51,13 @@ def test_the_mean_length_is_held_to_both_bounds(lengths: list[int], failed: str 
     assert lines[-1] == ("TEST PASS" if verdict.passed else "TEST FAIL")
 
 
-def test_a_failure_names_the_mean_and_the_bounds() -> None:
+def test_test09_failure_names_the_mean_and_the_bounds() -> None:
     assert test09.verify([3, 3, 4], BOUNDS).failures == [
         "an answer has 3.33 tokens on average, 3.5 to 4.5 is right"
     ]  # fmt: skip
 
 
-def test_no_answers_prove_nothing() -> None:
+def test_log_without_answers_is_refused() -> None:
     with pytest.raises(ConfigError, match="holds no answers"):
         test09.verify([], BOUNDS)
 
@@ -77,9 +77,7 @@ def evidence(test: str, lengths: list[int], score: float = 61.0, eos: int = 2) -
         ("TEST09", evidence("TEST09", [1278, 1279]), evidence("TEST09", [1, 2])),
     ],
 )
-def test_each_verdict_holds_the_lines_that_the_checker_wants_if_it_passes(
-    test: str, good: Evidence, bad: Evidence
-) -> None:
+def test_passing_verdict_has_the_lines_that_the_checker_requires(test: str, good: Evidence, bad: Evidence) -> None:
     assert _holds(TESTS[test](good), test)
     assert not _holds(TESTS[test](bad), test)
 
@@ -90,7 +88,7 @@ def _holds(verdict: Verdict, test: str) -> bool:
     return verdict.passed and all(set(group) & set(lines) for group in ROUND.compliance[test].passes)
 
 
-def test_answers_are_scored_for_no_other_test() -> None:
+def test_only_test07_scores_answers() -> None:
     def scored() -> float:
         raise AssertionError
 
@@ -98,12 +96,12 @@ def test_answers_are_scored_for_no_other_test() -> None:
         TESTS[test](Evidence(evidence(test, [3]).answers, "Offline", {2}, ROUND.compliance[test].bounds, scored))
 
 
-def test_every_test_of_every_round_has_a_judge() -> None:
+def test_every_compliance_test_of_every_round_is_implemented() -> None:
     assert {test for name in round_names() for test in load_round(name).compliance} == set(TESTS)
 
 
 @pytest.mark.parametrize("test", TESTS)
-def test_audit_config_is_the_rounds(test: str) -> None:
+def test_audit_config_contains_the_settings_of_the_round(test: str) -> None:
     lines = audit_config(ROUND.compliance[test]).splitlines()
     assert lines == [f"*.*.{key} = {value}" for key, value in ROUND.compliance[test].audit.items()]
     assert lines[0] == "*.*.mode = 2"
@@ -114,7 +112,7 @@ class TestOfficialScripts:
     """compliance/TEST07|TEST09/run_verification.py on the same runs."""
 
     @pytest.mark.parametrize("score", [60.698, 60.6, 83.13, 0.0])
-    def test_they_agree_on_accuracy(self, tmp_path: Path, score: float) -> None:
+    def test_official_script_agrees_on_accuracy(self, tmp_path: Path, score: float) -> None:
         (tmp_path / "scores.txt").write_text(f"{{'exact_match': {score}}}\n")
         script = f"{sys.executable} -c \"print(open('{tmp_path / 'scores.txt'}').read())\""
         report = _official(tmp_path, "TEST07", "--accuracy-script", script, "--accuracy-threshold", str(THRESHOLD))
@@ -123,7 +121,7 @@ class TestOfficialScripts:
         )
 
     @pytest.mark.parametrize("lengths", [[4, 4, 4, 4], [3, 4, 3, 4], [2, 2, 9, 1], [1, 1, 1, 1], [9, 9, 9, 9]])
-    def test_they_agree_on_length(self, tmp_path: Path, lengths: list[int]) -> None:
+    def test_official_script_agrees_on_length(self, tmp_path: Path, lengths: list[int]) -> None:
         bounds = ("--min-output-tokens", "3.5", "--max-output-tokens", "4.5")
         report = _official(tmp_path, "TEST09", *bounds, lengths=lengths)
         logged = [len(answer.ids) for answer in read_accuracy_log(tmp_path / "mlperf_log_accuracy.json")]

@@ -69,14 +69,14 @@ def docker(**environ: str) -> dict[str, CheckResult]:
     return {result.name: result for result in results}
 
 
-def test_a_machine_in_order(daemon: FakeDaemon) -> None:
+def test_correct_machine_has_no_error(daemon: FakeDaemon) -> None:
     found = docker()
     assert {name for name, result in found.items() if result.level is not Level.OK} == {"GPU driver"}
     assert found["GPU driver"].found.startswith("not checked")  # hide_tools
     assert set(found) == {"Docker", "Docker disk", "GPU driver", "GPU containers", "Container user", "Mounts"}
 
 
-def test_no_docker_is_one_error(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_docker_is_one_error(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(**_: object) -> None:
         raise EnvironmentMissing("no Docker daemon answers", hint="sudo systemctl enable --now docker")
 
@@ -87,7 +87,7 @@ def test_no_docker_is_one_error(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPa
     assert "systemctl" in found["Docker"].hint
 
 
-def test_a_full_disk_refuses_unless_the_images_are_there(daemon: FakeDaemon) -> None:
+def test_full_disk_is_an_error_unless_the_images_exist(daemon: FakeDaemon) -> None:
     daemon.free = 10 * 2**30
     assert docker()["Docker disk"].level is Level.ERROR
     daemon.free = None
@@ -96,14 +96,14 @@ def test_a_full_disk_refuses_unless_the_images_are_there(daemon: FakeDaemon) -> 
     assert "Docker disk" not in docker()
 
 
-def test_missing_gpu_support_of_docker_refuses(daemon: FakeDaemon) -> None:
+def test_missing_gpu_support_of_docker_is_an_error(daemon: FakeDaemon) -> None:
     daemon.runtime = False
     assert "nvidia-ctk" in docker()["GPU containers"].hint
     daemon.tags, daemon.complaint = ["harness-llm-submission:cuda"], "could not select device driver"
     assert docker()["GPU containers"].level is Level.ERROR
 
 
-def test_the_user_and_the_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_and_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     assert docker(RUN_AS="0:0")["Container user"].exit_code == 2
     monkeypatch.setattr(mounts, "_may_write", lambda folder, *_: folder.name != "submission")
     result = docker()["Mounts"]
@@ -146,7 +146,7 @@ def calls(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Calls:
     return calls
 
 
-def test_the_host_is_checked_before_a_build_and_the_image_before_a_stage(
+def test_host_is_checked_before_a_build_and_image_before_a_stage(
     calls: Calls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert submission.submit([], ENVIRON) == 0
@@ -154,13 +154,13 @@ def test_the_host_is_checked_before_a_build_and_the_image_before_a_stage(
     assert "warning  CPU governor" in capsys.readouterr().err
 
 
-def test_an_image_that_is_there_is_checked_in_the_first_pass(calls: Calls, daemon: FakeDaemon) -> None:
+def test_existing_image_is_checked_in_the_first_pass(calls: Calls, daemon: FakeDaemon) -> None:
     daemon.tags = ["harness-llm-submission:cuda"]
     assert submission.submit([], ENVIRON) == 0
     assert calls.done == ["host", "software", "build model_and_dataset", "prepare", "submit"]
 
 
-def test_an_error_of_the_host_and_one_of_docker_refuse_together_before_a_build(
+def test_errors_of_host_and_docker_are_reported_together_before_a_build(
     calls: Calls, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "check_host", lambda *_: [failed("GPUs", "none on the PCI bus")])
@@ -172,21 +172,21 @@ def test_an_error_of_the_host_and_one_of_docker_refuse_together_before_a_build(
     assert calls.done == []
 
 
-def test_an_error_in_the_image_refuses_before_the_first_stage(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_the_image_is_reported_before_the_first_stage(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission._Machine, "software", lambda *_: [failed("Scoring", "no evaluator")])
     with pytest.raises(EnvironmentMissing, match="no evaluator"):
         submission.submit([], ENVIRON)
     assert calls.done == ["host", "build model_and_dataset", "build submission"]
 
 
-def test_doctor_builds_nothing(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_builds_no_image(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
     assert submission.doctor(["--json"], ENVIRON) == 0
     assert calls.done == ["host"]
     found = {result["name"]: result for result in json.loads(capsys.readouterr().out)}
     assert found["Software"]["found"].startswith("not checked")
 
 
-def test_the_host_is_checked_by_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_host_checks_run_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     environ = {**os.environ, "HARNESS_LLM_WORKSPACE": str(checks.__file__).partition("/harness_llm/")[0]}
     options = ["--model", "demo", "--gpu", "cpu", "--company", "Acme", "--system-name", "box"]
     found = checks.check_host(options, load_accelerator("cpu")[1], environ)
@@ -209,16 +209,14 @@ def software(monkeypatch: pytest.MonkeyPatch, program: Path, script: str) -> lis
     return submission._machine("cpu", load_accelerator("cpu")[1], ENVIRON).software(["--model", "demo"])
 
 
-def test_the_image_is_checked_in_a_container(
-    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_image_checks_run_in_a_container(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     results = json.dumps(to_json([failed("Scoring", "no evaluator")]))
     script = f"echo \"$@\" > {tmp_path}/asked\necho '{results}'\nexit 3"
     assert software(monkeypatch, tmp_path / "docker", script) == [failed("Scoring", "no evaluator")]
     assert (tmp_path / "asked").read_text().endswith("harness-llm doctor --part software --json --model demo\n")
 
 
-def test_a_container_that_docker_does_not_start_is_an_error_with_its_message(
+def test_message_of_docker_is_reported_where_a_container_does_not_start(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = "echo 'docker: error setting rlimit type 8: operation not permitted' >&2\nexit 125"

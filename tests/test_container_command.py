@@ -44,7 +44,7 @@ def run(gpu: str, container: Container, *command: str) -> list[str]:
     return run_arguments(load_accelerator(gpu)[1], container, command)
 
 
-def test_rocm_gets_its_devices_through_the_groups_that_own_them() -> None:
+def test_rocm_container_gets_devices_and_their_groups() -> None:
     container = replace(CONTAINER, inherited=("HIP_VISIBLE_DEVICES",), stdin=True, terminal=True)
     assert run("mi300x", container, "bash") == [
         *START,
@@ -59,7 +59,7 @@ def test_rocm_gets_its_devices_through_the_groups_that_own_them() -> None:
     ]
 
 
-def test_cuda_gets_its_devices_from_nvidias_toolkit() -> None:
+def test_cuda_container_gets_devices_from_the_nvidia_toolkit() -> None:
     container = replace(CONTAINER, groups=(), arguments=("--cpuset-cpus", "0-7", "-v", "/scratch:/scratch"))
     assert run("h200", container, "make", "submission", "COMPANY=A B") == [
         *START,
@@ -76,7 +76,7 @@ def test_cuda_gets_its_devices_from_nvidias_toolkit() -> None:
     ]
 
 
-def test_the_cpu_flavour_has_no_device() -> None:
+def test_cpu_container_gets_no_device() -> None:
     assert run("cpu", replace(CONTAINER, groups=()), "true") == [
         *START,
         *("--user", "1000:1001", "--network", "host", "--cap-drop", "ALL", "--cap-add", "SYS_NICE"),
@@ -87,7 +87,7 @@ def test_the_cpu_flavour_has_no_device() -> None:
     ]
 
 
-def test_a_subset_of_nvidias_devices_is_one_field_and_numbered_anew_inside() -> None:
+def test_subset_of_nvidia_devices_is_renumbered_inside() -> None:
     command = run("h100", replace(CONTAINER, visible=("2", "GPU-5f")), "true")
     assert command[command.index("--gpus") + 1] == '"device=2,GPU-5f"'
     assert "CUDA_VISIBLE_DEVICES=0,1" in command
@@ -95,23 +95,23 @@ def test_a_subset_of_nvidias_devices_is_one_field_and_numbered_anew_inside() -> 
     assert "CUDA_VISIBLE_DEVICES=0,1" not in run("h100", narrowed, "true")
 
 
-def test_podman_run_by_a_user_keeps_that_user() -> None:
+def test_rootless_podman_keeps_the_user() -> None:
     command = run("cpu", replace(CONTAINER, program="podman", podman=True), "true")
     assert command[:2] == ["podman", "run"]
     assert command[command.index("--userns") + 1] == "keep-id"
 
 
-def test_a_comma_in_a_path_ends_no_field() -> None:
+def test_comma_in_a_mount_path_is_quoted() -> None:
     assert str(Mount(Path("/a,b"), "/model")) == 'type=bind,"source=/a,b",target=/model'
 
 
 @pytest.mark.parametrize("name", ["rocm", "cuda", "cpu"])
-def test_nothing_runs_with_all_rights(name: str) -> None:
+def test_no_container_is_privileged(name: str) -> None:
     command = run_arguments(load_spec().accelerators[name], CONTAINER, ["true"])
     assert not {"--privileged", "/dev/mem", "SYS_ADMIN", "seccomp=unconfined", "--ipc"} & {*command}
 
 
-def test_a_build_names_secrets_and_proxies_but_holds_neither() -> None:
+def test_build_arguments_contain_no_secret_and_no_proxy_value() -> None:
     build = Build(
         program="docker",
         tag="harness-llm-submission:cuda",
@@ -133,11 +133,11 @@ def test_a_build_names_secrets_and_proxies_but_holds_neither() -> None:
 @pytest.mark.parametrize(
     ("gpu", "name"), [("mi300x", "rocm"), ("mi355x", "rocm"), ("h100", "cuda"), ("a800", "cuda"), ("cpu", "cpu")]
 )
-def test_a_gpu_has_its_platforms_image(gpu: str, name: str) -> None:
+def test_each_gpu_uses_the_image_of_its_platform(gpu: str, name: str) -> None:
     assert accelerator_name(gpu) == name
     assert image_tag("submission", name) == f"harness-llm-submission:{name}"
 
 
-def test_an_unknown_gpu_is_refused() -> None:
+def test_unknown_gpu_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no accelerator mi999\n.*GPU_NAME\n.*expected: mi300x"):
         accelerator_name("mi999")

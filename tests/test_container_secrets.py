@@ -19,7 +19,7 @@ from harness_llm.errors import ConfigError
         ({}, "of the login"),
     ],
 )
-def test_where_a_token_comes_from(environ: dict[str, str], expected: str, tmp_path: Path) -> None:
+def test_token_is_read_from_variable_or_login(environ: dict[str, str], expected: str, tmp_path: Path) -> None:
     (tmp_path / "named").write_text("of the file\n")
     login = tmp_path / ".cache" / "huggingface" / "token"
     login.parent.mkdir(parents=True)
@@ -28,12 +28,12 @@ def test_where_a_token_comes_from(environ: dict[str, str], expected: str, tmp_pa
     assert find_token(found, tmp_path) == expected
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_unreadable_token_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         find_token({"HF_TOKEN_PATH": str(tmp_path)}, tmp_path)
 
 
-def test_the_file_is_private_and_gone_afterwards() -> None:
+def test_secret_file_is_private_and_removed() -> None:
     with token_mounts("hf_secret", os.getuid(), os.getgid()) as mounts:
         (mount,) = mounts
         assert mount.source.read_text() == "hf_secret"

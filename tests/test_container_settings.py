@@ -30,7 +30,7 @@ def sources(**environ: str) -> dict[str, Path]:
     return {mount.target: mount.source for mount in container(**environ).mounts}
 
 
-def test_root_must_say_who_it_is_to_be() -> None:
+def test_root_must_name_the_user_of_the_container() -> None:
     with pytest.raises(ConfigError, match="hint: RUN_AS=1000:1000"):
         setting.run_as({}, 0, 0)
     with pytest.raises(ConfigError, match="hint: RUN_AS=1007:100 "):
@@ -40,12 +40,12 @@ def test_root_must_say_who_it_is_to_be() -> None:
 
 
 @pytest.mark.parametrize("asked", ["0:0", "me", "1000", "1000:", ":", "1000:1000 --privileged"])
-def test_nobody_becomes_root(asked: str) -> None:
+def test_root_is_refused_as_user_of_the_container(asked: str) -> None:
     with pytest.raises(ConfigError, match="RUN_AS is no user"):
         setting.run_as({"RUN_AS": asked}, 1000, 1000)
 
 
-def test_models_and_data_lie_where_they_are_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_and_data_are_mounted_from_the_named_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "_LAB", tmp_path / "inference")
     assert sources()["/model"] == CHECKOUT / "build/models"
     assert sources()["/data"] == CHECKOUT / "build/data"
@@ -55,25 +55,25 @@ def test_models_and_data_lie_where_they_are_said_to(tmp_path: Path, monkeypatch:
     assert sources(LAB_MODEL="/m", LAB_DATASET="/d", MLPERF_SCRATCH_PATH="/scratch")["/data"] == Path("/d")
 
 
-def test_what_is_not_set_is_not_handed_on() -> None:
+def test_unset_variables_are_not_passed_on() -> None:
     assert container(HTTPS_PROXY="http://me:secret@proxy:3128", HTTP_PROXY="").inherited == ("HTTPS_PROXY",)
     assert container("mi300x", HIP_VISIBLE_DEVICES="0,1").inherited == ("HIP_VISIBLE_DEVICES",)
     assert container("h200", NVIDIA_VISIBLE_DEVICES="2, 3").visible == ("2", "3")
     assert container("h200", NVIDIA_VISIBLE_DEVICES="all").visible is None
 
 
-def test_docker_args_are_words_of_a_shell() -> None:
+def test_docker_args_are_split_as_by_a_shell() -> None:
     assert container(DOCKER_ARGS="-v '/a b:/x' --cpus 4").arguments == ("-v", "/a b:/x", "--cpus", "4")
     with pytest.raises(ConfigError, match="DOCKER_ARGS has a quote"):
         container(DOCKER_ARGS="'")
 
 
-def test_a_program_that_is_not_there_is_named() -> None:
+def test_missing_docker_program_is_named() -> None:
     with pytest.raises(EnvironmentMissing, match="/none/docker is not installed"):
         setting.container_program({"DOCKER": "/none/docker"})
 
 
-def test_several_are_there_at_once_as_no_name_is_used_twice() -> None:
+def test_container_names_are_unique() -> None:
     assert str(os.getpid()) in container().name
 
 
@@ -89,25 +89,25 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **environ: str) ->
     mounts.prepare(setting.container("submission", "cpu", accelerator, asked), accelerator, asked)
 
 
-def test_folders_of_the_checkout_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_the_checkout_are_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "_LAB", tmp_path / "none")
     prepared(tmp_path, monkeypatch)
     assert (tmp_path / "build/models").is_dir()
     assert (tmp_path / "build/data").is_dir()
 
 
-def test_a_missing_mount_is_named_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mount_is_named_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EnvironmentMissing, match=r"mounted at /model is not there\n.*none(.|\n)*LAB_MODEL"):
         prepared(tmp_path, monkeypatch, LAB_MODEL=str(tmp_path / "none"))
 
 
-def test_a_mount_that_the_user_may_not_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_mount_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir(mode=0o555)
     with pytest.raises(EnvironmentMissing, match=r"at /data may not be written(.|\n)*chown -R(.|\n)*LAB_DATASET"):
         prepared(tmp_path, monkeypatch, LAB_DATASET=str(tmp_path / "data"))
 
 
-def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "CHECKOUT", tmp_path)
     monkeypatch.setattr(mounts, "_faults", lambda *_: ())
     accelerator = load_accelerator("mi300x")[1].model_copy(update={"devices": ("/dev/none-such",)})
@@ -115,7 +115,7 @@ def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         mounts.prepare(container("mi300x"), accelerator, USER)
 
 
-def test_an_extra_certificate_counts_beside_the_public_ones(tmp_path: Path) -> None:
+def test_extra_certificate_is_added_to_the_public_ones(tmp_path: Path) -> None:
     extra, bundle = tmp_path / "extra.pem", tmp_path / "bundle.pem"
     public = Path(certifi.where()).read_text()
     extra.write_text("-----BEGIN CERTIFICATE-----\nT1VSUw==\n-----END CERTIFICATE-----\n" + public)
@@ -138,7 +138,7 @@ PIP: Mapping[str, list[str]] = {
 }
 
 
-def test_pip_inside_is_told_what_can_be_reached_from_there() -> None:
+def test_pip_in_the_build_gets_reachable_settings_only() -> None:
     assert packages.pip_conf(PIP, offline=False, wheels=True).splitlines() == [
         "[global]",
         "index-url = https://me:secret%20x@mirror.example/simple",
@@ -151,7 +151,7 @@ def test_pip_inside_is_told_what_can_be_reached_from_there() -> None:
     ]
 
 
-def test_a_wheelhouse_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_wheelhouse_is_mounted_into_the_build(tmp_path: Path) -> None:
     house, shown = tmp_path / "house", tmp_path / "shown"
     house.mkdir()
     shown.mkdir()
@@ -178,7 +178,7 @@ def _docker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_docker")
-def test_a_build_says_what_it_is_made_of() -> None:
+def test_build_arguments_name_their_sources() -> None:
     build = planned()
     assert build.arguments == {
         "BASE_IMAGE": "vllm/vllm-openai:v0.30.0-cu129",
@@ -197,7 +197,7 @@ def test_a_build_says_what_it_is_made_of() -> None:
 
 
 @pytest.mark.usefixtures("_docker")
-def test_a_round_a_base_and_a_proxy_can_be_chosen() -> None:
+def test_round_base_image_and_proxy_can_be_chosen() -> None:
     build = planned(
         gpu="cpu", ROUND="v5.1", BASE_IMAGE="mine:1", https_proxy="http://p:1", EXTRA_CA_CERT=certifi.where()
     )
@@ -211,7 +211,7 @@ def test_a_round_a_base_and_a_proxy_can_be_chosen() -> None:
 
 
 @pytest.mark.usefixtures("_docker")
-def test_what_makes_models_has_no_loadgen_and_no_checker() -> None:
+def test_model_image_has_no_loadgen_and_no_checker() -> None:
     build = planned("model_and_dataset", "mi300x")
     assert (build.arguments["LAYERS"], build.arguments["INFERENCE_URL"]) == ("base-quantize base-quark", "")
     assert "harness-llm.loadgen" not in build.labels
@@ -226,7 +226,7 @@ def test_what_makes_models_has_no_loadgen_and_no_checker() -> None:
         ("process did not complete successfully: exit code: 1", RunFailed, "could not be built"),
     ],
 )
-def test_a_failed_build_is_explained(said: str, kind: type[Exception], what: str) -> None:
+def test_failed_build_is_reported_with_a_hint(said: str, kind: type[Exception], what: str) -> None:
     error = builds.explain(f"before\n{said}\n", 1, Path("build.log"))
     assert isinstance(error, kind)
     assert what in error.what

@@ -39,7 +39,7 @@ def orca(tmp_path: Path) -> Path:
     return _orca(tmp_path / "orca.sampled_2.pkl")
 
 
-def test_a_file_becomes_a_store_beside_it(orca: Path, tokenizer: Path) -> None:
+def test_file_is_converted_to_a_store_beside_it(orca: Path, tokenizer: Path) -> None:
     assert not is_converted("openorca", orca, tokenizer, LONGEST)
     path = convert("openorca", orca, tokenizer, LONGEST)
     store = open_store(path)
@@ -62,7 +62,7 @@ def _touch(file: Path) -> None:
         (lambda file: _orca(file, output=["a", "bb"]), True),
     ],
 )
-def test_only_another_content_is_converted_anew(
+def test_only_changed_content_is_converted_again(
     change: Callable[[Path], object], anew: bool, orca: Path, tokenizer: Path
 ) -> None:
     manifest = convert("openorca", orca, tokenizer, LONGEST) / "manifest.json"
@@ -73,7 +73,7 @@ def test_only_another_content_is_converted_anew(
     assert (manifest.stat().st_ino != before) is anew
 
 
-def test_a_store_is_no_longer_trusted_without_its_file_or_when_damaged(orca: Path, tokenizer: Path) -> None:
+def test_store_without_its_file_or_damaged_is_refused(orca: Path, tokenizer: Path) -> None:
     store = convert("openorca", orca, tokenizer, LONGEST)
     (store / "tokens.npy").unlink()
     assert not is_converted("openorca", orca, tokenizer, LONGEST)
@@ -83,7 +83,7 @@ def test_a_store_is_no_longer_trusted_without_its_file_or_when_damaged(orca: Pat
     assert not is_converted("openorca", orca, tokenizer, LONGEST)
 
 
-def test_a_store_is_made_for_one_limit_and_source(orca: Path, tokenizer: Path) -> None:
+def test_store_belongs_to_one_limit_and_source(orca: Path, tokenizer: Path) -> None:
     convert("openorca", orca, tokenizer, LONGEST)
     assert not is_converted("openorca", orca, tokenizer, 1)
     assert not is_converted("mixtral", orca, tokenizer, LONGEST)
@@ -93,7 +93,7 @@ def test_a_store_is_made_for_one_limit_and_source(orca: Path, tokenizer: Path) -
     assert open_store(store_path(orca)).prompt(0).tolist() == [1, 2]
 
 
-def test_texts_are_encoded_by_the_tokenizer_that_is_there(tmp_path: Path, tokenizer: Path) -> None:
+def test_texts_are_encoded_by_the_tokenizer_of_the_checkpoint(tmp_path: Path, tokenizer: Path) -> None:
     file = tmp_path / "cnn_eval.json"
     file.write_text('[{"instruction": "Do", "input": "this", "output": "that"}]')
     store = open_store(convert("cnn_dailymail", file, tokenizer, LONGEST))
@@ -115,14 +115,14 @@ def test_token_ids_need_no_tokenizer(orca: Path, tokenizer: Path) -> None:
     assert is_converted("openorca", orca, tokenizer, LONGEST)
 
 
-def test_a_wrong_file_leaves_nothing_behind(tmp_path: Path, tokenizer: Path) -> None:
+def test_wrong_file_leaves_no_store(tmp_path: Path, tokenizer: Path) -> None:
     file = _orca(tmp_path / "orca.pkl", tok_input=[[1], []])
     with pytest.raises(ConfigError, match="a prompt is not"):
         convert("openorca", file, tokenizer, LONGEST)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["orca.pkl", "tokenizer.json"]
 
 
-def test_an_unknown_source_names_the_known_ones(orca: Path, tokenizer: Path) -> None:
+def test_unknown_source_lists_the_known_ones(orca: Path, tokenizer: Path) -> None:
     with pytest.raises(ConfigError, match="no data source nothing") as caught:
         convert("nothing", orca, tokenizer, LONGEST)
     assert "openorca" in caught.value.expected

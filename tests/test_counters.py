@@ -23,17 +23,17 @@ SPECULATING = PAGE + DRAFTING
 NAMES = server_kinds()["vllm"].counters
 
 
-def test_counters_are_added_up() -> None:
+def test_counters_are_summed_over_label_sets() -> None:
     assert read_counters(PAGE, NAMES) == {"cache_hits": 9, "speculated": 0, "drafts": 0}
     assert read_counters(SPECULATING, NAMES) == {"cache_hits": 9, "speculated": 12, "drafts": 4}
 
 
 @pytest.mark.parametrize("text", ["", "vllm:spec_decode_num_draft_tokens_total 0\n", "sglang:cached_tokens_total 1\n"])
-def test_a_page_without_cache_hits_proves_nothing(text: str) -> None:
+def test_metrics_page_without_cache_hits_has_no_counters(text: str) -> None:
     assert read_counters(text, NAMES) is None
 
 
-def test_growth_is_that_of_all_replicas() -> None:
+def test_growth_is_summed_over_replicas() -> None:
     before: list[Counters | None] = [{"cache_hits": 5, "speculated": 1}, {"cache_hits": 0, "speculated": 0}]
     after: list[Counters | None] = [{"cache_hits": 7, "speculated": 1}, {"cache_hits": 1, "speculated": 0}]
     assert growth(zip(before, after, strict=True)) == {"cache_hits": 3, "speculated": 0}
@@ -49,7 +49,9 @@ def test_growth_is_that_of_all_replicas() -> None:
         ([{"cache_hits": 5.0}], [{"cache_hits": 0.0}]),
     ],
 )
-def test_growth_that_nobody_knows(before: list[Counters | None], after: list[Counters | None]) -> None:
+def test_growth_is_none_where_one_replica_has_no_counters(
+    before: list[Counters | None], after: list[Counters | None]
+) -> None:
     assert growth(zip(before, after, strict=True)) is None
 
 
@@ -63,7 +65,7 @@ def test_growth_that_nobody_knows(before: list[Counters | None], after: list[Cou
         (None, ["does not tell its cache hits"]),
     ],
 )
-def test_what_bars_a_run_from_closed(counted: Counters | None, words: list[str]) -> None:
+def test_cache_hits_and_drafts_are_violations(counted: Counters | None, words: list[str]) -> None:
     found = caching_violations(counted)
     assert len(found) == len(words)
     assert all(word in line for word, line in zip(words, found, strict=True))
@@ -80,7 +82,7 @@ def test_what_bars_a_run_from_closed(counted: Counters | None, words: list[str])
         (None, ["does not tell its cache hits"]),
     ],
 )
-def test_what_bars_a_run_that_may_speculate_three_tokens(counted: Counters | None, words: list[str]) -> None:
+def test_drafts_beyond_three_tokens_are_violations(counted: Counters | None, words: list[str]) -> None:
     found = caching_violations(counted, draft_tokens=3)
     assert len(found) == len(words)
     assert all(word in line for word, line in zip(words, found, strict=True))

@@ -49,7 +49,7 @@ def test_cuda_layers_are_locked_without_constraints_and_wheel_folders(recorded_u
 
 
 @pytest.mark.parametrize("layer", CUDA, ids=lambda layer: layer.name)
-def test_the_installation_excludes_the_cpu_build_and_checks_the_result(
+def test_installation_excludes_the_cpu_build_and_checks_the_result(
     layer: CudaLayer, recorded_uv: RecordedUv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[Path] = []
@@ -69,17 +69,17 @@ def interpreter(folder: Path, output: str, code: int = 0) -> Path:
     return program
 
 
-def test_a_cuda_build_is_accepted(tmp_path: Path) -> None:
+def test_cuda_build_is_accepted(tmp_path: Path) -> None:
     layers.check_cuda_build(interpreter(tmp_path, "2.13.0+cu130 13.0"))
 
 
 @pytest.mark.parametrize(("output", "code"), [("2.13.0+cpu None", 0), ("2.13.0 None", 0), ("", 1)])
-def test_another_build_of_pytorch_is_refused(tmp_path: Path, output: str, code: int) -> None:
+def test_other_builds_of_pytorch_are_refused(tmp_path: Path, output: str, code: int) -> None:
     with pytest.raises(EnvironmentMissing, match="not a CUDA build") as caught:
         layers.check_cuda_build(interpreter(tmp_path, output, code))
     assert caught.value.where == str(tmp_path / "python")
 
 
-def test_the_check_after_the_installation_sees_the_cpu_build(tmp_path: Path) -> None:
+def test_check_after_the_installation_refuses_the_cpu_build(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentMissing, match=r"found: 2\.13\.0\+cpu"):
         layers.check_cuda_build(LAYERS["cpu"].python.absolute())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trees
 from runs import write_run
-from test_architecture import DESCRIPTION, ECC, TWO_NODES, result
+from test_architecture_document import DESCRIPTION, ECC, TWO_NODES, result
 
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.hardware.ecc import Ecc, Fact, State
@@ -32,7 +32,7 @@ def owed(file: Path, ecc: Ecc = ECC, **changes: str) -> Requirements:
     return found
 
 
-def test_who_states_everything_and_has_enough_may_go_on(file: Path) -> None:
+def test_complete_requirements_are_accepted(file: Path) -> None:
     found = owed(file)
     found.require()
     found.require([GOOD])
@@ -40,11 +40,11 @@ def test_who_states_everything_and_has_enough_may_go_on(file: Path) -> None:
     assert "llama3.1-405b" in found.render([GOOD])
 
 
-def test_the_edge_owes_nothing(file: Path) -> None:
+def test_edge_systems_have_no_datacenter_requirements(file: Path) -> None:
     assert requirements(DESCRIPTION | {"system_type": "edge"}, ECC, file) is None
 
 
-def test_too_narrow_a_network_is_refused(file: Path) -> None:
+def test_too_small_bandwidth_is_refused(file: Path) -> None:
     with pytest.raises(GateFailed) as caught:
         owed(file).require([GOOD, SLOW])
     assert caught.value.found == ("deepseek-r1 Offline needs 64 Gbit/s out, and there are 40 Gbit/s (NIC to CPU)")
@@ -52,12 +52,12 @@ def test_too_narrow_a_network_is_refused(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("memory", "accelerators"), [(State.OFF, State.ON), (State.ON, State.OFF)])
-def test_ecc_that_is_off_is_refused(file: Path, memory: State, accelerators: State) -> None:
+def test_disabled_ecc_is_refused(file: Path, memory: State, accelerators: State) -> None:
     with pytest.raises(GateFailed, match=f"ECC of the {'memory' if memory is State.OFF else 'accelerators'} is off"):
         owed(file, Ecc(Fact(memory, "EDAC"), Fact(accelerators, "amdgpu"))).require()
 
 
-def test_what_nobody_knows_is_asked_for_all_at_once(tmp_path: Path) -> None:
+def test_all_unknown_requirements_are_listed_at_once(tmp_path: Path) -> None:
     missing = tmp_path / "2x8xAccel.yaml"
     found = owed(missing, Ecc(UNREAD, UNREAD))
     with pytest.raises(ConfigError) as caught:
@@ -67,7 +67,7 @@ def test_what_nobody_knows_is_asked_for_all_at_once(tmp_path: Path) -> None:
     assert len(found.notices([SLOW])) == len(keys)
 
 
-def test_ecc_that_is_stated_is_believed(file: Path) -> None:
+def test_stated_ecc_is_accepted(file: Path) -> None:
     file.write_text(f"{TWO_NODES}\necc: {{memory: true, accelerators: true}}\n")
     owed(file, Ecc(UNREAD, UNREAD)).require()
     file.write_text(f"{TWO_NODES}\necc: {{memory: true, accelerators: false}}\n")
@@ -75,13 +75,13 @@ def test_ecc_that_is_stated_is_believed(file: Path) -> None:
         owed(file, Ecc(UNREAD, UNREAD)).require()
 
 
-def test_accelerators_that_nobody_found_are_not_absent(file: Path) -> None:
+def test_undetected_accelerators_are_required(file: Path) -> None:
     unseen = Ecc(Fact(State.ON, "EDAC"), Fact(State.ABSENT))
     assert owed(file, unseen).missing() == ["ecc.accelerators: true or false, the machine does not tell"]
     assert owed(file, unseen, accelerators_per_node="0").missing() == []
 
 
-def test_the_results_of_a_tree_are_measured_by_their_logs(tmp_path: Path) -> None:
+def test_required_bandwidth_follows_from_the_logs(tmp_path: Path) -> None:
     home = trees.build_tree(tmp_path, "open", scenarios=("Offline", "Server")) / "open" / trees.SUBMITTER
     shutil.copytree(home / trees.R / "tiny" / "Server", home / trees.R / "tiny" / "SingleStream")
     found = measured_results(home, trees.SYSTEM, trees.ROUND)
@@ -91,12 +91,12 @@ def test_the_results_of_a_tree_are_measured_by_their_logs(tmp_path: Path) -> Non
     assert found[0].samples_per_s == log["result_samples_per_second"]
 
 
-def test_a_system_without_results_has_none(tmp_path: Path) -> None:
+def test_system_without_results_requires_no_bandwidth(tmp_path: Path) -> None:
     assert measured_results(tmp_path, "nobody", trees.ROUND) == []
 
 
 @pytest.mark.parametrize(("state", "refused"), [("off", True), ("on", False), ("unknown", False)])
-def test_a_run_made_with_ecc_off_is_refused_later_too(tmp_path: Path, state: str, refused: bool) -> None:
+def test_run_with_disabled_ecc_is_refused_at_packaging(tmp_path: Path, state: str, refused: bool) -> None:
     run = write_run(tmp_path, "Offline", "performance", host={"memory_ecc": state, "kernel": "off"})
     selection = Selection((RunStatus(run.run_key, run, "VALID", ""),))
     if not refused:

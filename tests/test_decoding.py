@@ -23,7 +23,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("flag", "tidy"), [(None, False), (False, False), (True, True)])
-def test_spaces_go_where_the_tokenizer_says_so(checkpoint: Path, flag: bool | None, tidy: bool) -> None:
+def test_spaces_are_cleaned_where_the_tokenizer_demands_it(checkpoint: Path, flag: bool | None, tidy: bool) -> None:
     if flag is not None:
         (checkpoint / "tokenizer_config.json").write_text(json.dumps({"clean_up_tokenization_spaces": flag}))
     plain = Tokenizer.from_file(str(checkpoint / "tokenizer.json")).decode([0, 1, 2, 3, 4, 5, 1, 6, 7, 8])
@@ -33,9 +33,9 @@ def test_spaces_go_where_the_tokenizer_says_so(checkpoint: Path, flag: bool | No
 
 
 @given(st.lists(st.sampled_from([*WORDS, " ", "'", "?", "!", "'m", "'ve", "'re", "x"])).map(" ".join))
-def test_tidied_like_transformers(text: str) -> None:
+def test_cleaned_text_equals_that_of_transformers(text: str) -> None:
     assert tidied(text) == CLEAN(None, text)
 
 
-def test_what_is_tidied() -> None:
+def test_cleaned_patterns() -> None:
     assert tidied("It is n't here , it 's so .") == "It isn't here, it's so."

@@ -84,7 +84,7 @@ def silent(text, done):
     """Report to nobody."""
 
 
-def test_all_is_made_once(benchmark, workspace, made):
+def test_all_stages_run_once(benchmark, workspace, made):
     assert missing(DemoPreparation(benchmark, workspace, SAMPLES)) == ALL
     result = prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     assert made == ["train", "quantize", "reference"]
@@ -96,7 +96,7 @@ def test_all_is_made_once(benchmark, workspace, made):
     assert made == ["train", "quantize", "reference"]
 
 
-def test_another_number_of_samples_wants_its_own_scores_alone(benchmark, workspace, made):
+def test_another_number_of_samples_repeats_the_reference_only(benchmark, workspace, made):
     prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     assert missing(DemoPreparation(benchmark, workspace, SAMPLES + 1)) == ["reference"]
     prepare(DemoPreparation(benchmark, workspace, SAMPLES + 1), silent)
@@ -113,7 +113,7 @@ def test_another_number_of_samples_wants_its_own_scores_alone(benchmark, workspa
         ("reference", ["reference"]),
     ],
 )
-def test_a_half_written_stage_is_redone(benchmark, workspace, made, removed, redone):
+def test_incomplete_stage_is_repeated(benchmark, workspace, made, removed, redone):
     result = prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     attribute, _, name = removed.partition("/")
     holder = DemoPreparation(benchmark, workspace, SAMPLES) if attribute in {"store", "tokenizer"} else result
@@ -125,7 +125,7 @@ def test_a_half_written_stage_is_redone(benchmark, workspace, made, removed, red
     assert made[before:] == redone
 
 
-def test_another_tokenizer_makes_all_checkpoints_stale(benchmark, workspace, made):
+def test_changed_tokenizer_makes_all_checkpoints_stale(benchmark, workspace, made):
     prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     tokenizer = DemoPreparation(benchmark, workspace, SAMPLES).tokenizer
     tokenizer.write_text(tokenizer.read_text() + "\n")
@@ -135,7 +135,7 @@ def test_another_tokenizer_makes_all_checkpoints_stale(benchmark, workspace, mad
 
 
 @pytest.mark.parametrize("attribute", ["original", "checkpoint"])
-def test_a_damaged_checkpoint_is_named_and_not_replaced(benchmark, workspace, made, attribute):
+def test_damaged_checkpoint_is_named_and_not_replaced(benchmark, workspace, made, attribute):
     result = prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
     weights = getattr(result, attribute) / "model.safetensors"
     weights.write_text("flipped")
@@ -145,7 +145,7 @@ def test_a_damaged_checkpoint_is_named_and_not_replaced(benchmark, workspace, ma
     assert weights.read_text() == "flipped"
 
 
-def test_no_environment_to_quantize_in(benchmark, workspace, made, monkeypatch):
+def test_missing_quantization_environment_is_reported(benchmark, workspace, made, monkeypatch):
     monkeypatch.setattr(DemoPreparation.__init__, "__defaults__", (Path("nowhere/python"),))
     with pytest.raises(EnvironmentMissing) as caught:
         prepare(DemoPreparation(benchmark, workspace, SAMPLES), silent)
@@ -157,21 +157,21 @@ def program(text):
     return [sys.executable, "-c", text]
 
 
-def test_a_stage_reports_what_its_child_says(tmp_path):
+def test_stage_reports_the_progress_of_its_child(tmp_path):
     said = []
     line = json.dumps({"stage": "train", "done": 0.5, "text": "step 1/2"})
     run_stage(program(f"print('noise'); print({line!r})"), tmp_path / "train.log", lambda *a: said.append(a))
     assert said == [("train: step 1/2", 0.5)]
 
 
-def test_a_failed_stage_names_its_log_and_shows_its_end(tmp_path):
+def test_failed_stage_names_its_log_with_the_last_lines(tmp_path):
     with pytest.raises(RunFailed) as caught:
         run_stage(program("raise SystemExit('out of ' + 'luck')"), tmp_path / "logs" / "train.log", silent)
     assert caught.value.where == str(tmp_path / "logs" / "train.log")
     assert "out of luck" in caught.value.found
 
 
-def test_a_child_ends_with_the_stage(tmp_path):
+def test_child_ends_with_its_stage(tmp_path):
     pid = tmp_path / "pid"
     text = (
         f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); print('{{}}', flush=True); time.sleep(60)"
@@ -181,7 +181,7 @@ def test_a_child_ends_with_the_stage(tmp_path):
     assert not Path(f"/proc/{pid.read_text()}").exists()
 
 
-def test_a_child_does_not_outlive_a_killed_parent(tmp_path):
+def test_child_of_a_stage_ends_when_the_parent_is_killed(tmp_path):
     pid = tmp_path / "pid"
     child = (
         f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid()))\n"

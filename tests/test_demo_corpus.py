@@ -21,7 +21,7 @@ def tokenizer(tmp_path_factory):
     return Tokenizer.from_file(str(file))
 
 
-def test_the_whole_evaluation_split_is_unique_and_no_other_split_has_its_prompts():
+def test_splits_are_unique_and_disjoint():
     evaluation = {s.prompt for s in samples(Split.EVALUATION, EVALUATION.samples, seed=1)}
     others = [{s.prompt for s in samples(split, 5000, seed=1)} for split in (Split.CALIBRATION, Split.TRAINING)]
     assert len(evaluation) == EVALUATION.samples
@@ -30,12 +30,12 @@ def test_the_whole_evaluation_split_is_unique_and_no_other_split_has_its_prompts
     assert others[0].isdisjoint(others[1])
 
 
-def test_a_prompt_is_in_the_split_that_it_was_drawn_for():
+def test_prompt_belongs_to_the_split_it_was_drawn_for():
     for split in Split:
         assert {split_of(s.prompt) for s in samples(split, 200, seed=5)} == {split}
 
 
-def test_the_seed_alone_decides():
+def test_corpus_depends_on_the_seed_only():
     first = samples(Split.TRAINING, 300, seed=7)
     assert first == samples(Split.TRAINING, 300, seed=7)
     assert first != samples(Split.TRAINING, 300, seed=8)
@@ -80,7 +80,7 @@ def test_answers_are_exact(kind, expected):
         assert sample.answer.replace(",", "").replace(".", "").split() == expected(head.split(), words.split())
 
 
-def test_tokens_have_the_benchmarks_ids_and_lengths(tokenizer):
+def test_tokens_have_the_ids_and_lengths_of_the_benchmark(tokenizer):
     assert [tokenizer.token_to_id(token) for token in (PAD, BOS, EOS)] == [0, 1, 2]
     assert tokenizer.get_vocab_size() <= VOCABULARY
     for sample in samples(Split.EVALUATION, 3000, seed=1):
@@ -93,7 +93,7 @@ def test_tokens_have_the_benchmarks_ids_and_lengths(tokenizer):
         assert tokenizer.decode(answer) == sample.answer
 
 
-def test_a_written_split_decodes_to_its_prompts_and_answers(tokenizer, tmp_path):
+def test_written_split_decodes_to_its_prompts_and_answers(tokenizer, tmp_path):
     write_split(tmp_path / "store", Split.CALIBRATION, 20, tokenizer, longest=96)
     store = open_store(tmp_path / "store")
     assert len(store) == 20
@@ -101,7 +101,7 @@ def test_a_written_split_decodes_to_its_prompts_and_answers(tokenizer, tmp_path)
     assert all(store.targets())
 
 
-def test_a_prompt_that_is_too_long_is_refused(tokenizer, tmp_path):
+def test_too_long_prompt_is_refused(tokenizer, tmp_path):
     with pytest.raises(ConfigError, match=r"dataset\.longest_prompt"):
         write_split(tmp_path / "store", Split.CALIBRATION, 20, tokenizer, longest=5)
     assert not (tmp_path / "store").exists()

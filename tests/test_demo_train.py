@@ -32,7 +32,7 @@ def trained(tmp_path_factory):
     return folder
 
 
-def test_the_loss_is_on_the_answer_and_its_end_alone(trained):
+def test_loss_covers_the_answer_and_its_end_only(trained):
     tokenizer = Tokenizer.from_file(str(trained / "tokenizer.json"))
     chosen = samples(Split.TRAINING, 2 * train.BATCH, seed=9)
     seen = []
@@ -46,7 +46,7 @@ def test_the_loss_is_on_the_answer_and_its_end_alone(trained):
     assert sorted(seen) == sorted((s.prompt, s.answer) for s in chosen)
 
 
-def test_a_checkpoint_is_complete(trained):
+def test_trained_checkpoint_is_complete(trained):
     record = read_record(trained / "model", train.TRAINING)
     assert record["steps"] == 3
     assert set(record["files"]) == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
@@ -58,7 +58,7 @@ def test_a_checkpoint_is_complete(trained):
     assert 0.8e6 < model.num_parameters() < 1e6
 
 
-def test_answers_in_batches_are_those_of_each_prompt_alone(trained):
+def test_batched_answers_equal_single_answers(trained):
     model = transformers.LlamaForCausalLM.from_pretrained(trained / "model")
     store = open_store(trained / "store")
     together = reference.answers(model, store, 10, max_tokens=6)
@@ -69,7 +69,7 @@ def test_answers_in_batches_are_those_of_each_prompt_alone(trained):
 @pytest.mark.parametrize(
     ("generated", "expected"), [([5, 2, 0, 0], [5, 2]), ([5, 2, 2], [5, 2]), ([2, 0], [2]), ([5, 6], [5, 6])]
 )
-def test_an_answer_ends_with_its_first_eos(generated, expected):
+def test_answer_ends_with_its_first_eos(generated, expected):
     model = SimpleNamespace(
         generate=lambda prompts, **_: torch.cat([prompts, torch.tensor([generated])], dim=1),
         generation_config=SimpleNamespace(eos_token_id=2),
@@ -85,7 +85,7 @@ def test_orthogonalized_matrices_have_singular_values_of_about_one(shape):
     assert values.min() > 0.3
 
 
-def test_muon_goes_down():
+def test_muon_reduces_the_loss():
     torch.manual_seed(0)
     matrix = torch.nn.Parameter(torch.randn(8, 4))
     muon = Muon([matrix], weight_decay=0.0)

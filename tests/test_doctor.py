@@ -55,21 +55,21 @@ def results(harness: CommandLine, *words: str) -> dict[str, list[dict[str, Any]]
     return found
 
 
-def test_a_demo_without_faults_has_only_ok_lines_and_exit_code_0(harness: CommandLine) -> None:
+def test_demo_without_faults_has_only_ok_lines_and_exit_code_0(harness: CommandLine) -> None:
     done = harness("doctor", *DEMO, *NAMES)
     assert done.code == 0
     assert {line.split()[0] for line in done.out.splitlines()} == {"ok"}
     assert done.err == ""
 
 
-def test_missing_names_are_errors_with_what_to_type(harness: CommandLine) -> None:
+def test_missing_names_are_errors_with_the_option_to_add(harness: CommandLine) -> None:
     done = harness("doctor", *DEMO, "--company", "Acme")
     assert done.code == 3
     assert "error    Names                  missing --system-name\n" in done.out
     assert "         → --system-name my-box" in done.out
 
 
-def test_wrong_options_are_one_error_of_doctor(harness: CommandLine) -> None:
+def test_wrong_options_are_one_error(harness: CommandLine) -> None:
     done = harness("doctor", "--json", "--model", "none", *ON_CPU)
     assert done.code == 3
     (result,) = json.loads(done.out)
@@ -79,7 +79,7 @@ def test_wrong_options_are_one_error_of_doctor(harness: CommandLine) -> None:
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("command", ["submit", "run"])
-def test_all_errors_are_reported_at_once_and_nothing_starts(harness: CommandLine, tmp_path: Path, command: str) -> None:
+def test_all_errors_are_reported_at_once_before_any_run(harness: CommandLine, tmp_path: Path, command: str) -> None:
     for scenario in ("offline", "server"):
         file = tmp_path / "models" / "toy" / f"{scenario}_cpu.yaml"
         edit(file, lambda content: content.setdefault("harness_config", {}).update(warmup_samples=5))
@@ -116,7 +116,7 @@ def test_replay_cannot_be_packaged(harness: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("nothing_starts")
-def test_a_missing_loadgen_refuses(harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_loadgen_is_an_error(harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("harness_llm.loadgen.versions.sys.prefix", str(tmp_path))
     done = harness("submit", *DEMO, *NAMES)
     assert done.code == 3
@@ -125,7 +125,7 @@ def test_a_missing_loadgen_refuses(harness: CommandLine, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("nothing_starts")
-def test_a_missing_evaluator_refuses(harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_evaluator_is_an_error(harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MLPERF_INFERENCE_DIR", raising=False)
     (tmp_path / "models/gpt-oss-120b/cpu.yaml").write_text((tmp_path / "models/demo/cpu.yaml").read_text())
     words = ("--model", "gpt-oss-120b", *ON_CPU, "--division", "open", *NAMES)
@@ -140,7 +140,7 @@ def test_performance_alone_needs_no_evaluator(harness: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("nothing_starts")
-def test_devices_of_another_submission_refuse(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_used_by_another_submission_are_an_error(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     def held(*_: object) -> None:
         raise EnvironmentMissing("another submission is running on cpu", found="process 7", hint="wait for it")
 
@@ -150,7 +150,7 @@ def test_devices_of_another_submission_refuse(harness: CommandLine, monkeypatch:
     assert done.err == "error: another submission is running on cpu\n  found: process 7\n\nhint: wait for it\n"
 
 
-def test_the_second_benchmark_is_checked_before_the_first_runs(
+def test_all_benchmarks_are_checked_before_the_first_runs(
     harness: CommandLine, nothing_starts: None, tmp_path: Path
 ) -> None:
     edit(tmp_path / "models/toy/cpu.yaml", lambda content: content.update(harness_config={"replicas": 0}))
@@ -163,7 +163,7 @@ WRONG = from_error("Settings", ConfigError("a setting is wrong", "a.yaml", "a nu
 MISSING = failed("Disk", "1 GB free", expected="2 GB", where="/data", hint="free some")
 
 
-def test_text_has_a_line_for_each_result_and_what_to_type_below() -> None:
+def test_text_has_a_line_for_each_result_and_its_hint() -> None:
     assert render([passed("GPUs", "8 x NVIDIA H200"), WRONG]).splitlines() == [
         "ok       GPUs                   8 x NVIDIA H200",
         "error    Settings               a setting is wrong",
@@ -174,7 +174,7 @@ def test_text_has_a_line_for_each_result_and_what_to_type_below() -> None:
     ]
 
 
-def test_a_fact_of_several_lines_stays_below_its_result() -> None:
+def test_fact_of_several_lines_is_indented_below_its_result() -> None:
     gaps = from_error("System", ConfigError("gaps", found="a\n         b", hint="write\nc: 1"))
     assert render([gaps]).splitlines()[1:] == [f"         {line}" for line in ("found: a", "b", "→ write", "c: 1")]
 
@@ -184,7 +184,7 @@ def test_json_is_read_back() -> None:
     assert from_json(json.loads(json.dumps(to_json(found)))) == found
 
 
-def test_a_failed_gate_counts_as_missing() -> None:
+def test_failed_gate_counts_as_missing() -> None:
     assert from_error("ECC", GateFailed("ECC is off")).exit_code == 3
 
 
@@ -205,7 +205,7 @@ def test_exit_code_is_2_only_if_every_error_is_wrong_configuration(
     assert "c" not in str(caught.value).split()
 
 
-def test_warnings_do_not_refuse() -> None:
+def test_warnings_do_not_prevent_a_submission() -> None:
     refuse([warned("a", "b"), passed("c", "d")])
     assert list(Level) == ["ok", "warning", "error"]
 
@@ -232,7 +232,7 @@ def test_results_that_the_official_checker_never_accepts_are_a_warning(
     assert all(warning["hint"] for warning in warnings)
 
 
-def test_an_available_system_with_a_nightly_engine_is_warned_of(
+def test_available_system_with_a_nightly_engine_is_a_warning(
     harness: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "submission" / "systems" / "box.yaml"
@@ -247,7 +247,7 @@ def test_an_available_system_with_a_nightly_engine_is_warned_of(
     assert "Availability" not in results(harness, *DEMO, *NAMES)
 
 
-def test_an_official_script_that_cannot_run_is_warned_of(
+def test_official_script_that_cannot_run_is_a_warning(
     harness: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "Official scripts" not in results(harness, *DEMO, *NAMES)

@@ -53,7 +53,7 @@ def examined(
     return {result.name: result for result in examine(choices, purpose, part=part).results}
 
 
-def test_a_gated_model_without_a_token_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gated_model_without_a_token_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     result = examined()["Hugging Face token"]
     assert (result.level, result.exit_code) == (Level.ERROR, 3)
     assert "export HUGGINGFACE_ACCESS_TOKEN=hf_..." in result.hint
@@ -63,11 +63,11 @@ def test_a_gated_model_without_a_token_refuses(monkeypatch: pytest.MonkeyPatch) 
     assert examined()["Hugging Face token"].exit_code == 2
 
 
-def test_a_public_model_needs_no_token() -> None:
+def test_public_model_needs_no_token() -> None:
     assert "Hugging Face token" not in examined(model="mixtral-8x7b")
 
 
-def test_the_disk_must_hold_what_is_missing(monkeypatch: pytest.MonkeyPatch, workspace: Workspace) -> None:
+def test_too_small_disk_for_missing_files_is_an_error(monkeypatch: pytest.MonkeyPatch, workspace: Workspace) -> None:
     assert examined()["Disk"].level is Level.OK
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 210 * GB))
     result = examined()["Disk"]
@@ -79,7 +79,7 @@ def test_the_disk_must_hold_what_is_missing(monkeypatch: pytest.MonkeyPatch, wor
     assert examined()["Disk"].level is Level.OK
 
 
-def test_what_a_cut_download_has_left_counts(workspace: Workspace) -> None:
+def test_partial_download_counts_as_present(workspace: Workspace) -> None:
     folder = workspace.models / "Llama-2-70b-chat-hf"
     folder.mkdir(parents=True)
     with (folder / "model-1.safetensors").open("wb") as file:
@@ -87,7 +87,7 @@ def test_what_a_cut_download_has_left_counts(workspace: Workspace) -> None:
     assert "117.9 GB needed" in examined()["Disk"].found
 
 
-def test_each_disk_is_checked_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_disk_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 5 * GB))
     (here,) = check_space({tmp_path / "a": 3 * GB, tmp_path / "b/c": 3 * GB})
     assert (here.level, here.expected) == (Level.ERROR, "6.0 GB")
@@ -103,11 +103,11 @@ def test_every_command_checks_what_it_will_download(purpose: Purpose, part: Part
     assert found["Hugging Face token"].level is Level.ERROR
 
 
-def test_the_demo_makes_its_own() -> None:
+def test_demo_needs_no_download() -> None:
     assert not {"Model and data", "Disk"} & set(examined(model="demo"))
 
 
-def test_prepare_refuses_before_the_first_download(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_checks_before_the_first_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "download", lambda *_: pytest.fail("a download began"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, GB))
     choices = choose({"model": "llama2-70b", "gpu": "h200"})

@@ -66,14 +66,14 @@ def amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_node(tmp_path / "node", MI300X)
 
 
-def test_a_node_in_order_has_no_error_and_no_warning(nvidia: Callable[..., list[CheckResult]]) -> None:
+def test_correct_nvidia_node_has_no_error_and_no_warning(nvidia: Callable[..., list[CheckResult]]) -> None:
     found = [result for result in nvidia() if result.name not in ELSEWHERE]
     assert [result for result in found if result.level is not Level.OK] == []
     assert of(found, "GPUs").found == "8 x NVIDIA H200"
     assert of(found, "NVLink fabric").found == "Completed Success"
 
 
-def test_an_amd_node_in_order_has_no_error_and_no_warning(amd: Path) -> None:
+def test_correct_amd_node_has_no_error_and_no_warning(amd: Path) -> None:
     found = [result for result in examined(amd, "mi300x") if result.name not in ELSEWHERE]
     assert [result for result in found if result.level is not Level.OK] == []
     assert of(found, "GPU partitions").found == "SPX, NPS1"
@@ -93,7 +93,7 @@ def test_an_amd_node_in_order_has_no_error_and_no_warning(amd: Path) -> None:
         ({"memory__free": "[N/A]"}, "GPU memory", Level.WARNING, "not checked"),
     ],
 )
-def test_each_fault_of_one_gpu_is_found(
+def test_each_fault_of_an_nvidia_gpu_is_found(
     nvidia: Callable[..., list[CheckResult]], changes: dict[str, object], name: str, level: Level, words: str
 ) -> None:
     result = of(nvidia(**changes), name)
@@ -112,23 +112,25 @@ def test_each_fault_of_one_gpu_is_found(
         ("", (13, 0), Level.WARNING),
     ],
 )
-def test_the_driver_is_new_enough_for_cuda(driver: str, cuda: tuple[int, int], level: Level) -> None:
+def test_old_driver_is_an_error(driver: str, cuda: tuple[int, int], level: Level) -> None:
     assert check_nvidia_driver(Devices(driver=driver), cuda).level is level
 
 
-def test_cuda_is_that_of_the_installed_pytorch() -> None:
+def test_required_driver_follows_from_the_installed_pytorch() -> None:
     assert installed_cuda({"torch": "2.13.0+cu129"}) == (12, 9)
     assert installed_cuda({"torch": "2.13.0"}) == installed_cuda({}) == (13, 0)
 
 
-def test_other_processes_are_named_with_what_ends_them(nvidia: Callable[..., list[CheckResult]]) -> None:
+def test_other_processes_on_gpus_are_named_with_the_command_to_end_them(
+    nvidia: Callable[..., list[CheckResult]],
+) -> None:
     process = {"pid": 4711, "process_name": "/usr/bin/python3", "used_memory": 512}
     result = of(nvidia((process, process)), "GPU processes")
     assert (result.level, result.hint) == (Level.WARNING, "sudo kill 4711")
     assert "4711 /usr/bin/python3 (0.5 GiB)" in result.found
 
 
-def test_too_few_gpus_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_gpus_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_node(tmp_path / "node", count=4)
     use_path(monkeypatch, tmp_path / "bin")
     nvidia_smi(tmp_path / "bin", [nvidia_gpu(number) for number in range(4)])
@@ -137,7 +139,7 @@ def test_too_few_gpus_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "GPU_COUNT=4" in result.hint
 
 
-def test_a_gpu_that_fell_off_the_bus_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_missing_from_the_bus_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_node(tmp_path / "node")
     use_path(monkeypatch, tmp_path / "bin")
     nvidia_smi(tmp_path / "bin", [nvidia_gpu(number) for number in range(7)])
@@ -146,12 +148,12 @@ def test_a_gpu_that_fell_off_the_bus_refuses(tmp_path: Path, monkeypatch: pytest
     assert result.found == "8 on the PCI bus, of which the driver reports 7"
 
 
-def test_no_gpu_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpus_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
     assert of(examined(tmp_path, "h200"), "GPUs").level is Level.ERROR
 
 
-def test_a_relative_of_the_gpu_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_of_the_same_family_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_node(tmp_path / "node", "10de:2331")
     use_path(monkeypatch, tmp_path / "bin")
     nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, name="NVIDIA H100 PCIe") for number in range(8)])
@@ -160,7 +162,7 @@ def test_a_relative_of_the_gpu_is_a_warning(tmp_path: Path, monkeypatch: pytest.
     assert (of(found, "GPU kind").level, of(found, "GPU kind").found) == (Level.WARNING, "8 x PCI 10de:2331")
 
 
-def test_only_the_devices_that_are_used_are_judged(
+def test_unused_devices_are_not_checked(
     nvidia: Callable[..., list[CheckResult]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvidia(memory__free=60000)
@@ -175,7 +177,7 @@ def test_only_the_devices_that_are_used_are_judged(
     assert of(examined(root, "h200", gpu_count=2), "GPUs").found.startswith("1 x")
 
 
-def test_without_nvidia_smi_nothing_is_silently_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_nvidia_smi_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
     found = examined(write_node(tmp_path / "node", nvswitches=4), "h200")
     assert of(found, "GPU memory, partitions").found == "not checked: nvidia-smi is not on PATH"
@@ -183,7 +185,7 @@ def test_without_nvidia_smi_nothing_is_silently_ok(tmp_path: Path, monkeypatch: 
     assert of(found, "ECC of accelerators").found.startswith("not checked")
 
 
-def test_a_driver_that_is_not_loaded_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unloaded_driver_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
     root = write_node(tmp_path / "node")
     (root / "sys/module/nvidia/version").unlink()
@@ -192,7 +194,7 @@ def test_a_driver_that_is_not_loaded_refuses(tmp_path: Path, monkeypatch: pytest
     assert (result.level, result.found) == (Level.ERROR, "the driver is not loaded")
 
 
-def test_a_fabric_that_nvidia_smi_does_not_report_is_seen_by_its_manager(
+def test_fabric_state_is_read_from_the_fabric_manager(
     nvidia: Callable[..., list[CheckResult]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus = [{k: v for k, v in nvidia_gpu(n).items() if not k.startswith("fabric")} for n in range(8)]
@@ -229,12 +231,12 @@ def test_processes_on_amd_gpus_are_named(amd: Path) -> None:
     assert (result.found, result.hint) == ("815 rocm-bench (2.0 GiB)", "sudo kill 815")
 
 
-def test_a_missing_kfd_refuses(amd: Path) -> None:
+def test_missing_kfd_is_an_error(amd: Path) -> None:
     (amd / "dev/kfd").unlink()
     assert of(examined(amd, "mi300x"), "GPU access").level is Level.ERROR
 
 
-def test_who_starts_a_container_needs_no_access_to_the_gpus(amd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_side_of_containers_needs_no_access_to_gpus(amd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # this user is root
     assert of(examined(amd, "mi300x"), "GPU access").level is Level.ERROR
     assert "GPU access" not in {result.name for result in examined(amd, "mi300x", Part.HOST)}
@@ -242,7 +244,7 @@ def test_who_starts_a_container_needs_no_access_to_the_gpus(amd: Path, monkeypat
     assert of(examined(amd, "mi300x", Part.HOST), "GPU access").level is Level.ERROR
 
 
-def test_the_demo_on_a_gpu_node_makes_no_gpu_checks(amd: Path) -> None:
+def test_demo_on_a_gpu_node_has_no_gpu_checks(amd: Path) -> None:
     results = examined(amd, "cpu", model="demo", profile="smoke")
     assert {result.name for result in results} == {
         "Settings",
@@ -264,11 +266,11 @@ def limits(shared: int | None = 32 * GIB, group: int = 8, **soft: str) -> dict[s
     ("shared", "level"),
     [(32 * GIB, Level.OK), (2 * GIB, Level.WARNING), (64 * 2**20, Level.ERROR), (None, Level.WARNING)],
 )
-def test_shared_memory(shared: int | None, level: Level) -> None:
+def test_small_shared_memory_is_found(shared: int | None, level: Level) -> None:
     assert limits(shared)["Shared memory"].level is level
 
 
-def test_replicas_of_one_device_share_no_memory() -> None:
+def test_replicas_of_one_device_need_no_shared_memory() -> None:
     assert "Shared memory" not in limits(64 * 2**20, group=1)
 
 
@@ -286,12 +288,12 @@ def test_low_limits_are_warnings_with_the_command(soft: dict[str, str], name: st
     assert "ulimit -" in found[name].hint
 
 
-def test_limits_that_cannot_be_read_are_not_ok() -> None:
+def test_unreadable_limits_are_a_warning() -> None:
     assert {result.level for result in check_limits(Limits(), 8)} == {Level.WARNING}
     assert replace(Limits(), shared_bytes=1).soft == {}
 
 
-def test_the_host_side_of_containers_does_not_judge_limits_that_containers_set(
+def test_host_side_of_containers_does_not_check_container_limits(
     nvidia: Callable[..., list[CheckResult]], tmp_path: Path
 ) -> None:
     nvidia()

@@ -43,7 +43,7 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     return CommandLine(monkeypatch, capsys)
 
 
-def test_the_command_brings_each_part_to_its_place(
+def test_command_downloads_each_part_to_its_folder(
     workspace: Workspace, server: Publisher, command_line: CommandLine
 ) -> None:
     done = command_line("download", "--model", "small", "--part", "model")
@@ -65,7 +65,7 @@ def test_the_command_brings_each_part_to_its_place(
         ("--model small --part dataset", (4, "the checksum of d.pkl is wrong, so it was thrown away")),
     ],
 )
-def test_what_the_command_refuses(
+def test_wrong_parts_and_models_are_refused(
     workspace: Workspace, server: Publisher, command_line: CommandLine, words: str, refused: tuple[int, str]
 ) -> None:
     server.contents["/d/d.pkl"] = DATA[::-1]
@@ -79,7 +79,7 @@ SCRIPTS = sorted(CHECKOUT.glob("setup/download_*"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
-def test_scripts_call_the_checkouts_own_program_from_any_folder(tmp_path: Path, script: Path) -> None:
+def test_scripts_call_the_program_of_the_checkout_from_any_folder(tmp_path: Path, script: Path) -> None:
     """The program is a stand-in that shows what it was called with."""
     program = tmp_path / "check out/.venv/bin/harness-llm"
     program.parent.mkdir(parents=True)
@@ -100,7 +100,7 @@ def test_scripts_call_the_checkouts_own_program_from_any_folder(tmp_path: Path, 
         assert set(words[3:]) <= {"--part", "dataset", "calibration", "livecodebench"}
 
 
-def test_scripts_say_when_there_is_no_program(tmp_path: Path) -> None:
+def test_scripts_without_the_program_name_make_setup(tmp_path: Path) -> None:
     shutil.copytree(CHECKOUT / "setup", tmp_path / "setup", ignore=shutil.ignore_patterns("__pycache__"))
     command = ["/bin/sh", tmp_path / "setup/download_gptj.sh"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})

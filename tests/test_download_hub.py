@@ -17,7 +17,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Publisher]:
         yield make_hub(publisher, monkeypatch, tmp_path)
 
 
-def test_the_hub_gives_what_the_patterns_say_of_the_pinned_revision(hub: Publisher, tmp_path: Path) -> None:
+def test_files_that_match_the_patterns_are_downloaded_at_the_pinned_revision(hub: Publisher, tmp_path: Path) -> None:
     bring(hosted("*.json", "model-*.safetensors"), tmp_path)
     assert left(tmp_path) == ["config.json", "model-1.safetensors"]
     assert (tmp_path / "model-1.safetensors").read_bytes() == MODEL
@@ -40,7 +40,7 @@ def refusal(hub: Publisher, answer: Answer, target: Path) -> HarnessError:
 
 
 @pytest.mark.parametrize("answer", [Answer(401, {"X-Error-Code": "GatedRepo"}), Answer(401)])
-def test_no_token(hub: Publisher, tmp_path: Path, answer: Answer) -> None:
+def test_missing_token_is_refused(hub: Publisher, tmp_path: Path, answer: Answer) -> None:
     error = refusal(hub, answer, tmp_path)
     assert isinstance(error, EnvironmentMissing)
     assert error.what == f"{REPO} is handed out to known people only, and there is no Hugging Face token"
@@ -49,7 +49,7 @@ def test_no_token(hub: Publisher, tmp_path: Path, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("variable", ["HUGGINGFACE_ACCESS_TOKEN", "HF_TOKEN"])
-def test_a_wrong_token(hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_wrong_token_is_refused(hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, SECRET)
     error = refusal(hub, Answer(401, {"X-Error-Message": "Invalid credentials in Authorization header"}), tmp_path)
     assert isinstance(error, ConfigError)
@@ -58,7 +58,7 @@ def test_a_wrong_token(hub: Publisher, tmp_path: Path, monkeypatch: pytest.Monke
     assert error.found == "HTTP 401 Unauthorized: Invalid credentials in Authorization header"
 
 
-def test_a_token_that_no_header_can_hold_is_wrong_and_not_shown(
+def test_invalid_token_is_refused_and_not_printed(
     hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", f"{SECRET}\nX: y")
@@ -68,7 +68,9 @@ def test_a_token_that_no_header_can_hold_is_wrong_and_not_shown(
     assert hub.asked == []
 
 
-def test_a_licence_that_is_not_accepted(hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unaccepted_licence_is_reported_with_its_page(
+    hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
     gated = Answer(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "not in the authorized list"})
     error = refusal(hub, gated, tmp_path)
@@ -78,7 +80,7 @@ def test_a_licence_that_is_not_accepted(hub: Publisher, tmp_path: Path, monkeypa
     assert error.hint.startswith(f"log in at {hub.url}/{REPO}, accept the licence")
 
 
-def test_a_token_that_may_not_read_gated_repositories(
+def test_token_without_access_to_gated_repositories_is_refused(
     hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
@@ -88,15 +90,13 @@ def test_a_token_that_may_not_read_gated_repositories(
 
 
 @pytest.mark.parametrize("code", ["RepoNotFound", "RevisionNotFound"])
-def test_a_repository_or_revision_that_is_not_there(hub: Publisher, tmp_path: Path, code: str) -> None:
+def test_missing_repository_or_revision_is_reported(hub: Publisher, tmp_path: Path, code: str) -> None:
     error = refusal(hub, Answer(401 if code == "RepoNotFound" else 404, {"X-Error-Code": code}), tmp_path)
     assert isinstance(error, ConfigError)
     assert error.what == f"Hugging Face has no model {REPO} at {REVISION}"
 
 
-def test_the_token_goes_to_the_hub_and_not_where_the_hub_keeps_content(
-    hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_is_sent_to_the_hub_only(hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUGGINGFACE_ACCESS_TOKEN", SECRET)
     path = f"/{REPO}/resolve/{REVISION}/model-1.safetensors"
     with Publisher() as elsewhere:
@@ -107,7 +107,7 @@ def test_the_token_goes_to_the_hub_and_not_where_the_hub_keeps_content(
         assert ["Authorization" in asked.headers for asked in elsewhere.asked] == [False]
 
 
-def test_the_hub_may_answer_with_something_else(hub: Publisher, tmp_path: Path) -> None:
+def test_unexpected_answer_of_the_hub_is_reported(hub: Publisher, tmp_path: Path) -> None:
     hub.contents[f"/api/models/{REPO}/revision/{REVISION}"] = b"<html>hotel wifi</html>"
     error = failure(hosted(), tmp_path)
     assert isinstance(error, RunFailed)
@@ -115,7 +115,7 @@ def test_the_hub_may_answer_with_something_else(hub: Publisher, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [MODEL + b"more", MODEL[:-7]])
-def test_a_size_that_the_hub_did_not_announce_ends_it_too(hub: Publisher, tmp_path: Path, content: bytes) -> None:
+def test_unannounced_size_ends_the_download(hub: Publisher, tmp_path: Path, content: bytes) -> None:
     hub.contents[f"/{REPO}/resolve/{REVISION}/model-1.safetensors"] = content
     error = failure(hosted("model-*"), tmp_path)
     assert isinstance(error, RunFailed)

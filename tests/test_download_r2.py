@@ -17,7 +17,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
         yield publisher
 
 
-def test_storage_gives_the_files_of_its_list_below_the_folder_with_progress(server: Publisher, tmp_path: Path) -> None:
+def test_files_of_the_list_are_downloaded_with_progress(server: Publisher, tmp_path: Path) -> None:
     uri = server.storage("orca", {"a b.pkl": DATA, "deep/model.bin": MODEL, "empty": b""}, base="data/orca")
     said = bring(stored(uri), tmp_path / "new")
     assert left(tmp_path / "new") == ["a b.pkl", "deep/model.bin", "empty"]
@@ -26,7 +26,7 @@ def test_storage_gives_the_files_of_its_list_below_the_folder_with_progress(serv
     assert said[-1] == ("deep/model.bin: 340.0 kB of 340.0 kB", 1.0)
 
 
-def test_patterns_that_match_nothing_name_what_there_is(server: Publisher, tmp_path: Path) -> None:
+def test_pattern_without_a_match_lists_the_files(server: Publisher, tmp_path: Path) -> None:
     error = failure(stored(server.storage("orca", {"a.pkl": DATA}), "*.parquet"), tmp_path)
     assert isinstance(error, ConfigError)
     assert error.what == "none of the files that are published is wanted"
@@ -47,7 +47,7 @@ def test_patterns_that_match_nothing_name_what_there_is(server: Publisher, tmp_p
         ),
     ],
 )
-def test_storage_that_is_not_as_it_should_be(
+def test_wrong_answers_of_the_storage_are_reported(
     server: Publisher, tmp_path: Path, change: dict[str, bytes | None], what: str
 ) -> None:
     uri = server.storage("m", {"a": DATA})
@@ -62,7 +62,7 @@ def test_storage_that_is_not_as_it_should_be(
     assert left(tmp_path) == []
 
 
-def test_storage_for_members_says_how_to_log_in(
+def test_member_storage_without_login_is_refused_with_the_command(
     server: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no cloudflared
@@ -76,7 +76,7 @@ def test_storage_for_members_says_how_to_log_in(
 
 
 @pytest.mark.parametrize("way", ["service account", "cloudflared"])
-def test_storage_for_members_opens_to_those_who_are_logged_in(
+def test_member_storage_accepts_the_login(
     server: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     uri = server.storage("m", {"a": DATA})

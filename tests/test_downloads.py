@@ -45,9 +45,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Publisher]:
 
 
 @pytest.mark.parametrize("publisher", ["storage", "hub"])
-def test_a_second_call_asks_nothing_and_a_touched_file_is_read_not_fetched(
-    hub: Publisher, tmp_path: Path, publisher: str
-) -> None:
+def test_complete_download_makes_no_request(hub: Publisher, tmp_path: Path, publisher: str) -> None:
     wanted = hosted() if publisher == "hub" else stored(hub.storage("m", {"model-1.safetensors": MODEL}))
     bring(wanted, tmp_path)
     hub.asked.clear()
@@ -60,7 +58,7 @@ def test_a_second_call_asks_nothing_and_a_touched_file_is_read_not_fetched(
 
 
 @pytest.mark.parametrize("damage", ["changed", "shorter", "gone"])
-def test_a_file_that_was_damaged_later_is_fetched_again(server: Publisher, tmp_path: Path, damage: str) -> None:
+def test_damaged_file_is_downloaded_again(server: Publisher, tmp_path: Path, damage: str) -> None:
     wanted, path = stored(server.storage("m", {"a": DATA, "b": MODEL})), tmp_path / "a"
     bring(wanted, tmp_path)
     server.asked.clear()
@@ -71,14 +69,14 @@ def test_a_file_that_was_damaged_later_is_fetched_again(server: Publisher, tmp_p
     assert [asked.path for asked in server.content_requests()] == ["/folder/a"]
 
 
-def test_files_that_someone_put_there_are_verified_not_fetched(server: Publisher, tmp_path: Path) -> None:
+def test_existing_files_are_verified_and_not_downloaded(server: Publisher, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(DATA)
     (tmp_path / ".downloads.json").write_text("{damaged")
     bring(stored(server.storage("m", {"a": DATA})), tmp_path)
     assert server.content_requests() == []
 
 
-def test_two_downloads_share_a_folder(server: Publisher, tmp_path: Path) -> None:
+def test_two_downloads_into_one_folder_wait_for_each_other(server: Publisher, tmp_path: Path) -> None:
     uri = server.storage("m", {"a": DATA, "b": MODEL})
     first, second = stored(uri, "a"), stored(uri, "b")
     bring(first, tmp_path)
@@ -91,7 +89,7 @@ def test_two_downloads_share_a_folder(server: Publisher, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("publisher", ["storage", "hub"])
-def test_a_dropped_connection_is_taken_up_where_it_broke(hub: Publisher, tmp_path: Path, publisher: str) -> None:
+def test_dropped_connection_is_resumed(hub: Publisher, tmp_path: Path, publisher: str) -> None:
     wanted, path = (
         (hosted("model-*"), f"/{REPO}/resolve/{REVISION}/model-1.safetensors")
         if publisher == "hub"
@@ -105,7 +103,7 @@ def test_a_dropped_connection_is_taken_up_where_it_broke(hub: Publisher, tmp_pat
     assert left(tmp_path) == ["model-1.safetensors"]
 
 
-def test_what_came_before_patience_ended_is_kept_for_the_next_call(server: Publisher, tmp_path: Path) -> None:
+def test_partial_file_is_kept_for_the_next_call(server: Publisher, tmp_path: Path) -> None:
     wanted = stored(server.storage("m", {"a": DATA, "b": MODEL}))
     server.cuts["/folder/b"] = [123_456, 0, 0]
     error = failure(wanted, tmp_path)
@@ -125,7 +123,7 @@ def test_what_came_before_patience_ended_is_kept_for_the_next_call(server: Publi
     assert not [text for text, _ in said if "checking" in text]  # what was verified is not read again
 
 
-def test_a_server_without_ranges_starts_again(server: Publisher, tmp_path: Path) -> None:
+def test_server_without_ranges_restarts_the_file(server: Publisher, tmp_path: Path) -> None:
     server.ranges = False
     server.cuts["/folder/b"] = [100_000]
     assert bring(stored(server.storage("m", {"b": MODEL})), tmp_path)[-1] == ("b: 300.0 kB of 300.0 kB", 1.0)
@@ -133,7 +131,7 @@ def test_a_server_without_ranges_starts_again(server: Publisher, tmp_path: Path)
 
 
 @pytest.mark.parametrize("rubbish", [b"?" * 1000, b"?" * 400_000])
-def test_a_part_that_is_no_beginning_is_thrown_away(server: Publisher, tmp_path: Path, rubbish: bytes) -> None:
+def test_partial_file_with_other_content_is_discarded(server: Publisher, tmp_path: Path, rubbish: bytes) -> None:
     wanted = stored(server.storage("m", {"b": MODEL}))
     part = tmp_path / f"b.{md5(MODEL)[:8]}.part"
     part.write_bytes(rubbish)
@@ -144,7 +142,7 @@ def test_a_part_that_is_no_beginning_is_thrown_away(server: Publisher, tmp_path:
     assert left(tmp_path) == ["b"]
 
 
-def test_the_part_of_what_was_published_before_is_not_continued(server: Publisher, tmp_path: Path) -> None:
+def test_partial_file_of_an_earlier_version_is_discarded(server: Publisher, tmp_path: Path) -> None:
     server.cuts["/folder/b"] = [100_000, 0, 0]
     failure(stored(server.storage("m", {"b": DATA * 5})), tmp_path)
     server.asked.clear()
@@ -156,7 +154,7 @@ def test_the_part_of_what_was_published_before_is_not_continued(server: Publishe
 @pytest.mark.parametrize(
     ("repo_file", "kind"), [("config.json", "git"), ("model-1.safetensors", "sha256"), (None, "md5")]
 )
-def test_a_wrong_checksum_ends_the_download_and_leaves_nothing(
+def test_wrong_checksum_ends_the_download_and_leaves_no_file(
     hub: Publisher, tmp_path: Path, repo_file: str | None, kind: str
 ) -> None:
     wanted = hosted(repo_file) if repo_file else stored(hub.storage("m", {"a": MODEL}))
@@ -174,7 +172,7 @@ def test_a_wrong_checksum_ends_the_download_and_leaves_nothing(
 
 @pytest.mark.parametrize("name", ["../stolen", "/etc/stolen", "a/../../stolen", ".."])
 @pytest.mark.parametrize("publisher", ["storage", "hub"])
-def test_a_list_cannot_lead_out_of_the_folder(hub: Publisher, tmp_path: Path, publisher: str, name: str) -> None:
+def test_file_outside_of_the_folder_is_refused(hub: Publisher, tmp_path: Path, publisher: str, name: str) -> None:
     files = {"good": DATA, name: b"evil"}
     if publisher == "hub":
         hub.repository("o/evil", REVISION, files)
@@ -188,7 +186,7 @@ def test_a_list_cannot_lead_out_of_the_folder(hub: Publisher, tmp_path: Path, pu
 
 
 @pytest.mark.parametrize(("code", "tries"), [(503, 3), (429, 3), (418, 1)])
-def test_a_busy_server_is_asked_again_and_a_refusing_one_is_not(
+def test_server_errors_are_retried_and_refusals_are_not(
     server: Publisher, tmp_path: Path, code: int, tries: int
 ) -> None:
     uri = server.storage("m", {"a": DATA})
@@ -200,7 +198,7 @@ def test_a_busy_server_is_asked_again_and_a_refusing_one_is_not(
     assert left(tmp_path) == []
 
 
-def test_no_network(server: Publisher, tmp_path: Path) -> None:
+def test_missing_network_is_reported(server: Publisher, tmp_path: Path) -> None:
     uri, said = server.storage("m", {"a": DATA}), []
     server.__exit__()
     host = server.url.removeprefix("http://")
@@ -213,7 +211,7 @@ def test_no_network(server: Publisher, tmp_path: Path) -> None:
     ]
 
 
-def test_what_goes_wrong_meanwhile_is_said(server: Publisher, tmp_path: Path) -> None:
+def test_retries_are_reported_with_their_cause(server: Publisher, tmp_path: Path) -> None:
     uri = server.storage("m", {"a": DATA, "b": MODEL})
     server.cuts["/folder/a"] = [100]
     server.answers["/folder/b"] = Answer(503)
@@ -227,7 +225,7 @@ def test_what_goes_wrong_meanwhile_is_said(server: Publisher, tmp_path: Path) ->
     assert again[1] == f"trying again in 0.01 s: {server.url}/folder/b was answered with HTTP 503 Service Unavailable"
 
 
-def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(server: Publisher, tmp_path: Path) -> None:
+def test_too_small_disk_is_refused_before_the_download(server: Publisher, tmp_path: Path) -> None:
     uri = server.storage("m", {"a": DATA, "b": MODEL})
     server.sizes["/folder/b"] = 10**18
     error = failure(stored(uri), tmp_path / "new" / "folder")
@@ -251,7 +249,7 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_disk_that_becomes_full_on_the_way(server: Publisher, tmp_path: Path) -> None:
+def test_full_disk_ends_the_download(server: Publisher, tmp_path: Path) -> None:
     big = MODEL * 3
     uri = server.storage("m", {"a": DATA, "b": big})
     server.cuts["/folder/b"] = [100_000]
@@ -272,7 +270,7 @@ def test_a_disk_that_becomes_full_on_the_way(server: Publisher, tmp_path: Path) 
         assert (disk / "b").read_bytes() == big
 
 
-def test_a_folder_that_may_not_be_written(server: Publisher, tmp_path: Path) -> None:
+def test_unwritable_folder_is_refused(server: Publisher, tmp_path: Path) -> None:
     with mounted(tmp_path, "ro") as disk:
         error = failure(stored(server.storage("m", {"a": DATA})), disk / "new")
         assert isinstance(error, EnvironmentMissing)
@@ -296,7 +294,7 @@ def wait_for_part(target: Path) -> Path:
     pytest.fail("nothing comes")
 
 
-def test_an_interrupted_process_leaves_a_part_that_the_next_one_continues(hub: Publisher, tmp_path: Path) -> None:
+def test_partial_file_of_a_killed_process_is_resumed(hub: Publisher, tmp_path: Path) -> None:
     hub.pause_s = 0.2
     with start(hosted("model-*"), tmp_path, hub.url) as process:
         part = wait_for_part(tmp_path)

@@ -16,7 +16,7 @@ def work(queries: int = 1200) -> Work:
     return Work(lengths[0], lengths[1], rng.permutation(queries))
 
 
-def test_topping_up_leaves_less_idle_than_equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_up_idles_less_than_equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.drain.SPEEDS", SPEEDS)
     topped, static = (Simulation(NODE, work(), feeder, SPEEDS).run() for feeder in (Topped, Static))
     assert static.idle_share > 0.06  # (1 / 0.9 - mean of 1 / speed) * 0.9
@@ -26,14 +26,14 @@ def test_topping_up_leaves_less_idle_than_equal_shares(monkeypatch: pytest.Monke
     assert topped.tail_s < static.tail_s
 
 
-def test_one_replica_is_never_idle_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_replica_is_never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.drain.SPEEDS", [1.0])
     drain = Simulation(NODE, work(100), Topped, [1.0]).run()
     assert drain.idle_share == 0
     assert drain.last == [drain.seconds]
 
 
-def test_shapes_are_those_that_are_published() -> None:
+def test_published_shapes_of_replicas() -> None:
     drawn = draw(Node(NODE.pace, 93), seed=1)
     assert drawn.prompts.mean() == pytest.approx(294, rel=0.03)
     assert drawn.answers.mean() == pytest.approx(294.45, rel=0.03)

@@ -38,7 +38,7 @@ def memory_array(correction: int, use: int = 3, kind: int = 16) -> bytes:
         ([], State.UNKNOWN),
     ],
 )
-def test_edac_modes(modes: list[str], state: State) -> None:
+def test_edac_modes_are_read(modes: list[str], state: State) -> None:
     assert parse_edac(modes).state is state
 
 
@@ -56,7 +56,7 @@ def test_edac_modes(modes: list[str], state: State) -> None:
         ([], State.UNKNOWN),
     ],
 )
-def test_smbios_memory_arrays(structures: list[bytes], state: State) -> None:
+def test_smbios_memory_arrays_are_read(structures: list[bytes], state: State) -> None:
     assert parse_dmi(structures).state is state
 
 
@@ -70,11 +70,11 @@ def test_smbios_memory_arrays(structures: list[bytes], state: State) -> None:
         ("", State.UNKNOWN),
     ],
 )
-def test_amdgpu_tells_of_its_memory_controller(features: str, state: State) -> None:
+def test_amdgpu_memory_controller_is_read(features: str, state: State) -> None:
     assert parse_amd_ras(features) is state
 
 
-def test_memory_is_read_from_the_controllers_and_else_from_the_firmware(tmp_path: Path) -> None:
+def test_host_memory_is_read_from_edac_then_from_smbios(tmp_path: Path) -> None:
     raw = tmp_path / "sys/firmware/dmi/entries/16-0/raw"
     raw.parent.mkdir(parents=True)
     raw.write_bytes(memory_array(6))
@@ -95,7 +95,9 @@ def test_memory_is_read_from_the_controllers_and_else_from_the_firmware(tmp_path
         ("Enabled\n[N/A]\n", State.UNKNOWN),
     ],
 )
-def test_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, state: State) -> None:
+def test_nvidia_ecc_is_read_from_nvidia_smi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, state: State
+) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(ecc, "ask_nvidia", lambda fields: asked.append(fields) or parse_table(answer))
     write_root(tmp_path / PCI / "0000:18:00.0", {"class": "0x030200", "vendor": "0x10de"})
@@ -103,7 +105,7 @@ def test_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an
     assert asked == [["ecc.mode.current"]]
 
 
-def test_amd_accelerators_are_read_each(tmp_path: Path) -> None:
+def test_each_amd_accelerator_is_read(tmp_path: Path) -> None:
     for bus in ("0000:05:00.0", "0000:06:00.0"):
         write_root(tmp_path / PCI / bus, {"class": "0x120000", "vendor": "0x1002"})
         write_root(tmp_path / PCI / bus, {"ras/features": "feature mask: 0x3fff"})
@@ -114,14 +116,14 @@ def test_amd_accelerators_are_read_each(tmp_path: Path) -> None:
     assert read_ecc(tmp_path).accelerators.state is State.UNKNOWN
 
 
-def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
+def test_unknown_ecc_is_none(tmp_path: Path) -> None:
     found = read_ecc(tmp_path)
     assert (found.memory.state, found.accelerators.state) == (State.UNKNOWN, State.ABSENT)
     write_root(tmp_path / PCI / "0000:18:00.0", {"class": "0x030200", "vendor": "0x10de"})  # its driver is missing
     assert read_ecc(tmp_path).accelerators.state is State.UNKNOWN
 
 
-def test_owners_state_what_is_unknown_and_nothing_else(tmp_path: Path) -> None:
+def test_system_file_may_state_unknown_ecc_only(tmp_path: Path) -> None:
     file = tmp_path / "box.yaml"
     off = Ecc(Fact(State.OFF, "EDAC: None"), Fact(State.UNKNOWN))
     assert complete(off, file) == off
@@ -134,7 +136,7 @@ def test_owners_state_what_is_unknown_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["ecc: {memroy: true}\n", "ecc: {memory: perhaps}\n", "ecc: yes\n"])
-def test_a_wrong_statement_is_refused(tmp_path: Path, text: str) -> None:
+def test_wrong_ecc_statement_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "box.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:

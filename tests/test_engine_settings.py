@@ -48,23 +48,23 @@ def find(benchmark: str, gpu: str, scenario: str = "Offline") -> Case:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_shapes_of_a_published_config_add_up_to_the_published_parameters(name: str) -> None:
+def test_model_shape_gives_the_published_parameter_count(name: str) -> None:
     shape = read_shape(published(name))
     assert (shape.quantized_weights + shape.other_weights) / 1e9 == pytest.approx(PARAMETERS[name], rel=0.002)
 
 
-def test_published_dtypes_are_those_that_decide_about_attention_kernels() -> None:
+def test_published_dtype_decides_the_attention_kernel() -> None:
     assert model_dtype(published("llama2-70b")) == "float16"
     assert {model_dtype(published(name)) for name in PARAMETERS if name != "llama2-70b"} == {"bfloat16"}
 
 
-def test_every_benchmark_of_a_round_has_cases() -> None:
+def test_every_benchmark_of_a_round_has_settings_to_check() -> None:
     assert {case.benchmark.name for case in CASES} >= set(PARAMETERS)
     assert {case.gpu.name for case in CASES} == {gpu.name for gpu in GPUS.values()}
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_shipped_settings_break_no_known_rule_and_leave_memory_for_the_cache(case: Case) -> None:
+def test_shipped_settings_break_no_rule_and_leave_memory_for_the_cache(case: Case) -> None:
     assert [result for result in results(case) if result.level is Level.ERROR] == []
 
 
@@ -77,7 +77,7 @@ def resolutions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resolutio
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_the_installed_vllm_accepts_the_shipped_settings(case: Case, resolutions: dict[str, Resolution]) -> None:
+def test_installed_vllm_accepts_the_shipped_settings(case: Case, resolutions: dict[str, Resolution]) -> None:
     resolution, llm_config = resolutions[str(case)], case.engine.llm_config
     assert resolution.violations == []
     facts = resolve_facts(case.config, llm_config, case.gpu)
@@ -93,7 +93,7 @@ def test_fp8_cache_with_float16_is_an_error_on_hopper(gpu: str) -> None:
     assert not [r for r in results(find("llama2-70b", gpu), kv_cache_dtype="bfloat16") if r.level is Level.ERROR]
 
 
-def test_every_rule_can_match() -> None:
+def test_every_backend_rule_matches_some_settings() -> None:
     case = find("llama2-70b", "h100")
     facts = resolve_facts(case.config, case.engine.llm_config, case.gpu)
     for rule in load_rules():
@@ -102,13 +102,13 @@ def test_every_rule_can_match() -> None:
         assert rule.source.startswith("vllm/"), rule.name
 
 
-def test_cache_dtype_of_a_checkpoint_with_scales_is_fp8_where_no_argument_names_one() -> None:
+def test_checkpoint_with_cache_scales_has_an_fp8_cache() -> None:
     case = find("llama2-70b", "h100")
     assert resolve_facts(case.config, {"kv_cache_dtype": "auto"}, case.gpu).kv_cache_dtype == "fp8"
     assert resolve_facts(published("llama2-70b"), {}, case.gpu).kv_cache_dtype == "auto"
 
 
-def test_a_token_of_llama2_70b_takes_160_kib_in_fp8() -> None:
+def test_token_of_llama2_70b_takes_160_kib_in_fp8() -> None:
     """2 x 80 layers x 8 heads x 128."""
     config = published("llama2-70b")
     assert sequence_bytes(config, {}, 1, 1) == 163840
@@ -116,17 +116,17 @@ def test_a_token_of_llama2_70b_takes_160_kib_in_fp8() -> None:
     assert sequence_bytes(config, {"tensor_parallel_size": 16}, 1, 1) == 163840 / 8  # eight heads, repeated
 
 
-def test_latent_attention_is_cached_whole_on_every_gpu() -> None:
+def test_latent_attention_cache_is_not_split_over_gpus() -> None:
     config = published("deepseek-r1")
     assert sequence_bytes(config, {"tensor_parallel_size": 8}, 1, 2) == 61 * 576 * 2
 
 
-def test_half_of_the_layers_of_gpt_oss_keep_their_window_alone() -> None:
+def test_half_of_the_layers_of_gpt_oss_cache_their_window_only() -> None:
     config, token = published("gpt-oss-120b"), 2 * 64 * 8 * 2
     assert sequence_bytes(config, {}, 1000, 2) == (18 * 1000 + 18 * 128) * token
 
 
-def test_weights_take_what_their_format_takes() -> None:
+def test_weight_memory_follows_from_the_format() -> None:
     assert weight_bits(find("llama2-70b", "h100").config) == 8
     assert weight_bits(published("gpt-oss-120b")) == 4.25
     assert weight_bits(find("llama2-70b", "b200").config) == 4.5  # NVFP4: a scale for 16 weights
@@ -151,9 +151,7 @@ def test_weights_that_do_not_fit_are_an_error() -> None:
 
 
 @pytest.mark.slow
-def test_the_pass_names_scenario_and_argument_that_vllm_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusal_by_vllm_names_scenario_and_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More sequences than tokens in a step: no limit of one argument, so that vLLM alone sees it."""
     sets = ["llm_config.max_num_seqs=4096", "llm_config.max_num_batched_tokens=2048"]
     words = {"model": "llama2-70b", "gpu": "h100", "division": "open", "scenarios": "Offline", "set_": sets}
@@ -173,6 +171,6 @@ def test_rules_of_all_scenarios_are_joined() -> None:
     assert [result.where for result in found] == ["Offline, Server: FP8 KV cache with float16"]
 
 
-def test_nothing_is_checked_where_vllm_serves_nothing() -> None:
+def test_engines_other_than_vllm_have_no_settings_check() -> None:
     request = resolve(choose({"model": "gptj", "gpu": "h100", "scenarios": "Offline"}), HERE)
     assert check_rules(request) == check_by_vllm(request) == []

@@ -45,11 +45,11 @@ def stale(*names: str) -> list[str]:
     return [keys[id(layer)] for layer in environments.stale(names)]
 
 
-def test_a_fresh_checkout_needs_each_layer_once_and_bases_first(checkout: Path) -> None:
+def test_new_checkout_installs_each_layer_once_after_its_base(checkout: Path) -> None:
     assert stale("dev", "quantize", "loadgen", "cpu") == ["cpu", "dev", "quantize", "loadgen"]
 
 
-def test_nothing_is_done_twice(checkout: Path) -> None:
+def test_current_layer_is_not_installed_again(checkout: Path) -> None:
     complete(*HERE)
     before = sorted(checkout.rglob("*"))
     environments.ensure(HERE)
@@ -68,14 +68,14 @@ def test_nothing_is_done_twice(checkout: Path) -> None:
         (RULES[0], "# a comment\n", []),
     ],
 )
-def test_a_change_makes_stale_what_is_made_from_it(checkout: Path, file: str, text: str, expected: list[str]) -> None:
+def test_changed_source_makes_its_layers_stale(checkout: Path, file: str, text: str, expected: list[str]) -> None:
     complete(*HERE)
     with (checkout / file).open("a") as appended:
         appended.write(text)
     assert stale(*HERE) == expected
 
 
-def test_an_interrupted_or_damaged_environment_is_made_again(checkout: Path) -> None:
+def test_interrupted_or_damaged_environment_is_installed_again(checkout: Path) -> None:
     complete("cpu", "quantize", "loadgen")
     LAYERS["quantize"].python.unlink()
     LAYERS["loadgen"].parts[0].unlink()
@@ -84,7 +84,7 @@ def test_an_interrupted_or_damaged_environment_is_made_again(checkout: Path) -> 
     assert stale("cpu", "quantize") == ["cpu", "quantize"]
 
 
-def test_a_moved_checkout_is_made_again(
+def test_moved_checkout_is_installed_again(
     checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete("cpu")
@@ -94,7 +94,7 @@ def test_a_moved_checkout_is_made_again(
     assert stale("cpu") == ["cpu"]
 
 
-def test_too_little_disk_space_is_refused_before_anything_is_written(checkout: Path) -> None:
+def test_too_little_disk_space_is_refused_before_the_installation(checkout: Path) -> None:
     layers = [Layer("cpu", Path(".venv"), 3.0), Layer("quantize", Path(".venv-quantize"), 1.5)]
     environments.check_space(layers, free=int(4.5 * 1024**3))
     with pytest.raises(EnvironmentMissing, match=r"expected: 4\.5 GiB\n.*found: 4\.0 GiB\n\nhint: free some"):
@@ -103,14 +103,14 @@ def test_too_little_disk_space_is_refused_before_anything_is_written(checkout: P
     environments.check_space(layers, free=4 * 1024**3)
 
 
-def test_an_environment_in_use_is_not_replaced(checkout: Path) -> None:
+def test_environment_in_use_is_not_replaced(checkout: Path) -> None:
     idle = [(7, "/usr/bin/python3"), (8, f"{checkout}/.venv-quantize/bin/python")]
     environments.check_idle(Path(".venv"), idle)
     with pytest.raises(EnvironmentMissing, match="found: process 9\n"):
         environments.check_idle(Path(".venv"), [*idle, (9, f"{checkout}/.venv/bin/python")])
 
 
-def test_a_program_is_found_by_the_name_that_it_was_called_by(checkout: Path) -> None:
+def test_running_program_is_found_by_its_path(checkout: Path) -> None:
     Path("bin").mkdir()
     Path("bin/python").symlink_to(sys.executable)
     command = ["bin/python", "-c", "print('started', flush=True); input()"]
@@ -122,7 +122,7 @@ def test_a_program_is_found_by_the_name_that_it_was_called_by(checkout: Path) ->
     assert (process.pid, f"{checkout}/bin/python") in running
 
 
-def test_the_loadgen_of_every_round_is_installed(checkout: Path) -> None:
+def test_loadgen_of_every_round_is_installed(checkout: Path) -> None:
     layer, calls = LAYERS["loadgen"], []
     (layer.folder / "loadgen" / "0.5").mkdir(parents=True)
     layer.install(lambda *call: calls.append(call))
@@ -144,7 +144,7 @@ list.format='columns'
 """
 
 
-def test_uv_is_told_what_pip_is_told() -> None:
+def test_pip_settings_are_passed_to_uv() -> None:
     assert uv.uv_variables(uv.pip_options(LISTING)) == {
         "SSL_CERT_FILE": "/etc/ca.pem",
         "UV_DEFAULT_INDEX": "https://install.example/simple",
@@ -160,7 +160,7 @@ def test_uv_is_told_what_pip_is_told() -> None:
     ("listing", "expected"),
     [("", False), (":env:.no-index='1'", True), ("global.no-index='true'\n:env:.no-index='0'", False)],
 )
-def test_no_index_is_known(listing: str, expected: bool) -> None:
+def test_unreachable_index_is_reported(listing: str, expected: bool) -> None:
     assert uv.no_index(uv.pip_options(listing)) is expected
 
 
@@ -173,7 +173,7 @@ def test_no_index_is_known(listing: str, expected: bool) -> None:
         ("ERROR: No matching distribution found", "the packages could not be installed", "global.find-links"),
     ],
 )
-def test_a_failed_installation_says_what_to_do(tail: str, what: str, hint: str) -> None:
+def test_failed_installation_is_reported_with_a_hint(tail: str, what: str, hint: str) -> None:
     assert uv.explain(tail)[0] == what
     assert hint in uv.explain(tail)[1]
 
@@ -190,7 +190,7 @@ def test_every_package_is_pinned_and_no_file_names_a_host(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("version", [(3, 10, 13), (3, 14, 0)])
-def test_a_python_without_wheels_is_refused(tmp_path: Path, version: tuple[int, ...]) -> None:
+def test_python_version_without_wheels_is_refused(tmp_path: Path, version: tuple[int, ...]) -> None:
     python = tmp_path / "my python"
     name = "Python " + ".".join(map(str, version))
     python.write_text(
@@ -222,18 +222,18 @@ def make(*arguments: str, folder: Path = CHECKOUT) -> subprocess.CompletedProces
     )
 
 
-def test_make_alone_lists_the_doors() -> None:
+def test_make_lists_its_targets() -> None:
     listed = make().stdout
     assert all(f"\n  {door} " in listed for door in ("submission", "test", "lint", "bench", "check", "clean"))
 
 
-def test_a_misspelt_setting_is_refused() -> None:
+def test_unknown_make_setting_is_refused() -> None:
     done = make("-n", "submission", "COMPNAY=Acme")
     assert done.returncode == 2
     assert "no setting COMPNAY" in done.stderr
 
 
-def test_settings_reach_the_program_letter_for_letter(tmp_path: Path) -> None:
+def test_make_settings_are_passed_unchanged(tmp_path: Path) -> None:
     (tmp_path / "setup").mkdir()
     (tmp_path / ".venv/bin").mkdir(parents=True)
     shutil.copy(CHECKOUT / "Makefile", tmp_path)
@@ -248,7 +248,7 @@ def test_settings_reach_the_program_letter_for_letter(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["submit", f"--company={company}", "--system-name=my  box"]
 
 
-def test_what_the_base_image_brings_stays_and_what_it_lacks_is_added(tmp_path: Path) -> None:
+def test_packages_of_the_base_image_are_kept_and_missing_ones_added(tmp_path: Path) -> None:
     pins = "torch==2.13.0+cpu\n    # via x\nrouge-score==0.1.2\nnvidia-nccl-cu12==1\n# a==1\nnumpy==2.0\n"
     assert layers.lacking(pins, ["torch", "nvidia-nccl-cu12"]) == ["rouge-score==0.1.2", "numpy==2.0"]
     assert layers.lacking(pins, []) == [
@@ -285,7 +285,7 @@ def recorded_uv(calls: list[tuple[str, ...]]) -> Callable[..., None]:
     return call
 
 
-def test_quantization_takes_nothing_but_pytorch_from_the_base(checkout: Path, base_python: Path) -> None:
+def test_quantization_environment_takes_only_pytorch_from_the_base_image(checkout: Path, base_python: Path) -> None:
     calls: list[tuple[str, ...]] = []
     layer = LAYERS["base-quantize"]
     layer.install(recorded_uv(calls))
@@ -296,7 +296,7 @@ def test_quantization_takes_nothing_but_pytorch_from_the_base(checkout: Path, ba
     assert "numpy" in added
 
 
-def test_a_base_without_vllm_is_refused_where_the_engine_runs(checkout: Path, base_python: Path) -> None:
+def test_base_image_without_vllm_is_refused_for_the_engine(checkout: Path, base_python: Path) -> None:
     calls: list[tuple[str, ...]] = []
     with pytest.raises(EnvironmentMissing, match=r"base image does not bring vllm(.|\n)*BASE_IMAGE"):
         LAYERS["base-host"].install(recorded_uv(calls))
@@ -311,7 +311,7 @@ def test_a_base_without_vllm_is_refused_where_the_engine_runs(checkout: Path, ba
     assert not {"numpy", "typing-extensions"} & added
 
 
-def test_an_image_is_never_changed_by_what_runs_in_it(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_image_installs_no_layer(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     complete("cpu")
     monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
     environments.ensure(["cpu"])
@@ -319,7 +319,7 @@ def test_an_image_is_never_changed_by_what_runs_in_it(checkout: Path, monkeypatc
         environments.ensure(["cpu", "loadgen"])
 
 
-def test_one_round_can_be_chosen_for_an_image(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_may_have_the_loadgen_of_one_round(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_LLM_ROUND", "v6.0")
     own = load_round("v6.0").loadgen
     assert LAYERS["loadgen"].packages == f"{own.package}=={own.version}"

@@ -11,13 +11,13 @@ def test_each_error_has_its_exit_code(error: type[HarnessError], code: int) -> N
     assert issubclass(error, HarnessError)
 
 
-def test_the_text_is_one_fact_a_line_and_the_hint_stands_apart() -> None:
+def test_error_text_has_one_fact_per_line_and_a_separate_hint() -> None:
     error = ConfigError("a key is unknown", where="user.conf:4", expected="one of a, b", found="c", hint="write a")
     assert str(error) == (
         "a key is unknown\n  where: user.conf:4\n  expected: one of a, b\n  found: c\n\nhint: write a"
     )
 
 
-def test_what_is_not_known_has_no_line() -> None:
+def test_unknown_facts_have_no_line() -> None:
     assert str(RunFailed("the engine ended")) == "the engine ended"
     assert str(RunFailed("the engine ended", found="code 9")) == "the engine ended\n  found: code 9"

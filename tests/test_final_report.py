@@ -23,16 +23,14 @@ def verdict(summary: str, *arguments: str) -> OfficialVerdict:
     return OfficialVerdict(arguments, 0, [], [], summary)
 
 
-def test_the_results_that_the_checker_counts_are_shown() -> None:
+def test_results_counted_by_the_official_checker_are_shown() -> None:
     assert render_summary(SUMMARY).splitlines() == [
         "official summary: 1 results",
         '  closed  box  llama2-70b-99.9  Offline  12345.6  Tokens/s  {"ROUGE1": 44.4}',
     ]
 
 
-def test_the_summary_of_the_plain_run_is_kept_and_that_of_another_tree_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_summary_of_the_last_check_is_kept_beside_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(final_report, "PYTHON", Path("/no/such/python"))
     tree, verdicts = tmp_path / "tree", [verdict("of exceptions", "--submission-exceptions"), verdict(SUMMARY)]
     *_, file, last = keep_report(tree, verdicts, "v6.1", tmp_path)
@@ -45,7 +43,7 @@ def test_the_summary_of_the_plain_run_is_kept_and_that_of_another_tree_is_not(
 
 @pytest.mark.inference
 @pytest.mark.graders
-def test_the_official_script_makes_the_report_of_published_results(tmp_path: Path) -> None:
+def test_official_script_writes_the_report_of_published_results(tmp_path: Path) -> None:
     tree, inference = tmp_path / "tree", Path(os.environ[CHECKOUT_VARIABLE])
     shutil.copytree(GOLDEN / "v6.0", tree)
     lines = keep_report(tree, run_official(tree, "v6.0", inference), "v6.0", inference)

@@ -43,7 +43,7 @@ def bus(root: Path, *functions: tuple[str, str]) -> Path:
         ([(THREE_D, "10de:20f3")] * 2, "a800", 2),
     ],
 )
-def test_a_known_kind_is_told_and_counted(
+def test_known_accelerators_are_named_and_counted(
     functions: list[tuple[str, str]], name: str, count: int, tmp_path: Path
 ) -> None:
     root = bus(tmp_path, *functions)
@@ -51,18 +51,18 @@ def test_a_known_kind_is_told_and_counted(
     assert gpu_count(name, root, WORKSPACE) == count
 
 
-def test_an_accelerator_without_settings_of_its_own_counts_for_those_of_its_vendor(tmp_path: Path) -> None:
+def test_accelerator_without_settings_uses_those_of_its_vendor(tmp_path: Path) -> None:
     root = bus(tmp_path, (THREE_D, "10de:2331"), (THREE_D, "10de:2331"))
     assert gpu_count("h100", root, WORKSPACE) == 2
     assert gpu_count("mi300x", root, WORKSPACE) == 0
 
 
 @pytest.mark.parametrize("functions", [[], [(VGA, AST)], [(VGA, "10de:2684")], [(NPU, "8086:7d1d")]])
-def test_no_accelerator(functions: list[tuple[str, str]], tmp_path: Path) -> None:
+def test_machine_without_accelerators_uses_the_cpu(functions: list[tuple[str, str]], tmp_path: Path) -> None:
     assert detect_gpu(bus(tmp_path, *functions), WORKSPACE) is None
 
 
-def test_several_kinds_are_an_error_that_names_them(tmp_path: Path) -> None:
+def test_several_kinds_of_accelerators_are_an_error(tmp_path: Path) -> None:
     root = bus(tmp_path, (THREE_D, H200), (COMPUTE, MI300X), (THREE_D, H200))
     with pytest.raises(ConfigError) as error:
         detect_gpu(root, WORKSPACE)
@@ -71,13 +71,13 @@ def test_several_kinds_are_an_error_that_names_them(tmp_path: Path) -> None:
     assert error.value.hint.endswith(": mi300x, h200")
 
 
-def test_a_stranger_beside_a_known_kind_is_not_passed_over(tmp_path: Path) -> None:
+def test_unknown_accelerator_beside_a_known_one_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="several kinds") as error:
         detect_gpu(bus(tmp_path, (THREE_D, H200), (THREE_D, "10de:2331")), WORKSPACE)
     assert error.value.found == "1 x NVIDIA H200, 1 x PCI 10de:2331"
 
 
-def test_an_unknown_kind_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
+def test_unknown_accelerator_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         detect_gpu(bus(tmp_path, (THREE_D, "10de:2331"), (THREE_D, "10de:2331")), WORKSPACE)
     assert error.value.found == "2 x PCI 10de:2331"
@@ -85,12 +85,12 @@ def test_an_unknown_kind_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> N
     assert "h200" in error.value.expected
 
 
-def test_no_id_stands_for_two_kinds() -> None:
+def test_pci_ids_are_unique() -> None:
     ids = [pci for gpu in load_gpus(WORKSPACE).values() for pci in gpu.pci]
     assert len(ids) == len(set(ids))
 
 
-def test_a_wrong_table_is_named(tmp_path: Path) -> None:
+def test_wrong_gpu_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "gpus.yaml").write_text("h200: {pci: [10de:2335], nmae: x}\n")
     with pytest.raises(ConfigError, match="table of accelerators"):

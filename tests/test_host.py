@@ -68,28 +68,28 @@ def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
 
 
-def test_settings_are_read(tmp_path: Path, no_tools: None) -> None:
+def test_host_settings_are_read(tmp_path: Path, no_tools: None) -> None:
     assert read_host(write_root(tmp_path, HOST)) == READ
 
 
-def test_intel_says_turbo_the_other_way_round(tmp_path: Path, no_tools: None) -> None:
+def test_inverted_turbo_setting_of_intel_is_read(tmp_path: Path, no_tools: None) -> None:
     for off, said in (("0", "on"), ("1", "off")):
         write_root(tmp_path, {f"{CPU}/intel_pstate/no_turbo": off})
         assert read_host(tmp_path)["cpu_turbo"] == said
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path, no_tools: None) -> None:
+def test_unreadable_settings_are_left_out(tmp_path: Path, no_tools: None) -> None:
     assert read_host(tmp_path) == {"memory_ecc": "unknown"}
 
 
-def test_this_machine_is_read_as_it_is() -> None:
+def test_settings_of_this_machine_are_read() -> None:
     found = read_host(ROOT)
     assert found["kernel"] == Path("/proc/sys/kernel/osrelease").read_text().strip()
     assert all(value and isinstance(value, str) for value in found.values())
     advice(found)
 
 
-def test_amdgpu_is_read(tmp_path: Path, no_tools: None) -> None:
+def test_amdgpu_settings_are_read(tmp_path: Path, no_tools: None) -> None:
     clocks = "S: 19Mhz\n0: 132Mhz\n1: {}Mhz *\n2: 2100Mhz"
     for bus, now, cap in (("0000:05:00.0", "1900", "750000000"), ("0000:06:00.0", "2000", "550000000")):
         files = {
@@ -123,7 +123,7 @@ esac
 """
 
 
-def test_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidia_settings_are_read_from_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "bin/nvidia-smi"
     tool.parent.mkdir()
     tool.write_text(FAKE_SMI)
@@ -145,11 +145,11 @@ def test_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_a_blank_line_of_a_tool_is_no_accelerator() -> None:
+def test_blank_line_of_a_tool_is_ignored() -> None:
     assert parse_table("Enabled\n\n") == [["Enabled"]]
 
 
-def test_who_has_set_everything_hears_nothing() -> None:
+def test_fast_host_has_no_findings() -> None:
     assert advice(GOOD) == []
     assert advice({}) == []
 
@@ -173,12 +173,12 @@ def test_who_has_set_everything_hears_nothing() -> None:
         ({"accelerator_persistence": "Disabled"}, "nvidia-smi --persistence-mode=1"),
     ],
 )
-def test_each_loss_has_its_command(changes: dict[str, str], command: str) -> None:
+def test_each_slow_setting_has_a_command(changes: dict[str, str], command: str) -> None:
     (found,) = advice(GOOD | changes)
     assert found.command == command
 
 
-def test_settings_that_cannot_be_read_are_named() -> None:
+def test_unreadable_settings_are_named() -> None:
     assert unread(GOOD) == []
     assert unread({name: value for name, value in GOOD.items() if name not in ("cpu_governor", "cpu_turbo")}) == [
         "CPU governor",

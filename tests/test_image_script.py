@@ -13,7 +13,7 @@ def run_aiter_step(site_packages: Path) -> None:
     subprocess.run(["sh", "setup/image.sh", "aiter"], cwd=CHECKOUT, env=environment, check=True, timeout=60)
 
 
-def test_every_user_can_write_to_aiters_kernel_folders(tmp_path: Path) -> None:
+def test_every_user_may_write_to_the_kernel_folders_of_aiter(tmp_path: Path) -> None:
     build = tmp_path / "aiter" / "jit" / "build"
     build.mkdir(parents=True, mode=0o755)
     (tmp_path / "aiter" / "__init__.py").write_text('raise RuntimeError("no GPU to import AITER with")\n')
@@ -24,6 +24,6 @@ def test_every_user_can_write_to_aiters_kernel_folders(tmp_path: Path) -> None:
     assert stat.S_IMODE(kernel.stat().st_mode) == 0o644, "a changed file is copied into the image's layer"
 
 
-def test_an_image_without_aiter_is_left_as_it_is(tmp_path: Path) -> None:
+def test_image_without_aiter_is_unchanged(tmp_path: Path) -> None:
     run_aiter_step(tmp_path)
     assert list(tmp_path.iterdir()) == []

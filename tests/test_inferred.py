@@ -31,13 +31,13 @@ def ask(scenarios: str, model: str = EDGE, **words: Any) -> Request:
     return resolve(chosen(scenarios, model, **words), Workspace(CHECKOUT))
 
 
-def test_only_the_source_is_measured() -> None:
+def test_only_the_source_scenario_is_run() -> None:
     request = ask("singlestream,offline=singlestream")
     assert [plan.scenario for plan in request.scenarios] == ["SingleStream"]
     assert request.choices.inferred == (("Offline", "SingleStream"),)
 
 
-def test_the_command_that_repeats_it_says_so() -> None:
+def test_repeating_command_names_the_inferred_scenario() -> None:
     choices = chosen("SingleStream,Offline=SingleStream")
     assert "--scenarios SingleStream,Offline=SingleStream" in choices.command()
     assert "--scenarios SingleStream --" in choices.command("SingleStream") + " --"
@@ -54,7 +54,7 @@ def test_the_command_that_repeats_it_says_so() -> None:
         ("Server,Offline=SingleStream", {"division": "open"}, "SingleStream among the scenarios, measured"),
     ],
 )
-def test_what_cannot_be_inferred_is_refused(scenarios: str, words: dict[str, Any], expected: str) -> None:
+def test_scenario_that_cannot_be_inferred_is_refused(scenarios: str, words: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError, match="this scenario cannot be inferred") as caught:
         ask(scenarios, **words)
     assert caught.value.expected.startswith(expected)
@@ -62,14 +62,14 @@ def test_what_cannot_be_inferred_is_refused(scenarios: str, words: dict[str, Any
     assert caught.value.where.startswith("--scenarios ")
 
 
-def test_the_doctor_says_what_an_inferred_result_is() -> None:
+def test_doctor_describes_an_inferred_result() -> None:
     (warning,) = check_inferred(ask("SingleStream,Offline=SingleStream"))
     assert "queries/s of SingleStream" in warning.found
     assert warning.hint == "--scenarios SingleStream,Offline measures Offline"
     assert not list(check_inferred(ask("SingleStream,Offline")))
 
 
-def test_the_tree_has_copies_of_the_runs_of_the_source(tmp_path: Path) -> None:
+def test_tree_contains_copies_of_the_source_runs(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     for name in ("models/demo/benchmark.yaml", "code/user_cpu.conf"):
         (tmp_path / name).parent.mkdir(parents=True)

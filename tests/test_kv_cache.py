@@ -34,7 +34,7 @@ def after(cache: KvCache, preemptions: float | None) -> KvCache:
     )
 
 
-def test_a_run_records_the_smallest_capacity_and_the_preemptions_of_all_replicas() -> None:
+def test_run_records_the_smallest_capacity_and_the_sum_of_preemptions() -> None:
     assert kv_cache_metrics([(LARGE, after(LARGE, 7.0)), (SMALL, after(SMALL, 1.0))]) == {
         "kv_cache_tokens": 2048.0,
         "kv_cache_blocks": 128.0,
@@ -44,7 +44,7 @@ def test_a_run_records_the_smallest_capacity_and_the_preemptions_of_all_replicas
     }
 
 
-def test_figures_that_one_replica_does_not_report_are_absent() -> None:
+def test_figure_missing_from_one_replica_is_not_recorded() -> None:
     assert kv_cache_metrics([(SMALL, SMALL), (None, None)]) == {}
     assert kv_cache_metrics([]) == {}
     assert "preemptions" not in kv_cache_metrics([(SMALL, None), (SMALL, SMALL)])
@@ -52,7 +52,7 @@ def test_figures_that_one_replica_does_not_report_are_absent() -> None:
     assert "kv_cache_tokens" not in kv_cache_metrics([(KvCache(preemptions=0.0), KvCache(preemptions=1.0))])
 
 
-def test_preemptions_are_noted_with_the_setting_to_lower() -> None:
+def test_preemptions_are_reported_with_the_setting_to_lower() -> None:
     [note] = preemption_notes({"preemptions": 1234.0, "kv_cache_tokens": 163840.0}, 1792)
     assert note.startswith("1,234 preemptions: the KV cache (163,840 tokens in each replica)")
     assert note.endswith("lower llm_config.max_num_seqs, now 1,792")
@@ -60,13 +60,13 @@ def test_preemptions_are_noted_with_the_setting_to_lower() -> None:
     assert preemption_notes({}, 8) == []
 
 
-def test_figures_of_vllms_metrics_page() -> None:
+def test_figures_are_read_from_the_metrics_page_of_vllm() -> None:
     assert read_kv_cache(PAGE, FIGURES) == KvCache(
         tokens=2048.0, blocks=128.0, block_size=16.0, max_concurrency=8.0, preemptions=7.0
     )
 
 
 @pytest.mark.parametrize("page", ["", 'vllm:cache_config_info{block_size="16",kv_cache_size_tokens="None"} 1.0\n'])
-def test_figures_that_are_not_on_the_page_are_none(page: str) -> None:
+def test_figures_missing_from_the_metrics_page_are_none(page: str) -> None:
     assert read_kv_cache(page, FIGURES).tokens is None
     assert read_kv_cache(page, FIGURES).preemptions is None

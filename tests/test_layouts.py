@@ -83,7 +83,7 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("round_name", ["v5.0", "v5.1"])
-def test_rounds_of_v5_keep_measurements_and_compliance_apart(workspace: Workspace, round_name: str) -> None:
+def test_v5_trees_have_folders_for_measurements_and_compliance(workspace: Workspace, round_name: str) -> None:
     home = build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
     result = f"{SYSTEM}/{HIGH}/Server"
     assert files(home / "results" / result) == RUN
@@ -102,7 +102,7 @@ def test_rounds_of_v5_keep_measurements_and_compliance_apart(workspace: Workspac
 
 
 @pytest.mark.parametrize("round_name", ["v6.0", "v6.1"])
-def test_rounds_of_v6_keep_a_result_together(workspace: Workspace, round_name: str) -> None:
+def test_v6_trees_have_all_files_of_a_result_in_one_folder(workspace: Workspace, round_name: str) -> None:
     home = build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
     assert files(home / "results" / SYSTEM / HIGH / "Server") == RUN | TEST06 | BESIDE | {"measurements.json"}
     assert {path.name for path in home.iterdir()} == {"src", "systems", "results", "documentation"}
@@ -113,7 +113,7 @@ def test_rounds_of_v6_keep_a_result_together(workspace: Workspace, round_name: s
     [("v5.0", AMD, "Offline"), ("v5.1", AMD, "Server"), ("v5.1", AMD, "Interactive"), ("v6.0", MANGO, "Offline"),
      ("v6.1", MANGO, "Server")],
 )  # fmt: skip
-def test_published_results_have_the_same_files(
+def test_built_trees_have_the_files_of_published_results(
     workspace: Workspace, round_name: str, published: Path, scenario: str
 ) -> None:
     (description,) = (published / "systems").glob("*.json")
@@ -134,7 +134,7 @@ def test_published_results_have_the_same_files(
 
 
 @pytest.mark.parametrize("round_name", ["v6.0", "v6.1"])
-def test_test07_and_test09_are_packed_with_their_logs_cut(workspace: Workspace, round_name: str) -> None:
+def test_test07_and_test09_are_packaged_with_truncated_logs(workspace: Workspace, round_name: str) -> None:
     what = closed(round_name, GPT_OSS)
     runs = make_runs(workspace, what, {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
     home = build_tree(what, runs, Documents({}), workspace) / "closed/Acme"
@@ -151,7 +151,7 @@ def test_test07_and_test09_are_packed_with_their_logs_cut(workspace: Workspace, 
 
 
 @pytest.mark.inference
-def test_the_official_script_cuts_the_same_logs_in_the_same_way(workspace: Workspace) -> None:
+def test_accuracy_logs_are_truncated_as_by_the_official_script(workspace: Workspace) -> None:
     what = closed("v6.1", GPT_OSS)
     runs = make_runs(workspace, what, {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
     tree = build_tree(what, runs, Documents({}), workspace)
@@ -172,7 +172,7 @@ def test_the_official_script_cuts_the_same_logs_in_the_same_way(workspace: Works
         assert (official_cut / folder / name).read_bytes() == (tree / folder / name).read_bytes(), name
 
 
-def test_a_result_that_meets_both_variants_stands_twice(workspace: Workspace) -> None:
+def test_result_that_meets_both_variants_is_packaged_twice(workspace: Workspace) -> None:
     home = build(workspace, closed("v6.0"), {"Offline": BEST, "Server": BEST})
     high, low = (home / "results" / SYSTEM / name for name in (HIGH, LOW))
     assert files(high) == files(low)
@@ -182,7 +182,7 @@ def test_a_result_that_meets_both_variants_stands_twice(workspace: Workspace) ->
     assert f"The same runs stand for {HIGH} too." in (low / "Server/README.md").read_text()
 
 
-def test_the_program_stands_once_and_variants_point_to_it(workspace: Workspace) -> None:
+def test_source_is_packaged_once_and_variants_refer_to_it(workspace: Workspace) -> None:
     home = build(workspace, closed("v5.1"), {"Offline": BEST})
     assert {path.name for path in (home / "code").iterdir()} == {"llama2-70b", HIGH, LOW}
     assert "pyproject.toml" in files(home / "code/llama2-70b/harness-llm")
@@ -191,14 +191,14 @@ def test_the_program_stands_once_and_variants_point_to_it(workspace: Workspace) 
         assert "`../../llama2-70b/harness-llm/`" in (home / "code" / variant / "harness-llm/README.md").read_text()
 
 
-def test_a_benchmark_of_one_name_has_no_pointer(workspace: Workspace) -> None:
+def test_benchmark_with_one_variant_has_no_reference_to_source(workspace: Workspace) -> None:
     home = build(workspace, closed("v6.1", GPT_OSS), {"Offline": {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}})
     assert [path.name for path in (home / "src").iterdir()] == ["gpt-oss-120b"]
     assert "pyproject.toml" in files(home / "src/gpt-oss-120b/harness-llm")
 
 
 @pytest.mark.parametrize("round_name", ["v5.1", "v6.0"])
-def test_a_variant_that_is_met_no_more_goes(workspace: Workspace, round_name: str) -> None:
+def test_variant_that_is_no_longer_met_is_removed(workspace: Workspace, round_name: str) -> None:
     build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
     home = build(workspace, closed(round_name), {"Offline": FAIR, "Server": BEST}, hour=1)
     assert not [name for name in files(home) if f"/{HIGH}/" in name]
@@ -206,7 +206,7 @@ def test_a_variant_that_is_met_no_more_goes(workspace: Workspace, round_name: st
     assert {path.name for path in (home / "results" / SYSTEM / LOW).iterdir()} == {"Offline", "Server"}
 
 
-def test_what_another_system_has_of_a_variant_stays(workspace: Workspace) -> None:
+def test_results_of_other_systems_are_kept(workspace: Workspace) -> None:
     build(workspace, closed("v6.0", system="other-box"), {"Offline": BEST})
     home = build(workspace, closed("v6.0"), {"Offline": FAIR}, hour=1)
     assert {f"{p.parts[-2]}/{p.name}" for p in home.glob("results/*/*")} == {
@@ -217,13 +217,13 @@ def test_what_another_system_has_of_a_variant_stays(workspace: Workspace) -> Non
     assert (home / "src" / HIGH / "harness-llm/README.md").is_file()
 
 
-def test_nothing_is_touched_if_no_variant_is_met(workspace: Workspace) -> None:
+def test_tree_is_unchanged_where_no_variant_is_met(workspace: Workspace) -> None:
     with pytest.raises(GateFailed, match="accuracy of llama2-70b is not enough"):
         build(workspace, closed("v6.1"), {"Offline": FAIR})
     assert not workspace.submission.exists()
 
 
-def test_the_documents_name_the_places_of_the_round(workspace: Workspace) -> None:
+def test_documents_name_the_folders_of_the_round(workspace: Workspace) -> None:
     home = build(workspace, closed("v5.1"), {"Offline": BEST})
     text = (home / "documentation/README.md").read_text()
     assert "`measurements/<system>/<benchmark>/<scenario>/README.md`" in text
@@ -235,7 +235,9 @@ def test_the_documents_name_the_places_of_the_round(workspace: Workspace) -> Non
 
 @pytest.mark.inference
 @pytest.mark.parametrize(("round_name", "published"), [("v5.1", AMD), ("v6.0", MANGO)], ids=["v5.1", "v6.0"])
-def test_published_runs_packaged_anew_are_accepted(workspace: Workspace, round_name: str, published: Path) -> None:
+def test_official_checker_accepts_repackaged_published_runs(
+    workspace: Workspace, round_name: str, published: Path
+) -> None:
     (file,) = (published / "systems").glob("*.json")
     description = json.loads(file.read_text())
     what = closed(round_name, system=file.stem, submitter=description["submitter"])

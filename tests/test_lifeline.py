@@ -46,7 +46,7 @@ def start(program: str, *words: str, **environment: str) -> "subprocess.Popen[st
     return process
 
 
-def test_the_inner_end_is_interrupted_when_the_outer_is_killed(tmp_path: Path) -> None:
+def test_program_in_the_container_is_interrupted_when_its_host_process_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "lifeline"
     outer = start(OUTER, str(file))
     inner = start(INNER, **{lifeline.VARIABLE: str(file)})
@@ -57,13 +57,13 @@ def test_the_inner_end_is_interrupted_when_the_outer_is_killed(tmp_path: Path) -
     assert inner.returncode == -signal.SIGINT
 
 
-def test_an_outer_end_that_is_gone_already(tmp_path: Path) -> None:
+def test_program_whose_host_process_has_ended_is_interrupted_at_start(tmp_path: Path) -> None:
     inner = start(INNER, **{lifeline.VARIABLE: str(tmp_path / "gone")})
     inner.communicate(timeout=30)
     assert inner.returncode == -signal.SIGINT
 
 
-def test_nothing_is_left_of_a_lifeline(tmp_path: Path) -> None:
+def test_lifeline_file_is_removed(tmp_path: Path) -> None:
     with lifeline.hold(tmp_path / "lifeline"):
         assert (tmp_path / "lifeline").exists()
     assert not (tmp_path / "lifeline").exists()

@@ -68,27 +68,27 @@ def build(checkpoint: Path) -> Any:
     return build_engine("llmboost", str(checkpoint), {"tensor_parallel_size": 1}, spec)
 
 
-def test_without_a_wheel_it_says_what_it_needs(checkpoint: Path) -> None:
+def test_missing_wheel_is_reported_with_the_setting(checkpoint: Path) -> None:
     with pytest.raises(EnvironmentMissing) as raised:
         build(checkpoint)
     assert raised.value.where == "LLMBOOST_WHEEL"
     assert "wheel" in raised.value.expected
 
 
-def test_a_wheel_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_without_a_wheel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLMBOOST_WHEEL", "/nowhere/llmboost.whl")
     with pytest.raises(EnvironmentMissing) as raised:
         find_wheel()
     assert raised.value.found == "/nowhere/llmboost.whl"
 
 
-def test_a_wheel_without_the_program(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_without_the_program_is_refused(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLMBOOST_WHEEL", str(write_wheel(checkpoint, "other = llmboost.cli:main")))
     with pytest.raises(EnvironmentMissing, match="no program llmboost"):
         build(checkpoint)
 
 
-def test_a_wheel_of_the_documented_shape_serves(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_of_the_documented_form_is_served(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLMBOOST_WHEEL", str(write_wheel(checkpoint, "llmboost = llmboost.cli:main")))
     engine = build(checkpoint)
     try:

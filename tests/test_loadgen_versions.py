@@ -35,7 +35,7 @@ def runs() -> list[object]:
 @needs_loadgen
 @pytest.mark.parametrize("round_", ROUNDS, ids=lambda r: r.round)
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
-def test_a_run_has_the_seeds_and_the_version_of_its_round(tmp_path: Path, round_: Round, scenario: str) -> None:
+def test_loadgen_of_a_round_has_its_seeds_and_version(tmp_path: Path, round_: Round, scenario: str) -> None:
     assert real_issued(tmp_path, SHORT, "llama2-70b", scenario, samples=64, test="performance", round_=round_)
     log = parse_detail(tmp_path / DETAIL)
     compare(SimpleNamespace(**log.seeds), round_.loadgen.seeds)
@@ -49,7 +49,7 @@ def test_a_run_has_the_seeds_and_the_version_of_its_round(tmp_path: Path, round_
 
 @needs_loadgen
 @pytest.mark.parametrize(("round_", "rules", "scenario"), runs())
-def test_the_rounds_loadgen_knows_its_benchmarks(tmp_path: Path, round_: Round, rules, scenario: str) -> None:
+def test_loadgen_of_a_round_has_settings_of_its_benchmarks(tmp_path: Path, round_: Round, rules, scenario: str) -> None:
     model, loadgen = rules.loadgen_model(scenario), round_.scenarios[scenario]
     settings = SimpleNamespace(**real_settings(tmp_path, "", model, loadgen, round_))
     compare(settings, expected_settings({}, scenario=scenario, loadgen_scenario=loadgen, rules=rules, round_=round_))
@@ -62,7 +62,7 @@ def test_the_rounds_loadgen_knows_its_benchmarks(tmp_path: Path, round_: Round, 
 @pytest.mark.parametrize(
     ("installed", "found"), [([], "none"), (["6.0.16"], "6.0.16"), (["6.0.16", "6.0.17"], "6.0.16, 6.0.17")]
 )
-def test_another_loadgen_than_the_rounds_is_refused(
+def test_loadgen_of_another_round_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: list[str], found: str
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))

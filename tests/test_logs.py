@@ -99,14 +99,14 @@ def test_published_performance_logs_are_read(result, facts):
     assert {name: getattr(log, name) for name in facts} == facts
 
 
-def test_percentiles_are_those_of_whole_answers():
+def test_latency_percentiles_cover_complete_answers():
     percentiles = performance(f"{MANGO}/Server").latency_percentiles_ms
     assert list(percentiles) == [50, 90, 95, 97, 99, 99.9]
     assert percentiles[99] == pytest.approx(161191.73302)
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
-def test_an_accuracy_run_has_no_verdict(scenario):
+def test_accuracy_log_has_no_performance_verdict(scenario):
     log = accuracy(f"{MANGO}/{scenario}")
     assert (log.mode, log.valid, log.accuracy_sample_count) == ("AccuracyOnly", False, 24576)
     with pytest.raises(ConfigError, match="lacks a key") as error:
@@ -115,7 +115,7 @@ def test_an_accuracy_run_has_no_verdict(scenario):
     assert error.value.expected == "early_stopping_met"
 
 
-def test_errors_warnings_and_the_last_value_of_a_key(tmp_path):
+def test_errors_and_warnings_are_collected_and_the_last_value_of_a_key_counts(tmp_path):
     log = parse_detail(
         write(
             tmp_path / "detail.txt",
@@ -130,7 +130,7 @@ def test_errors_warnings_and_the_last_value_of_a_key(tmp_path):
     assert log.warnings == ["warning_generic_message: slow"]
 
 
-def test_an_invalid_result_says_why(tmp_path):
+def test_invalid_result_has_its_reasons(tmp_path):
     log = parse_detail(
         write(
             tmp_path / "detail.txt",
@@ -158,7 +158,7 @@ def test_an_invalid_result_says_why(tmp_path):
         ("", "empty"),
     ],
 )
-def test_a_broken_detail_log_is_named(tmp_path, text, complaint):
+def test_broken_detail_log_is_named(tmp_path, text, complaint):
     path = write(tmp_path / "detail.txt", ("a", 1)) if text else tmp_path / "detail.txt"
     with path.open("a") as file:
         file.write(text)
@@ -183,7 +183,7 @@ def test_a_broken_detail_log_is_named(tmp_path, text, complaint):
         ("latency_percentiles_ms", {"result_50.00_percentile_latency_ns": "x"}, "result_50.00_percentile_latency_ns"),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_named(tmp_path, figure, messages, key):
+def test_value_of_the_wrong_type_is_named(tmp_path, figure, messages, key):
     log = parse_detail(write(tmp_path / "detail.txt", *messages.items()))
     with pytest.raises(ConfigError, match="not what LoadGen writes there") as error:
         getattr(log, figure)
@@ -191,19 +191,19 @@ def test_a_value_of_the_wrong_kind_is_named(tmp_path, figure, messages, key):
 
 
 @pytest.mark.parametrize(("counted", "rate"), [(True, 7.0), (False, None)])
-def test_loadgen_infers_no_tokens_in_singlestream(tmp_path, counted, rate):
+def test_single_stream_logs_have_no_inferred_tokens(tmp_path, counted, rate):
     messages = {"effective_scenario": "SingleStream", "result_completed_tokens_per_second": 7.0}
     log = parse_detail(write(tmp_path / "detail.txt", *messages.items(), ("requested_use_token_latencies", counted)))
     assert log.tokens_per_second == rate
 
 
-def test_a_missing_detail_log_is_named(tmp_path):
+def test_missing_detail_log_is_named(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         parse_detail(tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
-def test_answers_are_token_ids(scenario):
+def test_published_answers_are_read_as_token_ids(scenario):
     answers = read_accuracy_log(GOLDEN / MANGO / scenario / "TEST06/accuracy/mlperf_log_accuracy.json")
     assert len(answers) == 10
     assert all(len(a.ids) == a.token_count for a in answers)
@@ -213,7 +213,7 @@ def test_answers_are_token_ids(scenario):
         assert all(a.first.tolist() == a.ids[:1].tolist() for a in answers)
 
 
-def test_a_log_without_token_counts_is_read(tmp_path):
+def test_accuracy_log_without_token_counts_is_read(tmp_path):
     path = tmp_path / "accuracy.json"
     path.write_text('[\n{ "seq_id" : 3, "qsl_idx" : 9, "data" : "94020000FFFFFFFF" }\n]\n')
     (answer,) = read_accuracy_log(path)
@@ -235,7 +235,7 @@ ENTRY = '{ "seq_id" : 3, "qsl_idx" : 9, "data" : "%s", "token_count" : 1 }'
         "",
     ],
 )
-def test_a_broken_accuracy_log_is_named(tmp_path, text):
+def test_broken_accuracy_log_is_named(tmp_path, text):
     path = tmp_path / "accuracy.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match="accuracy log cannot be read") as error:

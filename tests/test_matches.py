@@ -21,7 +21,7 @@ B = "ffffffff-ffff-4fff-8fff-ffffffffffff"
         (f"{A} {B}", f"{B} {A}", 65.28),  # in another order: 11 and all 36 of 36
     ],
 )
-def test_needles_in_a_haystack(target: str, prediction: str, percent: float) -> None:
+def test_niah_scores_found_needles(target: str, prediction: str, percent: float) -> None:
     assert niah_em(target, prediction) == percent
 
 
@@ -42,7 +42,7 @@ def test_needles_in_a_haystack(target: str, prediction: str, percent: float) -> 
         ("Paris", "Answer:London", False),
     ],
 )
-def test_questions(target: str, prediction: str, right: bool) -> None:
+def test_qa_scores_matching_answers(target: str, prediction: str, right: bool) -> None:
     assert qa_em(target, prediction) == 100.0 * right
 
 
@@ -66,14 +66,14 @@ def test_questions(target: str, prediction: str, right: bool) -> None:
         ("", "18", False),
     ],
 )
-def test_sums(target: str, prediction: str, right: bool) -> None:
+def test_gsm8k_scores_the_last_number(target: str, prediction: str, right: bool) -> None:
     assert gsm8k(target, prediction) == 100.0 * right
 
 
 @pytest.mark.parametrize(
     ("target", "prediction", "right"), [(" a\n", "a", True), ("a", "A", False), ("a b", "a  b", False)]
 )
-def test_the_same_text(target: str, prediction: str, right: bool) -> None:
+def test_exact_match_compares_texts(target: str, prediction: str, right: bool) -> None:
     assert exact(target, prediction) == 100.0 * right
 
 
@@ -82,7 +82,7 @@ NEEDLES = st.lists(HEX.map(lambda h: "-".join((h[:8], h[8:12], h[12:16], h[16:20
 
 
 @given(NEEDLES, NEEDLES)
-def test_needles_like_the_reference(wanted: list[str], found: list[str]) -> None:
+def test_niah_scores_equal_those_of_the_reference(wanted: list[str], found: list[str]) -> None:
     share = 0.0
     for index in range(min(len(wanted), len(found))):
         characters = set(found[index].lower())
@@ -95,7 +95,7 @@ PROSE = st.text("abc $:=?\n", max_size=12)
 
 
 @given(PROSE, st.integers(), PROSE, st.integers(-(10**6), 10**6), PROSE)
-def test_the_last_number_counts(before: str, first: int, between: str, last: int, after: str) -> None:
+def test_last_number_of_an_answer_counts(before: str, first: int, between: str, last: int, after: str) -> None:
     text = f"{before}{first} {between} {last:,}{after}"
     assert gsm8k(f"{last}.0", text) == 100.0
     assert gsm8k(str(last + 1), text) == 0.0

@@ -37,16 +37,16 @@ CHECK = target(test="def check(candidate):\n    assert candidate(4) == 8\n")
         ("typescript", "```", "TEST\\_"),
     ],
 )
-def test_a_program_and_its_test(language: str, answer: str, code: str) -> None:
+def test_program_is_joined_with_its_test(language: str, answer: str, code: str) -> None:
     assert assemble(target(language, "f", "TEST\\_"), answer) == Program(language, code)
 
 
-def test_the_reference_scores_no_other_language() -> None:
+def test_languages_equal_those_of_the_reference() -> None:
     assert assemble(target("kotlin"), "fun f() {}") is None
     assert mbxp.score([target("kotlin")], ["fun f() {}"], 1) == []
 
 
-def test_nothing_is_within_reach_of_a_program() -> None:
+def test_container_of_a_program_has_no_network_and_no_rights() -> None:
     assert container.arguments("docker", "name") == [
         *("docker", "run", "--rm", "--interactive", "--name", "name", "--pull", "never"),
         *("--network", "none", "--user", "65534:65534", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
@@ -66,7 +66,7 @@ def ask_runner(*programs: Program) -> list[bool]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_each_language_runs_as_it_should(language: str) -> None:
+def test_each_language_is_compiled_and_run(language: str) -> None:
     how = runner.LANGUAGES[language]
     for command in filter(None, (how.compiler[:1], how.command[:1])):
         if not command[0].startswith(".") and not shutil.which(command[0]):
@@ -102,18 +102,18 @@ def test_runner_ends_when_its_standard_input_closes() -> None:
         ("assert open('main.py').read()\nopen('main.py', 'w').write('')", True),
     ],
 )
-def test_python_is_run_as_the_reference_runs_it(code: str, passes: bool) -> None:
+def test_python_programs_run_as_in_the_reference(code: str, passes: bool) -> None:
     assert ask_runner(Program("python", code), Program("python", "")) == [passes, True]
 
 
-def test_a_program_that_does_not_end_is_ended_with_what_it_started(tmp_path: Path) -> None:
+def test_program_over_its_time_limit_is_killed_with_its_children(tmp_path: Path) -> None:
     script = "import subprocess as s, time; print(s.Popen(['sleep', '60']).pid, file=open('pid', 'w')); time.sleep(60)"
     assert runner.exit_code((sys.executable, "-c", script), 1, str(tmp_path)) is None
     left = int((tmp_path / "pid").read_text())
     assert ends(left)
 
 
-def test_no_such_command(tmp_path: Path) -> None:
+def test_missing_interpreter_is_no_exit_code(tmp_path: Path) -> None:
     assert runner.exit_code(("no-such-command",), 1, str(tmp_path)) is None
 
 
@@ -141,7 +141,7 @@ def install(file: Path, info: str = "exit 0", image: str = "exit 0", run: str = 
     return file
 
 
-def test_programs_are_scored_in_their_order(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_scored_in_order(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "BATCH", 2)
     targets = [CHECK, target("java"), CHECK, CHECK]
     assert mbxp.score(targets, [RIGHT, "class Main {}", WRONG, RIGHT], workers=2) == [100.0, 0.0, 100.0]
@@ -166,7 +166,7 @@ def test_programs_are_scored_in_their_order(engine: Path, monkeypatch: pytest.Mo
         ({"run": f"{RUN} | sed s/false/true/"}, "cannot run every language of MBXP", "go wrong in python"),
     ],
 )
-def test_without_a_container_nothing_is_scored(
+def test_scoring_without_a_container_engine_is_refused(
     engine: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, str], what: str, text: str
 ) -> None:
     install(engine, **parts)
@@ -177,7 +177,7 @@ def test_without_a_container_nothing_is_scored(
 
 
 @pytest.mark.parametrize("run", [f"{RUN}; kill -9 $$", "head -n 1 > /dev/null; echo true", "echo broken >&2; exit 125"])
-def test_a_container_that_ends_early(engine: Path, run: str) -> None:
+def test_container_that_ends_early_is_reported(engine: Path, run: str) -> None:
     install(engine, run=run.removeprefix("exec "))
     with pytest.raises(RunFailed, match="ended early"):
         mbxp.score([CHECK], [RIGHT], 1)
@@ -203,6 +203,6 @@ def engine_missing() -> str:
         ("import os, signal; os.kill(1, signal.SIGKILL)", True),
     ],
 )
-def test_in_a_container(code: str, passes: bool) -> None:
+def test_programs_are_scored_in_a_container(code: str, passes: bool) -> None:
     programs = [Program("python", code), *canaries("python")]
     assert container.run_programs(programs, 1) == [passes, True, False]

@@ -8,7 +8,7 @@ def answer(query: int, length: int) -> Answer:
     return Answer(query, np.arange(length, dtype=np.int32))
 
 
-def test_totals_without_first_tokens() -> None:
+def test_offline_totals_have_no_first_tokens() -> None:
     meter = Meter()
     meter.issue([1, 2, 3], now=0.0, stream=False)
     meter.finish([answer(1, 4), answer(3, 2)], now=1.0)
@@ -28,7 +28,7 @@ def test_ttft_and_tpot_in_milliseconds() -> None:
     assert snapshot["tpot_ms"] == [60, 100]
 
 
-def test_an_answer_of_one_token_has_no_tpot() -> None:
+def test_answer_of_one_token_has_no_tpot() -> None:
     meter = Meter()
     meter.issue([1], now=0.0, stream=True)
     meter.first([answer(1, 1)], now=1.0)
@@ -36,7 +36,7 @@ def test_an_answer_of_one_token_has_no_tpot() -> None:
     assert "tpot_ms" not in meter.snapshot()
 
 
-def test_only_the_last_queries_count_and_nothing_is_kept_of_those_that_are_done() -> None:
+def test_meter_keeps_a_window_of_the_last_queries() -> None:
     meter = Meter()
     for query in range(2 * WINDOW):
         begin = float(query)

@@ -59,13 +59,13 @@ def conf_of(gpu: str) -> UserConf:
     return parse(file.read_text(), file.name, loadgen_models())
 
 
-def test_every_official_text_benchmark_is_there() -> None:
+def test_every_official_text_benchmark_has_a_folder() -> None:
     official = {variant for name in round_names() for variant in load_round(name).benchmarks}
     assert official == {variant for benchmark in PUBLISHED.values() for variant in benchmark.variants}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_benchmark_is_what_every_round_that_has_it_says(name: str) -> None:
+def test_benchmark_facts_equal_those_of_every_round(name: str) -> None:
     benchmark = PUBLISHED[name]
     assert benchmark.name == name
     for (round_, variant), rules in rules_of(benchmark).items():
@@ -78,7 +78,7 @@ def test_a_benchmark_is_what_every_round_that_has_it_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, benchmark in PUBLISHED.items() if len(benchmark.variants) > 1])
-def test_the_variants_come_strictest_first(name: str) -> None:
+def test_variants_are_ordered_strictest_first(name: str) -> None:
     gates = [rules.gates for (round_, _), rules in rules_of(PUBLISHED[name]).items() if round_ == "v5.0"]
     assert len(gates) > 1
     for strict, lax in itertools.pairwise(gates):
@@ -86,7 +86,7 @@ def test_the_variants_come_strictest_first(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_downloads_bring_what_is_looked_for(name: str) -> None:
+def test_downloads_contain_the_expected_files(name: str) -> None:
     benchmark = PUBLISHED[name]
     dataset, folders = benchmark.dataset, {download.part: download.folder for download in benchmark.downloads}
     assert dataset.source in SOURCES
@@ -113,7 +113,7 @@ def test_downloads_bring_what_is_looked_for(name: str) -> None:
         ("demo", NO_ACCELERATOR),
     ],
 )
-def test_the_gpus_that_have_settings(name: str, gpus: str) -> None:
+def test_gpus_with_settings(name: str, gpus: str) -> None:
     assert gpus_of(BENCHMARKS[name]) == set(gpus.split())
 
 
@@ -126,7 +126,7 @@ def known_variables() -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "scenario", "gpu"), CELLS)
-def test_the_settings_of_a_cell(name: str, scenario: str, gpu: str) -> None:
+def test_settings_of_a_benchmark_scenario_and_gpu(name: str, scenario: str, gpu: str) -> None:
     """load_config refuses what this vLLM does not have, and what a rule forbids."""
     config = config_of(name, scenario, gpu)
     assert violations(config, BENCHMARKS[name]) == []
@@ -135,7 +135,7 @@ def test_the_settings_of_a_cell(name: str, scenario: str, gpu: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "scenario", "gpu"), [run_key for run_key in CELLS if run_key[2] != NO_ACCELERATOR])
-def test_the_settings_of_a_cell_fit_the_hardware(name: str, scenario: str, gpu: str) -> None:
+def test_settings_fit_the_hardware(name: str, scenario: str, gpu: str) -> None:
     config, hardware = config_of(name, scenario, gpu), GPUS[gpu.removesuffix(TWO_NODES)]
     engine, nodes = config.llm_config, 2 if gpu.endswith(TWO_NODES) else 1
     group = engine.get("tensor_parallel_size", 1) * engine.get("pipeline_parallel_size", 1)
@@ -153,13 +153,13 @@ def test_settings_state_their_provenance(name: str, scenario: str, gpu: str) -> 
     assert provenance.kind == "derived" or any(tree in provenance.source for tree in trees), "no tree cited"
 
 
-def test_the_table_of_provenance_is_that_of_the_files() -> None:
+def test_provenance_table_equals_the_files() -> None:
     text = DOCUMENT.read_text()
     assert text == with_table(text), "write it with: python tests/provenance.py"
 
 
 @pytest.mark.parametrize("gpu", sorted({gpu for _, _, gpu in CELLS}))
-def test_a_user_conf_has_a_target_for_every_cell(gpu: str) -> None:
+def test_user_conf_has_a_target_for_every_scenario(gpu: str) -> None:
     conf = conf_of(gpu)
     assert conf.open_only() == []
     for name, scenario, _ in (run_key for run_key in CELLS if run_key[2] == gpu):
@@ -171,13 +171,13 @@ def test_a_user_conf_has_a_target_for_every_cell(gpu: str) -> None:
             assert duration is None or duration >= load_round(round_).min_duration_ms
 
 
-def test_targets_are_there_for_nothing_else() -> None:
+def test_user_conf_has_no_other_targets() -> None:
     files = {file.stem.removeprefix("user_") for file in WORKSPACE.user_confs.glob("user_*.conf")}
     assert files == {gpu for _, _, gpu in CELLS} | {STAND_IN}
 
 
 @pytest.mark.parametrize("gpu", sorted(gpus_of(BENCHMARKS["llama2-70b-interactive"])))
-def test_interactive_as_a_benchmark_runs_as_the_scenario(gpu: str) -> None:
+def test_interactive_benchmark_of_v5_0_has_the_settings_of_the_scenario(gpu: str) -> None:
     for own, other in (("Offline", "Offline"), ("Server", "Interactive")):
         assert config_of("llama2-70b-interactive", own, gpu) == config_of("llama2-70b", other, gpu)
     twins = (BENCHMARKS[name] for name in ("llama2-70b", "llama2-70b-interactive"))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from terminal import Terminal
-from test_e2e import SCENARIOS, SUBMIT, SYSTEM, digests
+from test_submission_journey import SCENARIOS, SUBMIT, SYSTEM, digests
 
 from harness_llm.paths import Workspace
 
@@ -20,7 +20,7 @@ def fresh(new_workspace: Callable[[], Workspace]) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_a_dry_run_writes_nothing(fresh: Terminal) -> None:
+def test_dry_run_writes_no_file(fresh: Terminal) -> None:
     fresh.run("status", "--system-name", SYSTEM)  # hashes the checkpoints, and remembers that
     before = digests(fresh.workspace.root)
     end = fresh.run(*SUBMIT, "--dry-run")
@@ -32,7 +32,7 @@ def test_a_dry_run_writes_nothing(fresh: Terminal) -> None:
     assert not fresh.socket_folders()
 
 
-def test_a_corrupt_checkpoint_is_named(fresh: Terminal) -> None:
+def test_corrupt_checkpoint_is_named(fresh: Terminal) -> None:
     weights = fresh.workspace.models / "demo-fp8" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 1

@@ -43,13 +43,13 @@ def test_equal_nodes_are_described_once() -> None:
     assert merged([MACHINE] * 3) == MACHINE | {"number_of_nodes": "3"}
 
 
-def test_nodes_that_differ_are_told_apart() -> None:
+def test_different_nodes_are_described_separately() -> None:
     other = MACHINE | {"host_processor_model_name": "INTEL Xeon 8592+"}
     words = merged([MACHINE, other, other])["host_processor_model_name"]
     assert words == "1 node: AMD EPYC 9575F; 2 nodes: INTEL Xeon 8592+"
 
 
-def test_numbers_that_differ_and_what_a_node_does_not_tell_are_left_open() -> None:
+def test_differing_and_unknown_numbers_are_left_empty() -> None:
     other = {name: value for name, value in MACHINE.items() if name != "host_networking"} | {
         "accelerators_per_node": "4"
     }
@@ -66,12 +66,12 @@ def test_numbers_that_differ_and_what_a_node_does_not_tell_are_left_open() -> No
         ([ABSENT, ABSENT], ABSENT),
     ],
 )
-def test_one_node_without_ecc_is_enough(facts: list[Fact], expected: Fact | State) -> None:
+def test_one_node_without_ecc_disables_ecc(facts: list[Fact], expected: Fact | State) -> None:
     found = merged_ecc([Ecc(fact, ON) for fact in facts]).memory
     assert expected in (found, found.state)
 
 
-def test_a_cluster_of_equals() -> None:
+def test_equal_nodes_are_accepted() -> None:
     require_alike([node(1), node(2)], [HERE])
 
 
@@ -85,14 +85,14 @@ def test_a_cluster_of_equals() -> None:
         ({"digests": {str(HERE): "e"}}, "10.0.0.2: /models/llama", "e"),
     ],
 )
-def test_what_is_not_like_the_head_is_named_with_its_node(changes: dict[str, object], where: str, found: str) -> None:
+def test_difference_from_the_head_is_named_with_its_node(changes: dict[str, object], where: str, found: str) -> None:
     with pytest.raises(EnvironmentMissing, match=r"^10\.0\.0\.2 has ") as raised:
         require_alike([node(1), node(2, **changes)], [HERE])
     assert raised.value.where == where
     assert raised.value.found == found
 
 
-def test_what_run_json_and_the_subject_keep_of_the_nodes() -> None:
+def test_run_record_and_fingerprint_contain_the_nodes() -> None:
     cluster = Cluster("10.0.0.1:6379", (node(1), node(2, inherited={"NCCL_DEBUG": "INFO"})))
     assert list(cluster.records()) == ["10.0.0.1", "10.0.0.2"]
     assert cluster.records()["10.0.0.2"].host == {"kernel": "6.8"}
@@ -100,6 +100,6 @@ def test_what_run_json_and_the_subject_keep_of_the_nodes() -> None:
     assert "10.0.0" not in str(cluster.facts())
 
 
-def test_the_head_keeps_cores_for_loadgen() -> None:
+def test_head_reserves_cores_for_loadgen() -> None:
     cluster = Cluster("10.0.0.1:6379", (node(1), node(2)))
     assert [(c.address, c.cpus) for c in cluster.capacities(2)] == [("10.0.0.1", 62), ("10.0.0.2", 64)]

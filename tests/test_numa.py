@@ -32,7 +32,7 @@ def cpus_of(found: tuple[list[Binding], list[int]]) -> list[list[int]]:
     return [list(binding.cpus) for binding in found[0]]
 
 
-def test_cpu_lists() -> None:
+def test_cpu_lists_are_parsed() -> None:
     assert cpu_list("0-3,8,10-11") == [0, 1, 2, 3, 8, 10, 11]
     assert cpu_list("") == []
 
@@ -43,33 +43,33 @@ def node_of_8(tmp_path: Path) -> Topology:
     return machine(tmp_path, ["0-3,8-11", "4-7,12-15"], ["0"] * 4 + ["1"] * 4, cores=4)
 
 
-def test_replicas_get_the_cores_and_the_memory_of_their_accelerators(node_of_8: Topology) -> None:
+def test_replicas_are_bound_to_the_numa_node_of_their_accelerators(node_of_8: Topology) -> None:
     found = bindings(node_of_8, range(16), [[i] for i in range(8)])
     assert cpus_of(found) == [[i, i + 8] for i in range(8)]
     assert [binding.memory for binding in found[0]] == [(0,)] * 4 + [(1,)] * 4
     assert found[1] == list(range(16))
 
 
-def test_a_replica_of_four_has_a_socket_of_its_own(node_of_8: Topology) -> None:
+def test_replica_of_four_accelerators_has_one_socket(node_of_8: Topology) -> None:
     found = bindings(node_of_8, range(16), [[0, 1, 2, 3], [4, 5, 6, 7]], loadgen=1)
     assert cpus_of(found) == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 12, 13, 14]]
     assert found[1] == [7, 15]
 
 
-def test_what_a_replica_gets_depends_on_its_own_accelerators_alone(node_of_8: Topology) -> None:
+def test_binding_depends_on_the_own_accelerators_only(node_of_8: Topology) -> None:
     """On a node of a cluster nobody knows the others."""
     together = bindings(node_of_8, range(16), [[5], [6]])[0]
     alone = [bindings(node_of_8, range(16), [[device]])[0][0] for device in (5, 6)]
     assert together == alone
 
 
-def test_loadgen_keeps_whole_cores(node_of_8: Topology) -> None:
+def test_loadgen_gets_complete_cores(node_of_8: Topology) -> None:
     found, kept = bindings(node_of_8, range(16), [[0, 1, 2, 3]], loadgen=2)
     assert kept == [6, 7, 14, 15]
     assert found[0].cpus == (0, 1, 2, 3, 8, 9, 10, 11)
 
 
-def test_one_replica_over_both_sockets_is_bound_to_no_memory(node_of_8: Topology) -> None:
+def test_replica_over_both_sockets_has_no_memory_binding(node_of_8: Topology) -> None:
     (binding,), _ = bindings(node_of_8, range(16), [list(range(8))])
     assert binding == Binding(tuple(range(16)), ())
 
@@ -82,14 +82,14 @@ def test_without_accelerators_the_cores_are_split_socket_by_socket(tmp_path: Pat
 
 
 @pytest.mark.parametrize("homes", [["-1", "-1"], ["0", "-1"]])
-def test_homes_that_the_kernel_does_not_know(tmp_path: Path, homes: list[str]) -> None:
+def test_unknown_numa_nodes_split_the_cores(tmp_path: Path, homes: list[str]) -> None:
     topology = machine(tmp_path, ["0-3"], homes, cores=4)
     found = bindings(topology, range(4), [[0], [1]])
     assert cpus_of(found) == [[0, 1], [2, 3]]
     assert [binding.memory for binding in found[0]] == [(), ()]
 
 
-def test_a_node_of_memory_alone_lends_no_cores(tmp_path: Path) -> None:
+def test_numa_node_without_cores_is_ignored(tmp_path: Path) -> None:
     """As where accelerators show their own memory as a NUMA node."""
     topology = machine(tmp_path, ["0-3", ""], ["1", "0"], cores=4)
     found = bindings(topology, range(4), [[0], [1]])
@@ -97,12 +97,12 @@ def test_a_node_of_memory_alone_lends_no_cores(tmp_path: Path) -> None:
     assert [binding.memory for binding in found[0]] == [(1,), (0,)]
 
 
-def test_accelerators_that_have_no_number_are_bound_to_none(node_of_8: Topology) -> None:
+def test_accelerators_without_a_numa_node_are_not_bound(node_of_8: Topology) -> None:
     found = bindings(node_of_8, range(16), [[8], [9]])
     assert cpus_of(found) == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]]
 
 
-def test_only_cpus_that_may_be_used_are(node_of_8: Topology) -> None:
+def test_only_allowed_cpus_are_used(node_of_8: Topology) -> None:
     """Two cores for four accelerators are shared."""
     found = bindings(node_of_8, [1, 2, 9, 10], [[0], [1]])
     assert cpus_of(found) == [[1, 2, 9, 10], [1, 2, 9, 10]]
@@ -118,7 +118,7 @@ def test_only_cpus_that_may_be_used_are(node_of_8: Topology) -> None:
         (1, 1, [[0]], [0]),
     ],
 )
-def test_replicas_are_apart_while_there_are_cores(
+def test_replicas_have_disjoint_cores(
     tmp_path: Path, cpus: int, replicas: int, own: list[list[int]], loadgen: list[int]
 ) -> None:
     topology = machine(tmp_path, [f"0-{cpus - 1}"], [], cores=cpus)
@@ -126,7 +126,7 @@ def test_replicas_are_apart_while_there_are_cores(
     assert (cpus_of(found), found[1]) == (own, loadgen)
 
 
-def test_hip_numbers_accelerators_as_kfd_does(tmp_path: Path) -> None:
+def test_hip_device_numbers_follow_kfd(tmp_path: Path) -> None:
     kfd = "sys/class/kfd/kfd/topology/nodes"
     write_root(
         tmp_path,
@@ -159,7 +159,7 @@ def bound(cpus: list[int], memory: list[int]) -> tuple[str, list[int], list[str]
     return said, affinity, policies
 
 
-def test_this_machine_is_bound_as_it_says() -> None:
+def test_binding_works_on_this_machine() -> None:
     cpu, topology = min(os.sched_getaffinity(0)), read_topology()
     assert set(topology.nodes) >= os.sched_getaffinity(0)
     node = min(topology.memory)
@@ -171,7 +171,7 @@ def test_this_machine_is_bound_as_it_says() -> None:
     assert f"bind:{node}" in policies
 
 
-def test_memory_that_is_not_there_is_no_reason_to_fail() -> None:
+def test_missing_memory_node_is_no_error() -> None:
     cpu = min(os.sched_getaffinity(0))
     said, affinity, _ = bound([cpu], [63])
     assert affinity == [cpu]

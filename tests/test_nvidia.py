@@ -51,18 +51,18 @@ def answer(monkeypatch: pytest.MonkeyPatch, nvml: Nvml) -> None:
         (Nvml(count=8), ""),
     ],
 )
-def test_what_nvml_answers(monkeypatch: pytest.MonkeyPatch, nvml: Nvml, problem: str) -> None:
+def test_gpus_are_counted_by_nvml(monkeypatch: pytest.MonkeyPatch, nvml: Nvml, problem: str) -> None:
     answer(monkeypatch, nvml)
     assert nvidia.gpu_problem() == problem
 
 
-def test_a_missing_driver_is_named() -> None:
+def test_missing_driver_is_named() -> None:
     assert nvidia.gpu_problem("libno-such-library.so.1") == "no NVIDIA driver is installed"
 
 
 @pytest.mark.usefixtures("cuda_build")
 @pytest.mark.parametrize("engine", ["vllm", "transformers"])
-def test_the_cuda_build_without_a_gpu_is_refused_in_one_message(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_build_without_a_gpu_is_refused(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, Nvml(code=9))
     with pytest.raises(EnvironmentMissing, match="finds no NVIDIA GPU") as caught:
         build_engine(engine, "no-checkpoint", {})
@@ -72,7 +72,7 @@ def test_the_cuda_build_without_a_gpu_is_refused_in_one_message(engine: str, mon
 
 
 @pytest.mark.usefixtures("cuda_build")
-def test_a_server_of_this_environment_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_of_this_environment_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, Nvml(code=9))
     log = tmp_path / "server.log"
     spec = ServerSpec(kind="vllm", url="", command="", connections=1, attempts=1, timeout_s=60, log=str(log))
@@ -81,16 +81,14 @@ def test_a_server_of_this_environment_is_refused_too(tmp_path: Path, monkeypatch
     assert not log.exists()
 
 
-def test_the_build_of_pytorch_is_read_without_importing_it() -> None:
+def test_pytorch_build_is_read_without_importing_it() -> None:
     import torch  # noqa: PLC0415 - takes seconds
 
     assert nvidia.torch_cuda() == (torch.version.cuda and tuple(map(int, torch.version.cuda.split("."))))
 
 
 @pytest.mark.usefixtures("cuda_build")
-def test_with_a_gpu_the_process_is_prepared(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_process_with_a_gpu_is_prepared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     answer(monkeypatch, Nvml(count=1))
     monkeypatch.setattr(nvidia, "avoid_nvcc", lambda: "without nvcc")
     nvidia.prepare_cuda()

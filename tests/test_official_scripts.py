@@ -129,7 +129,7 @@ def test_every_benchmark_has_a_script_or_a_reason() -> None:
 @pytest.mark.graders
 @pytest.mark.usefixtures("_splitter")
 @pytest.mark.parametrize("name", SCORED)
-def test_the_script_scores_our_log_as_we_do_without_a_network(name: str, tmp_path: Path) -> None:
+def test_official_script_gives_our_scores_without_a_network(name: str, tmp_path: Path) -> None:
     made = Made(name, tmp_path)
     script = require_script(made.benchmark)
     output = score_officially(made.benchmark, made.assets, made.log, made.own, gated=made.benchmark.accuracy.metrics)
@@ -144,7 +144,7 @@ def test_the_script_scores_our_log_as_we_do_without_a_network(name: str, tmp_pat
 @pytest.mark.inference
 @pytest.mark.graders
 @pytest.mark.usefixtures("_splitter")
-def test_a_difference_from_our_scores_is_an_error(tmp_path: Path) -> None:
+def test_difference_from_our_scores_is_an_error(tmp_path: Path) -> None:
     made = Made("llama2-70b", tmp_path)
     scores = parse(made.own)
     wrong = render(scores | {"ROUGE2": round(scores["ROUGE2"] + 0.01, 4)})
@@ -155,14 +155,14 @@ def test_a_difference_from_our_scores_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.inference
-def test_ours_is_packaged_where_the_graders_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_accuracy_file_is_packaged_without_the_graders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nltk.data, "path", [])
     made = Made("llama2-70b", tmp_path)
     output = score_officially(made.benchmark, made.assets, made.log, "{'rouge1': 1.0}\n")
     assert output == OfficialOutput("{'rouge1': 1.0}\n", reason="nltk has no sentence splitter")
 
 
-def test_ours_is_packaged_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_accuracy_file_is_packaged_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
     benchmark = load_benchmark("llama2-70b", Workspace(CHECKOUT))
     with pytest.raises(EnvironmentMissing, match="not at hand"):
@@ -187,7 +187,7 @@ TEST06 = (
 @pytest.mark.inference
 @pytest.mark.parametrize(("scenario", "first"), [("Offline", "Skipped"), ("Server", "True")])
 @pytest.mark.parametrize("name", ["llama2-70b", "llama3.1-8b"])
-def test_test06_is_verified_by_its_script(tmp_path: Path, name: str, scenario: str, first: str) -> None:
+def test_test06_is_verified_by_the_official_script(tmp_path: Path, name: str, scenario: str, first: str) -> None:
     run = compliance_run(tmp_path / "run", "TEST06", answers(scenario), TEST06.format(first))
     benchmark = load_benchmark(name, Workspace(CHECKOUT))
     output = verify_officially("TEST06", TESTS["TEST06"], benchmark, scenario, run, scored=None)
@@ -196,7 +196,7 @@ def test_test06_is_verified_by_its_script(tmp_path: Path, name: str, scenario: s
 
 
 @pytest.mark.inference
-def test_another_verdict_than_ours_is_an_error(tmp_path: Path) -> None:
+def test_difference_from_our_verdict_is_an_error(tmp_path: Path) -> None:
     entries = answers("Offline")
     entries[3]["token_count"] += 1
     run = compliance_run(tmp_path / "run", "TEST06", entries, TEST06.format("Skipped"))
@@ -208,7 +208,7 @@ def test_another_verdict_than_ours_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.inference
 @pytest.mark.parametrize(("length", "verdict"), [(1278, "PASS"), (1100, "FAIL")])
-def test_test09_is_verified_by_its_script_and_bounds(tmp_path: Path, length: int, verdict: str) -> None:
+def test_test09_is_verified_by_the_official_script(tmp_path: Path, length: int, verdict: str) -> None:
     entries = [{"seq_id": 0, "qsl_idx": 0, "data": "00" * 4 * length, "token_count": length}]
     run = compliance_run(tmp_path / "run", "TEST09", entries, f"TEST {verdict}\n")
     benchmark = load_benchmark("gpt-oss-120b", Workspace(CHECKOUT))
@@ -219,7 +219,7 @@ def test_test09_is_verified_by_its_script_and_bounds(tmp_path: Path, length: int
 
 @pytest.mark.inference
 @pytest.mark.parametrize(("score", "verdict"), [("60.698", "PASS"), ("60.697", "FAIL")])
-def test_test07_takes_the_score_of_the_accuracy_script(tmp_path: Path, score: str, verdict: str) -> None:
+def test_test07_uses_the_score_of_the_official_script(tmp_path: Path, score: str, verdict: str) -> None:
     run = compliance_run(tmp_path / "run", "TEST07", [], f"TEST {verdict}\n")
     benchmark = load_benchmark("gpt-oss-120b", Workspace(CHECKOUT))
     scored = OfficialOutput(f"Overall\n'exact_match': {score}\n", "language/gpt-oss-120b/eval_mlperf_accuracy.py")

@@ -64,7 +64,7 @@ def right(prompts: dict[int, list[int]]) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_answers_are_the_ids_that_the_server_sent(checkpoint: Path, *, stream: bool) -> None:
+def test_answers_are_the_token_ids_of_the_server(checkpoint: Path, *, stream: bool) -> None:
     with TokenServer() as server, an_engine(checkpoint, url=server.url, stream=stream) as engine:
         first, finished = serve(engine, PROMPTS)
         assert finished == right(PROMPTS)
@@ -74,7 +74,7 @@ def test_answers_are_the_ids_that_the_server_sent(checkpoint: Path, *, stream: b
         assert engine.generated == sum(map(len, finished.values()))
 
 
-def test_connections_are_kept_and_limited(checkpoint: Path) -> None:
+def test_connections_are_reused_up_to_the_limit(checkpoint: Path) -> None:
     many = {query: [query, 9] for query in range(40)}
     with (
         TokenServer("slow", after=PROBES, times=4) as server,
@@ -85,7 +85,7 @@ def test_connections_are_kept_and_limited(checkpoint: Path) -> None:
         assert server.connections <= 6  # health, models and the probe were asked over one of them
 
 
-def test_the_first_token_comes_at_its_own_time(checkpoint: Path) -> None:
+def test_first_token_is_reported_before_the_answer_ends(checkpoint: Path) -> None:
     with (
         TokenServer("silent_in_the_middle", after=PROBES) as server,
         an_engine(checkpoint, url=server.url) as engine,
@@ -126,7 +126,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("behave", "cause", "posts"), FAULTS, ids=[fault[0] for fault in FAULTS])
-def test_a_fault_is_told_and_nothing_is_made_up(checkpoint: Path, behave: str, cause: str, posts: int) -> None:
+def test_server_fault_raises_with_its_cause(checkpoint: Path, behave: str, cause: str, posts: int) -> None:
     with (
         TokenServer(behave, after=PROBES) as server,
         an_engine(checkpoint, url=server.url, timeout_s=1.0) as engine,
@@ -140,7 +140,7 @@ def test_a_fault_is_told_and_nothing_is_made_up(checkpoint: Path, behave: str, c
         assert serve(engine, PROMPTS)[1] == right(PROMPTS)
 
 
-def test_a_connection_that_breaks_before_the_answer_is_tried_again(checkpoint: Path) -> None:
+def test_connection_lost_before_the_answer_is_retried(checkpoint: Path) -> None:
     with (
         TokenServer("closes_before", after=PROBES, times=2) as server,
         an_engine(checkpoint, url=server.url) as engine,
@@ -149,32 +149,32 @@ def test_a_connection_that_breaks_before_the_answer_is_tried_again(checkpoint: P
         assert server.posts == PROBES + 3
 
 
-def test_slow_is_only_slow(checkpoint: Path) -> None:
+def test_slow_answer_is_no_fault(checkpoint: Path) -> None:
     with TokenServer("slow", after=PROBES) as server, an_engine(checkpoint, url=server.url) as engine:
         assert serve(engine, PROMPTS)[1] == right(PROMPTS)
 
 
 @pytest.mark.parametrize("behave", ["no_ids", "status_500", "closes_before", "empty_ids"])
-def test_a_server_without_token_ids_is_refused_at_the_start(checkpoint: Path, behave: str) -> None:
+def test_server_without_token_ids_is_refused_at_start(checkpoint: Path, behave: str) -> None:
     with TokenServer(behave) as server, pytest.raises(EnvironmentMissing, match="gives no token ids") as raised:
         build_engine("openai", str(checkpoint), {}, spec(url=server.url))
     assert raised.value.where == server.url
 
 
-def test_a_server_that_is_not_there(checkpoint: Path) -> None:
+def test_unreachable_server_is_refused(checkpoint: Path) -> None:
     with pytest.raises(EnvironmentMissing, match="the server is not ready") as raised:
         build_engine("openai", str(checkpoint), {}, spec(url="http://127.0.0.1:9"))
     assert "http://127.0.0.1:9/health" in raised.value.where
 
 
-def test_counters_are_the_servers_own(checkpoint: Path) -> None:
+def test_counters_are_read_from_the_server(checkpoint: Path) -> None:
     with TokenServer() as server, an_engine(checkpoint, url=server.url) as engine:
         assert engine.counters() == {"cache_hits": HITS, "speculated": 0, "drafts": 0}
         server.metrics = False
         assert engine.counters() is None
 
 
-def test_counters_of_a_server_that_is_gone(checkpoint: Path) -> None:
+def test_counters_of_an_ended_server_are_none(checkpoint: Path) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(TokenServer())
         with an_engine(checkpoint, url=server.url) as engine:
@@ -208,13 +208,13 @@ def served_by(log: Path) -> list[str]:
     return found
 
 
-def test_a_server_of_its_own_is_started_and_ended(checkpoint: Path, log: Path) -> None:
+def test_own_server_is_started_and_ended(checkpoint: Path, log: Path) -> None:
     with an_engine(checkpoint, command=COMMAND, log=str(log)) as engine:
         assert serve(engine, PROMPTS)[1] == right(PROMPTS)
         assert len(served_by(log)) == 2  # the server guard and the server
 
 
-def test_a_server_that_is_killed_in_the_middle(checkpoint: Path, log: Path) -> None:
+def test_killed_own_server_raises_with_its_exit_code(checkpoint: Path, log: Path) -> None:
     command = f"{COMMAND} --behave killed --after {PROBES}"
     with (
         an_engine(checkpoint, command=command, log=str(log)) as engine,
@@ -232,7 +232,9 @@ def test_a_server_that_is_killed_in_the_middle(checkpoint: Path, log: Path) -> N
         ("{python} {max_model_length}", "a place holder that nothing fills", "{max_model_length}"),
     ],
 )
-def test_a_server_that_cannot_be_started(checkpoint: Path, log: Path, command: str, what: str, found: str) -> None:
+def test_own_server_that_does_not_start_is_reported(
+    checkpoint: Path, log: Path, command: str, what: str, found: str
+) -> None:
     with pytest.raises(HarnessError, match=what) as raised:
         build_engine("openai", str(checkpoint), {}, spec(command=command, log=str(log)))
     assert found in raised.value.found

@@ -74,7 +74,9 @@ def built(orca: pd.DataFrame, model: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return build(orca, load_encoder(model / "tokenizer.json"), LIMIT, SAMPLES, CALIBRATION)
 
 
-def test_filters_leave_what_the_reference_keeps(orca: pd.DataFrame, built: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_filters_keep_the_samples_of_the_reference(
+    orca: pd.DataFrame, built: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
     evaluation, calibration = built
     assert evaluation.origin.tolist() == [origin for origin in ORIGINS for _ in range(SAMPLES // len(ORIGINS))]
     assert evaluation.id.is_unique
@@ -93,7 +95,7 @@ def test_filters_leave_what_the_reference_keeps(orca: pd.DataFrame, built: tuple
 
 
 @pytest.mark.inference
-def test_the_sets_are_those_of_the_reference(orca: pd.DataFrame, model: Path, tmp_path: Path) -> None:
+def test_sets_equal_those_of_the_reference(orca: pd.DataFrame, model: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     orca.to_parquet(tmp_path / "orca.parquet")
     options = [
@@ -114,7 +116,7 @@ def test_the_sets_are_those_of_the_reference(orca: pd.DataFrame, model: Path, tm
         assert [*found.items()] == [*expected.items()]
 
 
-def test_files_can_be_read_by_any_pandas(built: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path) -> None:
+def test_files_are_readable_by_any_pandas(built: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path) -> None:
     files = write(tmp_path / "new" / "folder", *built)
     assert [file.name for file in files] == [
         f"open_orca_gpt4_tokenized_llama.sampled_{SAMPLES}.pkl.gz",
@@ -140,7 +142,7 @@ def _empty(frame: pd.DataFrame) -> pd.DataFrame:
         (_empty, "a run of a data set is empty", "column question, row 7"),
     ],
 )
-def test_another_parquet_file_is_refused(
+def test_wrong_parquet_file_is_refused(
     spoil: Callable[[pd.DataFrame], pd.DataFrame], what: str, told: str, orca: pd.DataFrame, tmp_path: Path
 ) -> None:
     spoil(orca).to_parquet(tmp_path / "file.parquet")
@@ -151,7 +153,7 @@ def test_another_parquet_file_is_refused(
 
 
 @pytest.mark.parametrize("content", [None, b"no parquet"])
-def test_a_missing_or_broken_parquet_file_is_told(content: bytes | None, tmp_path: Path) -> None:
+def test_missing_or_broken_parquet_file_is_reported(content: bytes | None, tmp_path: Path) -> None:
     file = tmp_path / "file.parquet"
     if content:
         file.write_bytes(content)
@@ -161,11 +163,11 @@ def test_a_missing_or_broken_parquet_file_is_told(content: bytes | None, tmp_pat
 
 
 @pytest.mark.parametrize(("samples", "calibration"), [(SAMPLES + 1, 1), (4000, 1), (4, 5)])
-def test_counts_that_cannot_be_had_are_refused(samples: int, calibration: int, orca: pd.DataFrame, model: Path) -> None:
+def test_impossible_counts_are_refused(samples: int, calibration: int, orca: pd.DataFrame, model: Path) -> None:
     with pytest.raises(ConfigError):
         build(orca, load_encoder(model / "tokenizer.json"), LIMIT, samples, calibration)
 
 
-def test_a_missing_tokenizer_is_told(tmp_path: Path) -> None:
+def test_missing_tokenizer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match="no tokenizer"):
         load_encoder(tmp_path / "tokenizer.json")

@@ -27,11 +27,11 @@ def progress(done: int, tokens: int = 0, **figures: object) -> dict[str, object]
     ("seconds", "text"),
     [(0, "0:00"), (5.4, "0:05"), (59.6, "1:00"), (725, "12:05"), (3599.7, "1:00:00"), (3725, "1:02:05"), (-3, "0:00")],
 )
-def test_clock(seconds: float, text: str) -> None:
+def test_durations_are_rendered(seconds: float, text: str) -> None:
     assert clock(seconds) == text
 
 
-def test_what_remains_follows_the_prediction_then_the_samples(now: SimpleNamespace) -> None:
+def test_remaining_time_follows_the_prediction_then_the_samples(now: SimpleNamespace) -> None:
     run_key = RunProgress(VIEW, began=now.s)
     assert run_key.remaining == 100
     now.s += 10
@@ -45,7 +45,7 @@ def test_what_remains_follows_the_prediction_then_the_samples(now: SimpleNamespa
     assert run_key.remaining == 0
 
 
-def test_a_line_says_how_it_goes(now: SimpleNamespace) -> None:
+def test_progress_line_has_the_figures_of_the_run(now: SimpleNamespace) -> None:
     run_key = RunProgress(VIEW)
     run_key.take({"event": "started"})
     now.s += 20
@@ -56,7 +56,7 @@ def test_a_line_says_how_it_goes(now: SimpleNamespace) -> None:
     )
 
 
-def test_the_prediction_of_the_probe_is_shown_and_replaces_that_of_the_plan(now: SimpleNamespace) -> None:
+def test_prediction_of_the_probe_replaces_that_of_the_plan(now: SimpleNamespace) -> None:
     run_key = RunProgress(VIEW, began=now.s)
     run_key.take(PROBED)
     assert run_key.text == (
@@ -66,20 +66,20 @@ def test_the_prediction_of_the_probe_is_shown_and_replaces_that_of_the_plan(now:
     assert run_key.remaining == 125
 
 
-def test_a_probe_without_a_prediction_says_why() -> None:
+def test_probe_without_a_prediction_has_a_reason() -> None:
     run_key = RunProgress(VIEW)
     run_key.take({"event": "probed", "prediction": None, "reason": "a replica failed"})
     assert run_key.text == "probe: no prediction: a replica failed"
     assert run_key.predicted_s == VIEW.predicted_s
 
 
-def test_what_replicas_hold_is_shown_where_there_are_several(now: SimpleNamespace) -> None:
+def test_queries_in_flight_are_shown_per_replica(now: SimpleNamespace) -> None:
     run_key = RunProgress(VIEW)
     run_key.take(progress(done=1, held=[[3, 50], [9, 0], [4, 7]]))
     assert "7 in flight (3 to 9 with each of 3)" in run_key.facts()
 
 
-def test_without_limits_figures_stand_alone(now: SimpleNamespace) -> None:
+def test_figures_without_limits_are_shown_alone(now: SimpleNamespace) -> None:
     run_key = RunProgress(RunView("SingleStream performance", 10, 5))
     run_key.take(progress(done=1, ttft_ms=[1, 2]))
     assert "TTFT p50 1.0 p99 2.0 ms" in run_key.facts()
@@ -114,7 +114,7 @@ def speak(console: Console, now: SimpleNamespace) -> str:
     return console.file.getvalue()
 
 
-def test_plain_output_is_a_line_now_and_then(now: SimpleNamespace) -> None:
+def test_plain_output_is_a_line_per_interval(now: SimpleNamespace) -> None:
     text = speak(Console(file=io.StringIO(), width=40), now)
     assert "\x1b" not in text
     first, probe, *lines, last = text.splitlines()
@@ -128,19 +128,19 @@ def test_plain_output_is_a_line_now_and_then(now: SimpleNamespace) -> None:
     ]
 
 
-def test_a_terminal_is_redrawn(now: SimpleNamespace) -> None:
+def test_terminal_output_is_redrawn(now: SimpleNamespace) -> None:
     text = speak(Console(file=io.StringIO(), width=100, force_terminal=True), now)
     assert "\x1b[" in text
     assert "running, 0:10" not in text
 
 
-def test_text_is_shown_as_it_is() -> None:
+def test_markup_in_texts_is_not_interpreted() -> None:
     console = Console(file=io.StringIO(), width=20)
     Panel(console).say("[bold]not markup[/bold] and longer than the terminal is wide")
     assert console.file.getvalue() == "[bold]not markup[/bold] and longer than the terminal is wide\n"
 
 
-def test_a_stage_is_repeated_by_tenths_only() -> None:
+def test_stage_progress_is_printed_in_tenths() -> None:
     console = Console(file=io.StringIO())
     shown = Panel(console)
     for text, done in (

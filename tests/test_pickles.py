@@ -33,13 +33,13 @@ def _plain(table: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("file", sorted(FRAMES.iterdir()), ids=lambda file: file.name)
-def test_what_earlier_pandas_wrote_is_read(file: Path) -> None:
+def test_frames_of_earlier_pandas_are_read(file: Path) -> None:
     assert _plain(read_pickle(file)) == WRITTEN
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_what_the_installed_pandas_writes_is_read(tmp_path: Path, protocol: int, compression: Any) -> None:
+def test_frames_of_the_installed_pandas_are_read(tmp_path: Path, protocol: int, compression: Any) -> None:
     frame = pd.DataFrame(WRITTEN)
     frame["tok_output"] = [np.array(ids, dtype=np.int32) for ids in WRITTEN["tok_output"]]
     frame["nested"] = [[np.int64(1), 2], [], [3]]
@@ -63,7 +63,7 @@ def test_what_the_installed_pandas_writes_is_read(tmp_path: Path, protocol: int,
         lambda: pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [4, 5, 6]})[["c", "b", "a"]],
     ],
 )
-def test_columns_come_out_as_pandas_has_them(tmp_path: Path, make: Callable[[], pd.DataFrame], protocol: int) -> None:
+def test_columns_equal_those_of_pandas(tmp_path: Path, make: Callable[[], pd.DataFrame], protocol: int) -> None:
     frame = make()
     frame.to_pickle(tmp_path / "file", protocol=protocol)
     found = read_pickle(tmp_path / "file")
@@ -123,7 +123,7 @@ HARMFUL = {
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("asked", HARMFUL)
-def test_what_no_table_needs_is_refused_by_name_and_not_done(tmp_path: Path, asked: str, zipped: bool) -> None:
+def test_global_outside_of_the_allow_list_is_refused_by_name(tmp_path: Path, asked: str, zipped: bool) -> None:
     mark = tmp_path / "done"
     content = _filled(HARMFUL[asked], str(mark))
     (tmp_path / "file.pkl").write_bytes(gzip.compress(content) if zipped else content)
@@ -143,13 +143,13 @@ def _filled(stream: bytes, path: str) -> bytes:
     return stream[: head + 1] + struct.pack("<I", len(text)) + text + stream[head + 5 + length :]
 
 
-def test_the_streams_of_this_test_do_harm_elsewhere(tmp_path: Path) -> None:
+def test_refused_pickles_are_harmful_for_plain_unpickling(tmp_path: Path) -> None:
     pickle.loads(_filled(HARMFUL["os.system"], str(tmp_path / "done")))  # noqa: S301
     assert (tmp_path / "done").exists()
 
 
 @pytest.mark.parametrize("place", [0, 500])
-def test_a_harmful_cell_is_found_in_an_honest_frame(tmp_path: Path, place: int) -> None:
+def test_harmful_cell_of_a_frame_is_refused(tmp_path: Path, place: int) -> None:
     mark = tmp_path / "done"
     run_keys: list[Any] = [[1, 2, 3]] * 1000
     run_keys[place] = [1, {"deep": (_Asks(eval, f"open({str(mark)!r}, 'w')"),)}]
@@ -159,7 +159,7 @@ def test_a_harmful_cell_is_found_in_an_honest_frame(tmp_path: Path, place: int) 
     assert not mark.exists()
 
 
-def test_nothing_that_is_allowed_is_the_real_thing() -> None:
+def test_allowed_globals_are_stubs() -> None:
     assert all(issubclass(record, frames.Record) for record in ALLOWED.values())
     assert all(record.__module__ == frames.__name__ for record in ALLOWED.values())
 
@@ -192,7 +192,7 @@ MANAGER = _global("pandas.core.internals.managers", "BlockManager")
         pytest.param(b"\x82\x01.", id="extension"),
     ],
 )
-def test_what_is_no_frame_is_told(tmp_path: Path, stream: bytes) -> None:
+def test_file_without_a_frame_is_refused(tmp_path: Path, stream: bytes) -> None:
     (tmp_path / "file.pkl").write_bytes(stream)
     with pytest.raises(ConfigError, match="no pickled DataFrame") as caught:
         read_pickle(tmp_path / "file.pkl")
@@ -222,7 +222,7 @@ def _arrow(length: int, offset: int, offsets: list[int], text: bytes, there: byt
     return texts
 
 
-def test_made_up_records_are_a_frame() -> None:
+def test_constructed_records_become_a_frame() -> None:
     made = frames.FromBuffer(b"\1\0\0\0\2\0\0\0", _dtype("i4"), (1, 2), "C")
     assert frames.columns(_frame(made)) == {"0": [1, 2]}
     fortran = frames.Array()
@@ -246,6 +246,6 @@ def test_made_up_records_are_a_frame() -> None:
         pytest.param(frames.Arguments(), id="something else"),
     ],
 )
-def test_records_that_lie_are_refused(values: frames.Record) -> None:
+def test_inconsistent_records_are_refused(values: frames.Record) -> None:
     with pytest.raises((ValueError, TypeError, LookupError, AttributeError)):
         frames.columns(_frame(values))

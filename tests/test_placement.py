@@ -25,7 +25,7 @@ GPUS = load_gpus(Workspace(CHECKOUT))
         ("h200", 2, {"CUDA_VISIBLE_DEVICES": ""}, (1, 2), ["0,1"]),
     ],
 )
-def test_each_replica_sees_its_own_devices(
+def test_each_replica_has_its_visible_devices(
     gpu: str, found: int, inherited: dict[str, str], shape: tuple[int, int], seen: list[str]
 ) -> None:
     name = "HIP_VISIBLE_DEVICES" if gpu.startswith("mi") else "CUDA_VISIBLE_DEVICES"
@@ -33,7 +33,7 @@ def test_each_replica_sees_its_own_devices(
     assert place(GPUS[gpu], found, inherited, replicas=replicas, size=size) == [{name: devices} for devices in seen]
 
 
-def test_without_an_accelerator_nothing_is_said() -> None:
+def test_replica_without_accelerators_has_no_device_variable() -> None:
     assert place(None, 0, {}, replicas=2, size=1) == [{}, {}]
 
 
@@ -46,7 +46,7 @@ def test_too_few_devices_are_refused(found: int, inherited: dict[str, str]) -> N
     assert "replicas=4" in caught.value.hint
 
 
-def test_the_replicas_of_a_scenario_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_of_a_scenario_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness_llm.pipeline.submit.gpu_count", lambda *_, **__: 8)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     request = resolve(choose({"model": "llama2-70b", "gpu": "h100", "scenarios": "Offline"}), Workspace(CHECKOUT))

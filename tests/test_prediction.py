@@ -29,14 +29,14 @@ def measured(batch: int = PROBED) -> Measured:
     )
 
 
-def test_the_cost_is_that_of_the_steady_state() -> None:
+def test_cost_equals_that_of_the_steady_state() -> None:
     steady = WORK.output.mean * step_s(WORK.batch, WORK.context) / WORK.batch + WORK.prompt_tokens * TOKEN_S
     found = cost(measured(), WORK)
     assert found.mean == pytest.approx(steady, rel=0.02)
     assert found.low < found.mean < found.high
 
 
-def test_a_probe_of_the_full_batch_predicts_the_same() -> None:
+def test_probe_of_the_full_batch_gives_the_same_prediction() -> None:
     assert cost(measured(WORK.batch), WORK).mean == pytest.approx(cost(measured(), WORK).mean, rel=0.02)
 
 
@@ -53,7 +53,7 @@ def test_prompts_hidden_behind_memory_reads_are_within_the_bounds() -> None:
     assert cost(small, work).low <= hidden <= cost(small, work).mean
 
 
-def test_replicas_add_up_and_the_bounds_hold_the_gates_lengths() -> None:
+def test_rates_are_summed_over_replicas_within_bounds() -> None:
     one, two = predict([measured()], WORK, 1024), predict([measured()] * 2, WORK, 1024)
     assert two.samples_per_second == pytest.approx(2 * one.samples_per_second)
     assert one.tokens_per_second == pytest.approx(one.samples_per_second * 200)
@@ -62,14 +62,14 @@ def test_replicas_add_up_and_the_bounds_hold_the_gates_lengths() -> None:
     assert predict([measured()], exact, 1024).high < one.high
 
 
-def test_the_tail_is_the_longest_answer_alone() -> None:
+def test_tail_is_the_longest_answer() -> None:
     assert predict([measured()], WORK, 1024).tail_s == pytest.approx(1024 * WEIGHTS_S, rel=0.01)
     long = predict([measured()], WORK, 20_000)
     assert long.tail_s == pytest.approx(20_000 * WEIGHTS_S, rel=0.01)
     assert long.likely_tail_s == pytest.approx(8 * WORK.output.mean * WEIGHTS_S, rel=0.01)
 
 
-def test_replicas_of_unequal_speed() -> None:
+def test_replicas_of_unequal_speed_are_predicted() -> None:
     slow = replace(
         measured(),
         fill_s=measured().fill_s * 2,

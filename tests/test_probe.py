@@ -21,7 +21,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_probe_stays_below_60_s(name: str) -> None:
+def test_probe_takes_less_than_60_s(name: str) -> None:
     case = CASES[name]
     _, load_s, drain_s = simulated.predict(case, case.engine)
     assert load_s + drain_s < 60
@@ -29,14 +29,14 @@ def test_the_probe_stays_below_60_s(name: str) -> None:
 
 @pytest.mark.parametrize("overlapped", [False, True])
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_prediction_is_that_of_the_steady_state(name: str, overlapped: bool) -> None:
+def test_prediction_equals_the_steady_state(name: str, overlapped: bool) -> None:
     case = CASES[name]
     found = simulated.probe(case, replace(case.engine, overlapped=overlapped))
     assert abs(found.error) < 0.06
     assert found.within
 
 
-def test_a_replica_too_slow_for_the_probe_gives_no_prediction() -> None:
+def test_too_slow_replica_has_no_prediction() -> None:
     slow = replace(LLAMA.engine, token_s=LLAMA.engine.token_s * 20)
     with pytest.raises(Unmeasured, match="45 s"):
         simulated.predict(LLAMA, slow)

@@ -31,7 +31,7 @@ def overrides(profile: str, scenario: str, samples: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
-def test_smoke_is_short_and_valid_leaves_all_to_the_round(scenario: str) -> None:
+def test_smoke_shortens_runs_and_valid_keeps_those_of_the_round(scenario: str) -> None:
     assert overrides("smoke", scenario, 2048) == {
         "min_duration": 500,
         "min_query_count": 2048,
@@ -45,7 +45,7 @@ def test_smoke_is_short_and_valid_leaves_all_to_the_round(scenario: str) -> None
     ("profile", "samples", "duration"),
     [("test", 5, 0), ("smoke", 2048, 500), ("rehearsal", 512, 500), ("fast", 4916, 120_000)],
 )
-def test_small_profiles_are_short_and_their_trees_say_so(profile: str, samples: int, duration: int) -> None:
+def test_trees_of_short_profiles_are_marked(profile: str, samples: int, duration: int) -> None:
     assert overrides(profile, "Server", samples) == {
         "min_duration": duration,
         "min_query_count": samples,
@@ -55,14 +55,14 @@ def test_small_profiles_are_short_and_their_trees_say_so(profile: str, samples: 
     assert (found.submittable, found.label, found.packaged) == (False, profile, profile != "test")
 
 
-def test_a_lowered_valid_is_none() -> None:
+def test_valid_profile_with_fewer_samples_is_not_submittable() -> None:
     valid = load_profile("valid", Workspace(CHECKOUT))
     assert valid.label == "valid"
     assert valid.model_copy(update={"min_duration_ms": 1}).label == "valid-lowered"
     assert valid.model_copy(update={"rehearsed": True}).label == "valid-lowered"
 
 
-def test_only_a_rehearsal_packages_the_replay_engine_and_it_packages_nothing_else() -> None:
+def test_only_the_rehearsal_profile_packages_the_replay_engine() -> None:
     for name in ("test", "smoke", "fast", "valid"):
         profile = load_profile(name, Workspace(CHECKOUT))
         profile.check_engine("vllm")
@@ -74,7 +74,7 @@ def test_only_a_rehearsal_packages_the_replay_engine_and_it_packages_nothing_els
         rehearsal.check_engine("vllm")
 
 
-def test_single_stream_is_padded_by_loadgen() -> None:
+def test_loadgen_pads_single_stream_samples() -> None:
     assert overrides("smoke", "SingleStream", 2048)["min_query_count"] == 1
 
 
@@ -91,12 +91,12 @@ def test_single_stream_is_padded_by_loadgen() -> None:
         ("fast", 10, 10),
     ],
 )
-def test_the_user_has_the_last_word_on_samples(profile: str, requested: int | None, count: int) -> None:
+def test_sample_count_option_overrides_the_profile(profile: str, requested: int | None, count: int) -> None:
     assert load_profile(profile, Workspace(CHECKOUT)).sample_count(24576, requested) == count
 
 
 @pytest.mark.parametrize("line", ["*.*.min_duration = 599999", f"{MODEL}.Server.min_duration = 0"])
-def test_valid_takes_no_shorter_duration(line: str) -> None:
+def test_valid_refuses_a_shorter_duration(line: str) -> None:
     valid, smoke = (load_profile(name, Workspace(CHECKOUT)) for name in ("valid", "smoke"))
     with pytest.raises(ConfigError, match="min_duration is below what the round demands") as caught:
         valid.check_duration(conf(line), MODEL, "Server", ROUND, WHERE)
@@ -107,11 +107,11 @@ def test_valid_takes_no_shorter_duration(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["*.*.min_duration = 600000", "*.Offline.min_duration = 1", "# nothing"])
-def test_valid_takes_what_the_round_allows(line: str) -> None:
+def test_valid_accepts_settings_that_the_round_allows(line: str) -> None:
     load_profile("valid", Workspace(CHECKOUT)).check_duration(conf(line), MODEL, "Server", ROUND, WHERE)
 
 
-def test_an_unknown_profile_names_those_that_are_there() -> None:
+def test_unknown_profile_lists_the_profiles() -> None:
     with pytest.raises(ConfigError, match="there is no profile slow") as caught:
         load_profile("slow", Workspace(CHECKOUT))
     assert caught.value.expected == "test, smoke, rehearsal, fast, valid"

@@ -46,7 +46,7 @@ def data(preparation: PublishedPreparation) -> list[Path]:
 
 
 @pytest.mark.parametrize(("model", "files"), [("deepseek-r1", 2), ("gpt-oss-120b", 7)])
-def test_data_of_livecodebench_is_downloaded(
+def test_livecodebench_data_is_downloaded(
     model: str, files: int, tmp_path: Path, preparation: PublishedPreparation, brought: list[tuple[str, ...]]
 ) -> None:
     own = PublishedPreparation(load_benchmark(model, Workspace(CHECKOUT)), Workspace(CHECKOUT))
@@ -76,7 +76,7 @@ def test_data_of_livecodebench_is_downloaded(
         ),
     ],
 )
-def test_what_is_missing_is_brought_in_order(
+def test_missing_parts_are_downloaded_in_order(
     there: Callable[[PublishedPreparation], list[Path]],
     expected: list[tuple[str, ...]],
     preparation: PublishedPreparation,
@@ -88,7 +88,7 @@ def test_what_is_missing_is_brought_in_order(
 
 
 @pytest.mark.parametrize("command", [Pipeline.submit, Pipeline.run, Pipeline.prepare])
-def test_every_command_that_needs_the_assets_brings_them(
+def test_every_command_that_needs_assets_downloads_them(
     command: Callable[[Pipeline], object], preparation: PublishedPreparation, brought: list[tuple[str, ...]]
 ) -> None:
     choices = choose({"model": MODEL, "gpu": "mi300x", "division": "open", "system_name": "box", "company": "Acme"})

@@ -51,7 +51,7 @@ def refused(benchmark: Benchmark, workspace: Workspace) -> EnvironmentMissing:
     return caught.value
 
 
-def test_a_checkpoint_that_is_not_there(benchmark: Benchmark, workspace: Workspace) -> None:
+def test_missing_checkpoint_is_reported_with_the_download_command(benchmark: Benchmark, workspace: Workspace) -> None:
     error = refused(benchmark, workspace)
     assert error.where == str(workspace.models / benchmark.checkpoint.quantized)
     assert "checkpoint.quantized of models/llama2-70b/benchmark.yaml" in error.expected
@@ -64,7 +64,7 @@ def test_a_checkpoint_that_is_not_there(benchmark: Benchmark, workspace: Workspa
     ("name", "setting", "part"),
     [("evaluation", "dataset.sets.evaluation.file", "dataset"), ("calibration", "dataset.calibration", "calibration")],
 )
-def test_a_data_set_that_is_not_there(
+def test_missing_data_set_is_reported_with_the_download_command(
     benchmark: Benchmark, workspace: Workspace, name: str, setting: str, part: str
 ) -> None:
     put_checkpoint(benchmark, workspace)
@@ -78,7 +78,7 @@ def test_a_data_set_that_is_not_there(
     assert error.hint == f"harness-llm download --model llama2-70b --part {part}"
 
 
-def test_missing_data_of_livecodebench(workspace: Workspace) -> None:
+def test_missing_livecodebench_data_is_reported(workspace: Workspace) -> None:
     preparation = PublishedPreparation(load_benchmark("deepseek-r1", Workspace(CHECKOUT)), workspace)
     stage = next(stage for stage in preparation.stages() if stage.name == "LiveCodeBench")
     assert not stage.done()
@@ -88,7 +88,7 @@ def test_missing_data_of_livecodebench(workspace: Workspace) -> None:
     assert caught.value.hint == "harness-llm download --model deepseek-r1 --part livecodebench"
 
 
-def test_what_is_there_is_converted_once(benchmark: Benchmark, workspace: Workspace) -> None:
+def test_data_set_is_converted_once(benchmark: Benchmark, workspace: Workspace) -> None:
     put_checkpoint(benchmark, workspace)
     put_data(benchmark, workspace)
     preparation = preparation_of(benchmark, workspace, 2)
@@ -102,7 +102,7 @@ def test_what_is_there_is_converted_once(benchmark: Benchmark, workspace: Worksp
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_stand_in_keeps_what_the_rules_know_and_is_never_a_result(name: str) -> None:
+def test_stand_in_keeps_the_rules_and_is_not_submittable(name: str) -> None:
     real = load_benchmark(name, CHECKED_OUT)
     small = stand_in(real, load_benchmark(DEMO, CHECKED_OUT))
     assert (small.name, small.variants, small.accuracy.metrics) == (real.name, real.variants, real.accuracy.metrics)
@@ -114,7 +114,7 @@ def test_a_stand_in_keeps_what_the_rules_know_and_is_never_a_result(name: str) -
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_rehearsed_stand_in_keeps_the_engine_settings_and_the_sampling(name: str) -> None:
+def test_rehearsed_stand_in_keeps_engine_settings_and_sampling(name: str) -> None:
     real = load_benchmark(name, CHECKED_OUT)
     small = stand_in(real, load_benchmark(DEMO, CHECKED_OUT), rehearsed=True)
     assert (small.settings, small.engine_scenarios) == (real.settings, real.engine_scenarios)
@@ -135,7 +135,7 @@ def with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_stand_in_is_read_as_the_published_files_are(name: str, with_tokenizer: Workspace) -> None:
+def test_stand_in_data_is_read_as_the_published_files(name: str, with_tokenizer: Workspace) -> None:
     real = load_benchmark(name, CHECKED_OUT)
     few = {n: s.model_copy(update={"samples": 6}) for n, s in real.dataset.sets.items()}
     real = real.model_copy(update={"dataset": real.dataset.model_copy(update={"sets": few})})

@@ -79,20 +79,20 @@ def job(workspace: Workspace, own: Recipe) -> Job:
 
 @pytest.mark.parametrize("benchmark", QUANTIZED, ids=lambda benchmark: benchmark.name)
 @pytest.mark.parametrize("gpu", [*GPUS, NO_ACCELERATOR])
-def test_every_accelerator_has_a_default_that_it_can_multiply(benchmark: Benchmark, gpu: str) -> None:
+def test_default_recipe_of_every_accelerator_has_a_supported_format(benchmark: Benchmark, gpu: str) -> None:
     chosen = load_recipes(benchmark, HERE).choose("", gpu)
     require_format(chosen, gpu, GPUS)
     assert chosen.weights in {benchmark.measurements["weight_data_types"], chosen.needs}
 
 
-def test_the_default_of_amd_is_what_amd_published() -> None:
+def test_default_recipe_of_mi300x_is_the_published_one() -> None:
     chosen = load_recipes(load_benchmark("llama2-70b", HERE), HERE).choose("", "mi300x")
     assert (chosen.tool, chosen.scheme, chosen.kv_cache, chosen.ignore) == ("quark", "fp8", "fp8", ("lm_head",))
     assert chosen.calibration
     assert (chosen.calibration.samples, chosen.calibration.sequence_length) == (1000, 1024)
 
 
-def test_a_benchmark_changes_what_is_its_own_alone() -> None:
+def test_benchmark_overrides_apply_to_that_benchmark_only() -> None:
     large = load_recipes(load_benchmark("llama3.1-405b", HERE), HERE).choose("quark-fp8", NO_ACCELERATOR)
     assert large.calibration
     assert (large.calibration.samples, large.calibration.sequence_length) == (512, 8192)
@@ -102,7 +102,7 @@ def test_a_benchmark_changes_what_is_its_own_alone() -> None:
 
 
 @pytest.mark.parametrize("gpu", [*(name for name in GPUS if "mxfp4" not in GPUS[name].formats), NO_ACCELERATOR])
-def test_mxfp4_is_refused_where_it_cannot_be_multiplied(
+def test_mxfp4_is_refused_on_gpus_without_it(
     gpu: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = CommandLine(monkeypatch, capsys)("quantize", "--model", BENCHMARK, "--recipe", "mxfp4", "--gpu", gpu)
@@ -111,19 +111,19 @@ def test_mxfp4_is_refused_where_it_cannot_be_multiplied(
     assert "expected: mxfp4, as of mi355x, mi350x, mi350p\n" in done.err
 
 
-def test_mxfp4_is_made_for_what_can_multiply_it() -> None:
+def test_mxfp4_is_accepted_on_mi355x() -> None:
     require_format(recipe("mxfp4"), "mi355x", GPUS)
 
 
 @pytest.mark.parametrize("gpu", ["b200", "b300", "gb200", "gb300"])
-def test_blackwell_is_served_by_nvfp4_where_fp4_was_published(gpu: str) -> None:
+def test_default_recipe_of_blackwell_is_nvfp4_where_it_was_published(gpu: str) -> None:
     published = {b.name for b in QUANTIZED if load_recipes(b, HERE).choose("", gpu).name == "nvfp4"}
     assert published >= {"llama2-70b", "llama3.1-8b", "llama3.1-405b"}
     assert "mixtral-8x7b" not in published, "published with a mix of FP4 and FP8"
 
 
 @pytest.mark.parametrize("gpu", [*(name for name in GPUS if "nvfp4" not in GPUS[name].formats), NO_ACCELERATOR])
-def test_nvfp4_is_refused_where_it_cannot_be_multiplied(gpu: str) -> None:
+def test_nvfp4_is_refused_on_gpus_without_it(gpu: str) -> None:
     with pytest.raises(ConfigError, match=f"{gpu} cannot multiply what the recipe nvfp4 makes") as error:
         require_format(recipe("nvfp4"), gpu, GPUS)
     assert error.value.expected == "nvfp4, as of b200, gb200, b300, gb300"
@@ -142,7 +142,7 @@ def test_nvfp4_is_refused_where_it_cannot_be_multiplied(gpu: str) -> None:
         ),
     ],
 )
-def test_what_is_not_in_the_table_is_refused_with_what_is(
+def test_unknown_recipe_or_gpu_lists_the_known_ones(
     words: list[str],
     expected: str,
     workspace: Workspace,
@@ -171,7 +171,7 @@ def _edit(workspace: Workspace, change: Callable[[dict[str, Any]], object]) -> N
         lambda table: table["benchmarks"].update(demo={"recipes": {}}),
     ],
 )
-def test_a_wrong_table_is_refused(workspace: Workspace, change: Callable[[dict[str, Any]], object]) -> None:
+def test_wrong_recipe_table_is_refused(workspace: Workspace, change: Callable[[dict[str, Any]], object]) -> None:
     _edit(workspace, change)
     with pytest.raises(ConfigError, match="the table of recipes is wrong"):
         load_recipes(DEMO, workspace)
@@ -180,25 +180,25 @@ def test_a_wrong_table_is_refused(workspace: Workspace, change: Callable[[dict[s
 # Calibration
 
 
-def test_samples_are_the_first_of_the_set_in_its_order_cut(workspace: Workspace) -> None:
+def test_calibration_uses_the_first_samples_truncated(workspace: Workspace) -> None:
     own = recipe(calibration={"samples": 3, "sequence_length": 2})
     assert job(workspace, own).prompts() == [[1, 10], [1, 11], [1, 12]]
     assert job(workspace, recipe(calibration=None)).prompts() == []
 
 
-def test_joined_samples_are_equal_pieces_of_all_of_them(workspace: Workspace) -> None:
+def test_joined_calibration_samples_have_equal_length(workspace: Workspace) -> None:
     own = recipe("mxfp4", calibration={"samples": 3, "sequence_length": 4})
     assert job(workspace, own).prompts() == [[1, 10, 20, 1], [11, 21, 1, 12]]
     assert pieces([[1, 2]], 3) == []
 
 
-def test_a_set_that_is_too_small_is_refused_before_anything_starts(workspace: Workspace) -> None:
+def test_too_small_calibration_set_is_refused_before_the_start(workspace: Workspace) -> None:
     own = job(workspace, recipe(calibration={"samples": 11, "sequence_length": 96}))
     with pytest.raises(ConfigError, match=r"fewer samples than fp8-static wants\n  where: demo/set\n.*>= 11\n.*10"):
         quantize_checkpoint(own, workspace, silent, python=Path(sys.executable))
 
 
-def test_the_calibration_set_is_the_one_that_the_benchmark_names(workspace: Workspace) -> None:
+def test_calibration_set_is_that_of_the_benchmark(workspace: Workspace) -> None:
     found = calibration_set(DEMO, workspace, silent)
     assert found == CalibrationSet(file=DEMO.dataset.calibration, store=workspace.data / DEMO.dataset.calibration)
 
@@ -209,7 +209,7 @@ def _named(calibration: str, **changes: Any) -> Benchmark:
     )
 
 
-def test_samples_that_are_asked_are_never_calibrated_on(workspace: Workspace) -> None:
+def test_evaluation_set_is_refused_for_calibration(workspace: Workspace) -> None:
     asked = DEMO.dataset.of("accuracy").file
     shutil.copytree(workspace.data / asked, workspace.data / "copy.store")
     for file in (asked, "copy.store"):
@@ -226,7 +226,7 @@ def _published(workspace: Workspace, calibration: str) -> Benchmark:
     return DEMO.model_copy(update={"preparer": "published", "dataset": DEMO.dataset.model_copy(update=facts)})
 
 
-def test_a_published_set_is_converted_once_it_is_known_not_to_be_asked(workspace: Workspace) -> None:
+def test_published_calibration_set_is_compared_with_the_evaluation_set_first(workspace: Workspace) -> None:
     found = calibration_set(_published(workspace, "official.pkl"), workspace, silent)
     assert found.file == "official.pkl"
     assert open_store(found.store).prompt(0).tolist() == [4, 5]
@@ -250,7 +250,7 @@ def _write(own: Job, folder: Path) -> None:
     (folder / "model.safetensors").write_text(f"{len(own.prompts())}")
 
 
-def test_the_record_says_what_was_done(
+def test_record_of_a_quantization_has_recipe_tool_and_calibration(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = job(workspace, recipe("mxfp4", calibration={"samples": 4, "sequence_length": 3}))
@@ -269,7 +269,7 @@ def test_the_record_says_what_was_done(
     assert "- Not quantized: lm_head." in document
 
 
-def test_what_fails_leaves_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_quantization_leaves_no_file(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(own: Job, folder: Path) -> None:
         _write(own, folder)
         raise ZeroDivisionError
@@ -281,7 +281,7 @@ def test_what_fails_leaves_nothing(workspace: Workspace, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("name", "hint"), [("fp8-dynamic", "make setup"), ("quark-fp8", "make quark")])
-def test_an_environment_that_is_not_there_is_named_with_its_maker(workspace: Workspace, name: str, hint: str) -> None:
+def test_missing_environment_is_named_with_the_make_target(workspace: Workspace, name: str, hint: str) -> None:
     own = job(workspace, recipe(name))
     with pytest.raises(
         EnvironmentMissing, match=f"environment of {own.recipe.tool} is not there\n(.*\n)*.*hint: {hint}"
@@ -289,12 +289,12 @@ def test_an_environment_that_is_not_there_is_named_with_its_maker(workspace: Wor
         quantize_checkpoint(own, workspace, silent, python=workspace.root / "none")
 
 
-def test_a_benchmark_that_is_served_as_published_is_not_quantized() -> None:
+def test_benchmark_served_as_published_is_not_quantized() -> None:
     with pytest.raises(ConfigError, match="gpt-oss-120b serves its checkpoint as it is published"):
         quantize("gpt-oss-120b", "", "mi355x", silent, HERE)
 
 
-def test_the_checkpoint_that_is_not_there_is_asked_for(workspace: Workspace) -> None:
+def test_missing_checkpoint_is_named_with_the_download_command(workspace: Workspace) -> None:
     with pytest.raises(EnvironmentMissing, match="hint: harness-llm download --model llama2-70b --part model"):
         quantize("llama2-70b", "", "mi300x", silent, workspace)
 
@@ -305,7 +305,7 @@ REAL = ["fp8-static", "gptq-w4a16", "quark-fp8"]
 @pytest.mark.slow
 @pytest.mark.engine(seconds=120)
 @pytest.mark.parametrize("name", REAL)
-def test_a_recipe_is_followed(
+def test_recipe_is_applied_by_its_tool(
     name: str, assets: Assets, workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = recipe(name)
@@ -329,7 +329,7 @@ def test_a_recipe_is_followed(
     assert told[name] in document
 
 
-def test_a_tool_that_fails_ends_in_its_last_words(workspace: Workspace) -> None:
+def test_failed_tool_is_reported_with_its_last_lines(workspace: Workspace) -> None:
     own = job(workspace, recipe(calibration={"samples": 4, "sequence_length": 3}))
     with pytest.raises(RunFailed, match="the stage quantize failed"):
         quantize_checkpoint(own, workspace, silent, python=Path(sys.executable))
@@ -339,7 +339,7 @@ def test_a_tool_that_fails_ends_in_its_last_words(workspace: Workspace) -> None:
 
 
 @pytest.mark.engine(seconds=10)
-def test_a_checkpoint_below_the_gate_is_never_packaged(assets: Assets, workspace: Workspace) -> None:
+def test_checkpoint_below_the_accuracy_gate_is_not_packaged(assets: Assets, workspace: Workspace) -> None:
     """Answers that no checkpoint should give, in the form of LoadGen's log."""
     variants = {DEMO.variants[0]: load_round("v6.1").benchmark(DEMO.variants[0])}
     write_run(workspace.logs, "Offline", "performance", profile="valid")

@@ -53,18 +53,18 @@ def bench(tmp_path: Path) -> Recorded:
 
 
 @pytest.mark.parametrize(("failing", "served_by"), [(0, "vllm float32"), (2, "transformers float32")])
-def test_the_first_way_that_can_serves(bench: Recorded, failing: int, served_by: str) -> None:
+def test_first_engine_that_can_load_a_checkpoint_serves_it(bench: Recorded, failing: int, served_by: str) -> None:
     row = replace(bench, failing=failing).measure(RECIPE)
     assert (row.served_by, row.seconds, row.size_bytes) == (served_by, 3.5, 1234)
     assert list(row.refused) == ["vllm float32", "vllm bfloat16"][:failing]
 
 
-def test_what_nothing_serves_is_an_error_that_says_why(bench: Recorded) -> None:
+def test_checkpoint_that_no_engine_loads_is_an_error_with_the_cause(bench: Recorded) -> None:
     with pytest.raises(RunFailed, match=r"nothing serves int8\n(.*\n)*.*no bfloat16"):
         replace(bench, failing=len(WAYS)).measure(RECIPE)
 
 
-def test_a_recipe_below_the_gate_is_said_to_be(bench: Recorded) -> None:
+def test_recipe_below_the_gate_is_marked(bench: Recorded) -> None:
     row = bench.measure(RECIPE)
     assert row.misses == ["ROUGE2 fails: 48, at least 95.04"]
     first = Row("none", 0, 5, FULL, "transformers float32", {}, [])

@@ -142,7 +142,7 @@ def submitted(head: RayCluster, terminal: Terminal) -> Ended:
     return terminal.start("submit", *WORDS, "--ray", head.address).wait(PATIENCE_S)
 
 
-def test_the_demo_is_submitted_from_two_nodes(submitted: Ended, workspace: Workspace) -> None:
+def test_submission_over_two_nodes_is_checked(submitted: Ended, workspace: Workspace) -> None:
     assert submitted.code == 0, submitted.err
     assert "0 errors" in submitted.err
     for address in (HEAD, OTHER):
@@ -151,7 +151,7 @@ def test_the_demo_is_submitted_from_two_nodes(submitted: Ended, workspace: Works
     assert json.loads(description.read_text())["number_of_nodes"] == "2"
 
 
-def test_run_json_knows_every_node(submitted: Ended, workspace: Workspace) -> None:
+def test_run_record_lists_every_node_and_no_secret(submitted: Ended, workspace: Workspace) -> None:
     runs = find_runs(workspace.logs, SYSTEM)
     assert {run.state for run in runs} == {State.VALID}
     assert {run.run_key.scenario for run in runs} == {"Offline", "Server"}
@@ -167,19 +167,19 @@ def test_run_json_knows_every_node(submitted: Ended, workspace: Workspace) -> No
         assert "secret" not in (run.path / "loadgen.json").read_text()
 
 
-def test_nothing_is_left_on_the_nodes(submitted: Ended, ray: RayCluster) -> None:
+def test_submission_leaves_no_replica_and_no_folder_on_the_nodes(submitted: Ended, ray: RayCluster) -> None:
     wait_until(lambda: not ray.replicas(HEAD) + ray.replicas(OTHER), 60, "the end of the replicas")
     wait_until(lambda: not list(ray.folder.glob("harness-llm-*")), 60, "the end of their folders")
 
 
-def test_a_node_that_lacks_the_checkpoint_is_named(ray: RayCluster, workspace: Workspace) -> None:
+def test_node_without_the_checkpoint_is_named(ray: RayCluster, workspace: Workspace) -> None:
     missing = workspace.root / "nowhere"
     with pytest.raises(EnvironmentMissing) as raised:
         survey(ray.address, workspace.root / "survey.log", [missing])
     assert str(missing) in raised.value.where
 
 
-def test_a_lost_node_is_answered_for(submitted: Ended, ray: RayCluster, terminal: Terminal) -> None:
+def test_queries_of_a_failed_node_are_requeued(submitted: Ended, ray: RayCluster, terminal: Terminal) -> None:
     before = len(find_runs(terminal.workspace.logs, SYSTEM))
     command = terminal.start(
         "run",

@@ -222,7 +222,7 @@ def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("wrong", CASES, ids=lambda wrong: wrong.name)
-def test_what_is_wrong_is_refused_and_explained(harness: CommandLine, tmp_path: Path, wrong: Wrong) -> None:
+def test_wrong_option_or_file_is_refused_with_a_hint(harness: CommandLine, tmp_path: Path, wrong: Wrong) -> None:
     append(tmp_path / CONF, wrong.lines)
     for file, change in (("offline_cpu.yaml", wrong.settings), ("benchmark.yaml", wrong.facts)):
         if change:
@@ -239,7 +239,7 @@ def test_what_is_wrong_is_refused_and_explained(harness: CommandLine, tmp_path: 
     assert not (tmp_path / "build" / "logs").exists()
 
 
-def test_without_a_change_the_same_command_plans(harness: CommandLine) -> None:
+def test_unchanged_command_prints_a_plan(harness: CommandLine) -> None:
     done = harness(*SUBMIT)
     assert done.code == 0
     assert "417792 samples" in done.err

@@ -36,14 +36,14 @@ SUBJECT: dict[str, Any] = {
         ("2.9.0a0+git1c57644", "built locally (+git1c57644)"),
     ],
 )
-def test_the_version_tells_a_release_from_a_nightly_or_local_build(version: str, fault: str) -> None:
+def test_version_distinguishes_releases_from_nightly_and_local_builds(version: str, fault: str) -> None:
     expected = [f"vllm {version}: {fault}"] if fault else []
     assert faults_of_release({"packages": {"vllm": version}}) == expected
     server = {"servers": [{"url": "http://a:1", "version": version}]}
     assert faults_of_release(server) == ([f"the server http://a:1 {version}: {fault}"] if fault else [])
 
 
-def test_only_an_available_system_needs_a_release() -> None:
+def test_only_available_systems_need_a_released_engine() -> None:
     nightly = SUBJECT | {"packages": {"vllm": "0.30.1.dev3"}}
     assert not availability_notices("preview", [nightly])
     (notice,) = availability_notices("available", [nightly, nightly])
@@ -63,7 +63,7 @@ def rich(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_package_that_was_changed_after_its_installation_is_found(rich: Path) -> None:
+def test_package_changed_after_its_installation_is_found(rich: Path) -> None:
     version = importlib.metadata.version("rouge-score")
     assert altered({"rouge-score": version}) == []
     scorer = rich / "rouge_score" / "rouge_scorer.py"
@@ -82,7 +82,7 @@ def test_a_package_that_was_changed_after_its_installation_is_found(rich: Path) 
         ('{"url": "file:///wheels/vllm.whl", "archive_info": {}}', ""),
     ],
 )
-def test_a_package_that_is_installed_from_source_is_found(rich: Path, origin: str, fault: str) -> None:
+def test_package_installed_from_source_is_found(rich: Path, origin: str, fault: str) -> None:
     version = importlib.metadata.version("rouge-score")
     (metadata,) = rich.glob("*.dist-info")
     (metadata / "direct_url.json").write_text(origin)
@@ -113,7 +113,7 @@ def test_scenarios_of_other_systems_or_versions_are_refused_by_name(changes: dic
     assert caught.value.found.startswith(named)
 
 
-def test_the_order_of_nodes_and_their_variables_make_no_difference() -> None:
+def test_order_of_nodes_and_variables_makes_no_difference() -> None:
     a, b = ({"hardware": {"name": name}, "inherited": {"X": name}} for name in "ab")
     require_one_system(
         {"Offline": SUBJECT | {"nodes": [a, b]}, "Server": SUBJECT | {"nodes": [b, a | {"inherited": {}}]}}

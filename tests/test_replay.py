@@ -44,7 +44,7 @@ def answers(running: ReplayEngine) -> tuple[dict[int, int], dict[int, list[int]]
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 0.9])
-def test_lengths_have_the_mean_that_was_asked(spread: float) -> None:
+def test_answer_lengths_have_the_configured_mean(spread: float) -> None:
     lengths = Lengths(290, spread, 1024)
     drawn = [lengths.at(quantile) for quantile in np.random.default_rng(0).random(20_000)]
     assert np.mean(drawn) == pytest.approx(290, rel=0.03)
@@ -52,7 +52,7 @@ def test_lengths_have_the_mean_that_was_asked(spread: float) -> None:
     assert max(drawn) <= 1024
 
 
-def test_a_prompt_always_has_the_same_answer() -> None:
+def test_equal_prompts_have_equal_answers() -> None:
     one, other = engine(speed=100.0), engine(speed=100.0)
     for query, prompt in enumerate(([1, 2, 3], [1, 2, 4], [9] * 40)):
         one.add(query, prompt)
@@ -64,7 +64,7 @@ def test_a_prompt_always_has_the_same_answer() -> None:
     assert first == {query: ids[0] for query, ids in found.items()}
 
 
-def test_what_is_issued_again_goes_on() -> None:
+def test_requeued_query_continues_after_its_reported_token() -> None:
     """The whole answer is given, its first token not told again, and it takes a token less."""
     running = engine(stream=True, output_spread=0.0)
     running.add(1, [7, 7, FILLER], "", 1)
@@ -74,8 +74,8 @@ def test_what_is_issued_again_goes_on() -> None:
     assert running.generated == 19
 
 
-def test_an_answer_takes_at_least_the_time_of_the_model() -> None:
-    """How much longer it takes depends on the machine; the model itself is judged in test_pace."""
+def test_answer_takes_at_least_the_modelled_time() -> None:
+    """How much longer it takes depends on the machine; the model itself is judged in test_replay_timing."""
     running = engine(output_spread=0.0)
     begin = time.perf_counter()
     running.add(1, [3] * 100)
@@ -85,11 +85,11 @@ def test_an_answer_takes_at_least_the_time_of_the_model() -> None:
     assert taken >= model
 
 
-def test_a_faster_one_divides_every_duration() -> None:
+def test_speed_divides_every_duration() -> None:
     assert SPEC.pace(LLM_CONFIG).step_s == 2 * msgspec.structs.replace(SPEC, speed=2.0).pace(LLM_CONFIG).step_s
 
 
-def test_nothing_is_left_of_queries_that_are_dropped() -> None:
+def test_aborted_queries_are_removed() -> None:
     running = engine()
     running.add(1, [3] * 100)
     running.step()
@@ -122,6 +122,6 @@ def test_recorded_answers_are_repeated(recorded: Path) -> None:
         running.add(3, [6])
 
 
-def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no run to repeat"):
         read_recorded(tmp_path)

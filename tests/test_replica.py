@@ -110,7 +110,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served.close()
 
 
-def test_a_new_query_enters_the_engine_while_an_answer_is_pending(served: Served) -> None:
+def test_query_enters_the_engine_while_an_answer_is_pending(served: Served) -> None:
     for query in (1, 2):
         served.engine.received.clear()
         served.submit(query)
@@ -127,7 +127,7 @@ def test_outputs_are_sent_without_a_new_query(served: Served) -> None:
     assert [ids.tolist() for ids in wire.unpack_tokens(answers.tokens, answers.lengths)] == [[7, 2]]
 
 
-def test_new_queries_are_no_steps(served: Served) -> None:
+def test_queries_without_output_are_no_steps(served: Served) -> None:
     """An engine that makes no steps is found by its heartbeats, however many queries arrive meanwhile."""
     for query in range(3):
         served.engine.received.clear()
@@ -142,14 +142,14 @@ def test_new_queries_are_no_steps(served: Served) -> None:
 
 
 @pytest.mark.parametrize("busy", [True, False])
-def test_an_engine_that_ends_ends_the_replica(served: Served, *, busy: bool) -> None:
+def test_exit_of_the_engine_ends_the_replica(served: Served, *, busy: bool) -> None:
     served.engine.busy = busy
     served.engine.outputs.put(RuntimeError("the engine core ended"))
     served.thread.join(PATIENCE_S)
     assert [str(error) for error in served.raised] == ["the engine core ended"]
 
 
-def test_the_warm_up_fills_a_batch_with_repeated_prompts_of_limited_answers(tmp_path: Path) -> None:
+def test_warm_up_fills_a_batch_with_short_answers(tmp_path: Path) -> None:
     write_store(tmp_path / "store", [[3, 4], [5]])
     spec = ReplaySpec(
         prefill_tokens_per_s=0,

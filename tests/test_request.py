@@ -27,7 +27,7 @@ def ask(workspace: Workspace) -> Callable[..., Request]:
     return lambda **words: resolve(choose(WORDS | words), workspace)
 
 
-def test_what_is_not_said_is_filled(workspace: Workspace) -> None:
+def test_missing_options_have_defaults(workspace: Workspace) -> None:
     assert choose(WORDS) == Choices(
         model="demo",
         gpu="cpu",
@@ -44,7 +44,7 @@ def test_what_is_not_said_is_filled(workspace: Workspace) -> None:
     assert choose(WORDS | {"model": CLOSED}).division == "closed"
 
 
-def test_scenarios_are_spelt_as_one_likes() -> None:
+def test_scenario_names_ignore_case() -> None:
     assert choose(WORDS | {"scenarios": "offline, SERVER,singlestream"}).scenarios == (
         "Offline",
         "Server",
@@ -52,7 +52,7 @@ def test_scenarios_are_spelt_as_one_likes() -> None:
     )
 
 
-def test_the_newest_round_that_has_a_benchmark() -> None:
+def test_default_round_is_the_newest_with_the_benchmark() -> None:
     assert newest_round(["llama2-70b-99.9"]) == newest_round() == round_names()[-1]
     assert newest_round(["gptj-99.9", "gptj-99"]) == "v5.0"
     with pytest.raises(ConfigError, match="no round has llama9") as caught:
@@ -68,18 +68,18 @@ def test_the_newest_round_that_has_a_benchmark() -> None:
         ("", "", False, "missing --system-name", "--system-name"),
     ],
 )
-def test_names_are_wanted(submitter: str, system: str, company: bool, what: str, hint: str) -> None:
+def test_missing_names_are_refused(submitter: str, system: str, company: bool, what: str, hint: str) -> None:
     choices = choose(WORDS | {"company": submitter, "system_name": system})
     with pytest.raises(ConfigError, match=what) as caught:
         require_names(choices, company=company)
     assert hint in caught.value.hint
 
 
-def test_runs_need_no_submitter() -> None:
+def test_run_needs_no_company() -> None:
     require_names(choose(WORDS | {"system_name": "box"}), company=False)
 
 
-def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
+def test_each_scenario_has_its_own_load(ask: Callable[..., Request]) -> None:
     found = ask(model=CLOSED, profile="valid", scenarios="Offline,Server,Interactive,SingleStream", company="Acme",
                 system_name="box", division="open")  # fmt: skip
     assert [plan.load for plan in found.scenarios] == [
@@ -104,27 +104,27 @@ def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
     assert [found.audit_samples(test) for test in found.tests] == [0, 0, 100]
 
 
-def test_smoke_is_a_small_load(ask: Callable[..., Request]) -> None:
+def test_smoke_profile_has_a_small_load(ask: Callable[..., Request]) -> None:
     found = ask(scenarios="Server")
     assert found.samples("accuracy") == 2048
     assert found.scenarios[0].load == Load("Server", 2048, 2048, 0.5, 80, 0, min_query_count=2048)
     assert found.submission.tree_name.endswith("-smoke")
 
 
-def test_a_plan_knows_what_user_conf_asks_for(ask: Callable[..., Request], workspace: Workspace) -> None:
+def test_plan_contains_the_settings_of_user_conf(ask: Callable[..., Request], workspace: Workspace) -> None:
     append(workspace.user_confs / "user_cpu.conf", "*.*.min_query_count = 50000\n*.Server.min_duration = 700000\n")
     offline, server = ask(profile="valid").scenarios
     assert offline.load.min_query_count == server.load.min_query_count == 50000
     assert (offline.load.min_duration_s, server.load.min_duration_s) == (600, 700)
 
 
-def test_open_records_a_departure(ask: Callable[..., Request]) -> None:
+def test_open_records_violations(ask: Callable[..., Request]) -> None:
     found = ask(model=CLOSED, division="open", profile="valid", total_sample_count=100)
     assert found.samples("accuracy") == 100
     assert found.scenarios[0].violations == ["100 samples, the benchmark says 24576"]
 
 
-def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) -> None:
+def test_user_conf_option_names_another_file(ask: Callable[..., Request], tmp_path: Path) -> None:
     file = tmp_path / "mine.conf"
     file.write_text("*.Offline.target_qps = 7\n")
     assert ask(scenarios="Offline", user_conf=file).scenarios[0].load.target_qps == 7
@@ -143,14 +143,16 @@ def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) ->
         ({"profile": "slow"}, "there is no profile slow", "test, smoke, rehearsal, fast, valid"),
     ],
 )
-def test_words_that_are_not_known(ask: Callable[..., Request], words: dict[str, str], what: str, expected: str) -> None:
+def test_unknown_option_values_are_refused(
+    ask: Callable[..., Request], words: dict[str, str], what: str, expected: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         ask(**words)
     assert caught.value.what == what
     assert caught.value.expected == expected
 
 
-def test_a_published_benchmark_follows_from_files(ask: Callable[..., Request]) -> None:
+def test_published_benchmark_is_defined_by_files(ask: Callable[..., Request]) -> None:
     found = ask(model="llama2-70b", gpu="mi300x", round_name="v5.1", scenarios="")
     assert found.choices.division == "closed"
     assert found.choices.category == "datacenter"
@@ -164,19 +166,21 @@ def test_a_published_benchmark_follows_from_files(ask: Callable[..., Request]) -
     ("model", "category", "scenarios"),
     [("llama3.1-8b-edge", "edge", ("SingleStream", "Offline")), ("gptj", "datacenter", ("Server", "Offline"))],
 )
-def test_scenarios_and_category_are_the_benchmark_s_own(model: str, category: str, scenarios: tuple[str, ...]) -> None:
+def test_scenarios_and_category_are_those_of_the_benchmark(
+    model: str, category: str, scenarios: tuple[str, ...]
+) -> None:
     found = choose({"model": model, "stand_in": True})
     assert found.category == category
     assert set(found.scenarios) == set(scenarios)
 
 
-def test_a_benchmark_that_a_round_lacks_names_the_rounds_that_have_it(ask: Callable[..., Request]) -> None:
+def test_benchmark_missing_from_a_round_lists_the_rounds_that_have_it(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match=r"round v6\.1 has no benchmark gptj-99\.9") as caught:
         ask(model="gptj", gpu="h200", round_name="v6.1")
     assert caught.value.hint == "the rounds that have it: v5.0"
 
 
-def test_interactive_was_a_benchmark_of_its_own(ask: Callable[..., Request]) -> None:
+def test_interactive_is_a_separate_benchmark_in_v5_0(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match=r"round v5\.0 has no scenario Interactive for llama2-70b") as caught:
         ask(model="llama2-70b", gpu="h200", round_name="v5.0", scenarios="Interactive")
     assert caught.value.hint == "MODEL=llama2-70b-interactive"
@@ -184,7 +188,7 @@ def test_interactive_was_a_benchmark_of_its_own(ask: Callable[..., Request]) -> 
     assert own.loadgen_model == "llama2-70b-interactive"
 
 
-def test_beam_search_wants_an_engine_that_has_it(ask: Callable[..., Request]) -> None:
+def test_beam_search_requires_an_engine_with_it(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match="the engine vllm has no beam search") as caught:
         ask(model="gptj", gpu="h200", engine="vllm")
     assert "transformers" in caught.value.expected
@@ -194,12 +198,12 @@ def test_beam_search_wants_an_engine_that_has_it(ask: Callable[..., Request]) ->
     assert ask(model="gptj", gpu="h200", engine="vllm", division="open", set_=("sampling.beams=1",)).scenarios
 
 
-def test_first_tokens_want_an_engine_that_streams(ask: Callable[..., Request]) -> None:
+def test_first_tokens_require_a_streaming_engine(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match="the engine transformers reports no first tokens"):
         ask(model="llama3.1-8b", gpu="h200", engine="transformers")
 
 
-def test_a_test_with_samples_of_its_own_tells_loadgen(ask: Callable[..., Request]) -> None:
+def test_test_with_its_own_samples_sets_the_sample_count_of_loadgen(ask: Callable[..., Request]) -> None:
     found = ask(model="gpt-oss-120b", gpu="h200", division="open", scenarios="Offline", total_sample_count=500)
     [plan] = found.scenarios
     assert found.tests == ("performance", "accuracy", "TEST07", "TEST09")
@@ -211,14 +215,14 @@ def test_a_test_with_samples_of_its_own_tells_loadgen(ask: Callable[..., Request
     assert plan.confs["accuracy"].lookup("gpt-oss-120b", "Offline", "accuracy_sample_count_override") == 500
 
 
-def test_high_accuracy_is_the_strictest_variant_alone(ask: Callable[..., Request]) -> None:
+def test_high_accuracy_selects_the_strictest_variant_only(ask: Callable[..., Request]) -> None:
     words = {"model": "llama2-70b", "gpu": "h200", "round_name": "v6.0"}
     assert list(ask(**words).variants) == ["llama2-70b-99.9", "llama2-70b-99"]
     found = ask(**words, high_accuracy=True)
     assert list(found.variants) == found.submission.names == ["llama2-70b-99.9"]
 
 
-def test_tests_are_named_one_by_one_or_as_compliance(ask: Callable[..., Request]) -> None:
+def test_tests_are_named_singly_or_as_compliance(ask: Callable[..., Request]) -> None:
     words = {"model": "gpt-oss-120b", "gpu": "h200"}
     assert ask(**words).asked == ("performance", "accuracy", "TEST07", "TEST09")
     assert ask(**words, tests="compliance,performance").asked == ("performance", "TEST07", "TEST09")
@@ -229,7 +233,7 @@ def test_tests_are_named_one_by_one_or_as_compliance(ask: Callable[..., Request]
         ask(model="llama3.1-8b-edge", gpu="h200", scenarios="Offline", tests="compliance")
 
 
-def test_all_scenarios_cannot_be_switched_off(ask: Callable[..., Request]) -> None:
+def test_switching_all_scenarios_off_is_refused(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match="no scenario is left to run"):
         ask(scenarios="", switches={"Offline": False, "Server": False, "Interactive": False})
 
@@ -240,7 +244,7 @@ def test_devices_become_replicas_of_each_scenario(ask: Callable[..., Request]) -
         ask(model="llama2-70b", gpu="h100", gpu_count=2)
 
 
-def test_runs_are_looked_at_without_settings_of_this_machine(workspace: Workspace) -> None:
+def test_status_needs_no_settings_of_this_machine(workspace: Workspace) -> None:
     choices = choose({"model": "llama3.1-405b", "gpu": "cpu", "scenarios": "Offline"})
     with pytest.raises(ConfigError, match="no settings for"):
         resolve(choices, workspace)

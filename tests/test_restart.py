@@ -16,5 +16,5 @@ from harness_llm.replicas.restart import ATTEMPTS, SHORT_S, worth_another
         ([SHORT_S + 1] * 100, True),
     ],
 )
-def test_what_never_lasts_is_given_up(lives: list[float], worth: bool) -> None:
+def test_replica_that_repeatedly_fails_early_is_not_restarted(lives: list[float], worth: bool) -> None:
     assert worth_another(lives) is worth

@@ -35,7 +35,7 @@ def assert_equal(target: str, prediction: str, oracle: RougeScorer = ORACLE) -> 
         ("dying skies proceeding news", "die sky proceed new"),
     ],
 )
-def test_like_rouge_score(target: str, prediction: str) -> None:
+def test_scores_equal_those_of_rouge_score(target: str, prediction: str) -> None:
     assert_equal(target, prediction)
 
 
@@ -43,12 +43,12 @@ _WORDS = st.text(alphabet="ab \n.", max_size=40)
 
 
 @given(_WORDS, _WORDS)
-def test_ties_between_common_subsequences_fall_like_rouge_scores(target: str, prediction: str) -> None:
+def test_ties_are_resolved_as_by_rouge_score(target: str, prediction: str) -> None:
     assert_equal(target, prediction)
 
 
 @pytest.mark.parametrize("file", EVERY_GSM8K)
-def test_like_rouge_score_on_real_texts(file: Path) -> None:
+def test_scores_of_real_texts_equal_those_of_rouge_score(file: Path) -> None:
     texts = [text.replace(". ", ".\n") for field in ("answer", "question") for text in gsm8k(field, file)]
     generator = random.Random(0)  # noqa: S311
     for index, target in enumerate(texts):

@@ -14,7 +14,7 @@ def test_there_are_four_rounds_oldest_first() -> None:
 
 
 @pytest.mark.parametrize("round_", ROUNDS, ids=lambda r: r.round)
-def test_every_round_is_read_and_whole(round_: Round) -> None:
+def test_every_round_is_complete(round_: Round) -> None:
     assert load_round(round_.round) is round_
     assert round_.loadgen.version in round_.loadgen.versions
     for rules in round_.benchmarks.values():
@@ -26,12 +26,12 @@ def test_every_round_is_read_and_whole(round_: Round) -> None:
             assert set(own.one_of) <= set(own.optional)
 
 
-def test_no_two_rounds_share_a_loadgen() -> None:
+def test_each_round_has_its_own_loadgen() -> None:
     assert len({round_.loadgen.version for round_ in ROUNDS}) == len(ROUNDS)
     assert len({tuple(round_.loadgen.seeds.values()) for round_ in ROUNDS}) == len(ROUNDS)
 
 
-def test_the_layout_follows_from_the_round() -> None:
+def test_each_round_has_its_layout() -> None:
     assert {round_.round: round_.layout.source for round_ in ROUNDS} == {
         "v5.0": "code",
         "v5.1": "code",
@@ -40,7 +40,7 @@ def test_the_layout_follows_from_the_round() -> None:
     }
 
 
-def test_a_rounds_own_value_wins() -> None:
+def test_value_of_a_round_overrides_the_inherited_one() -> None:
     tokens = {r.round: r.benchmarks["deepseek-r1"].egress_tokens for r in ROUNDS if "deepseek-r1" in r.benchmarks}
     assert tokens == {"v5.1": 32768, "v6.0": 20000, "v6.1": 20000}
 
@@ -57,7 +57,7 @@ def test_a_rounds_own_value_wins() -> None:
         ("gpt-oss-120b", ["v6.0", "v6.1"]),
     ],
 )
-def test_a_benchmark_that_a_round_lacks_names_the_rounds_that_have_it(name: str, rounds: list[str]) -> None:
+def test_benchmark_missing_from_a_round_lists_the_rounds_that_have_it(name: str, rounds: list[str]) -> None:
     assert [round_.round for round_ in ROUNDS if name in round_.benchmarks] == rounds
     for round_ in ROUNDS:
         if round_.round in rounds:
@@ -69,7 +69,7 @@ def test_a_benchmark_that_a_round_lacks_names_the_rounds_that_have_it(name: str,
             assert caught.value.expected == ", ".join(round_.benchmarks)
 
 
-def test_interactive_is_a_model_of_its_own_to_loadgen() -> None:
+def test_interactive_has_its_own_loadgen_model_name() -> None:
     rules = load_round("v6.1").benchmark("llama2-70b-99.9")
     names = {scenario: rules.loadgen_model(scenario) for scenario in ("Offline", "Server", "Interactive")}
     assert names == {
@@ -80,21 +80,21 @@ def test_interactive_is_a_model_of_its_own_to_loadgen() -> None:
     assert load_round("v5.0").benchmark("llama2-70b-interactive-99").loadgen_model("Server") == names["Interactive"]
 
 
-def test_an_unknown_round_names_those_that_are_there() -> None:
+def test_unknown_round_lists_the_rounds() -> None:
     with pytest.raises(ConfigError, match="there is no round v9") as caught:
         load_round("v9")
     assert caught.value.expected == ", ".join(round_names())
     assert round_names()[-1] in caught.value.hint
 
 
-def test_an_unknown_benchmark_names_those_of_the_round() -> None:
+def test_unknown_benchmark_lists_those_of_the_round() -> None:
     with pytest.raises(ConfigError, match=r"round v6\.1 has no benchmark llama2-70") as caught:
         load_round("v6.1").benchmark("llama2-70")
     assert "llama2-70b-99.9" in caught.value.expected
     assert not caught.value.hint
 
 
-def test_rules_take_no_unknown_key_and_no_change() -> None:
+def test_rules_refuse_unknown_keys_and_are_immutable() -> None:
     round_ = load_round("v6.1")
     with pytest.raises(ValidationError, match="min_duraton_ms"):
         Round.model_validate(round_.model_dump() | {"min_duraton_ms": 1})

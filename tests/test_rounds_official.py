@@ -38,16 +38,16 @@ def unequal(pairs: Iterator[Pair]) -> dict[str, tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("round_", ROUNDS, ids=lambda r: r.round)
-def test_a_round_is_the_official_one(round_: Round) -> None:
+def test_round_equals_the_official_one(round_: Round) -> None:
     assert unequal(of_round(round_, CHECKOUT)) == {}
 
 
 @pytest.mark.parametrize(("round_", "name"), BENCHMARKS)
-def test_a_benchmark_is_the_official_one_but_for_the_listed_differences(round_: Round, name: str) -> None:
+def test_benchmark_equals_the_official_one_but_for_listed_differences(round_: Round, name: str) -> None:
     assert unequal(of_benchmark(round_, name, CHECKOUT)) == differences(round_.round, name)
 
 
-def test_listed_differences_are_of_rounds_that_have_the_benchmark() -> None:
+def test_listed_differences_belong_to_benchmarks_of_their_round() -> None:
     for entry in DATA["differences"]:
         assert all(name in load_round(r).benchmarks for r in entry["rounds"] for name in entry["benchmarks"])
 
@@ -102,7 +102,7 @@ def audit_values(path: str) -> dict[str, float]:
         ),
     ],
 )
-def test_compliance_tests(test: str, path: str, bounds: dict[str, str]) -> None:
+def test_compliance_tests_equal_the_official_ones(test: str, path: str, bounds: dict[str, str]) -> None:
     ours, official = ROUNDS[-1].compliance[test], audit_values(path)
     assert ours.audit | {bounds[name]: value for name, value in ours.bounds.items()} == official
     script = CHECKOUT.code("checks/compliance_check.py")

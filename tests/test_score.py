@@ -45,7 +45,7 @@ def answer(index: int, *ids: int) -> Answer:
     return Answer(0, index, np.array(ids, dtype=np.int32), len(ids), None)
 
 
-def test_the_first_answer_to_a_sample_counts() -> None:
+def test_first_answer_to_a_sample_is_scored() -> None:
     assert answers_by_index([answer(1, 7), answer(0, 5, 6), answer(1, 8)], samples=2) == [[5, 6], [7]]
 
 
@@ -57,7 +57,7 @@ def test_the_first_answer_to_a_sample_counts() -> None:
         ([answer(-1, 1)], "an answer is to sample -1"),
     ],
 )
-def test_every_sample_has_one_answer(entries: list[Answer], message: str) -> None:
+def test_missing_and_unknown_samples_are_refused(entries: list[Answer], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         answers_by_index(entries, samples=2)
 
@@ -70,7 +70,7 @@ def test_every_sample_has_one_answer(entries: list[Answer], message: str) -> Non
         (["one", "two"], ["", "GSM8K"], "samples of a kind that the benchmark does not score"),
     ],
 )
-def test_what_does_not_fit_together(targets: list[str], kinds: list[str] | None, message: str) -> None:
+def test_inconsistent_scoring_input_is_refused(targets: list[str], kinds: list[str] | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         score(targets, ["one", "two"], accuracy("ROUGE1"), kinds)
 
@@ -105,7 +105,7 @@ def sentences(text: str) -> str:
     return "\n".join(nltk.sent_tokenize(text.strip()))
 
 
-def test_rouge_and_lengths_of_real_texts_like_the_reference(splitter: None, pairs: list[tuple[str, str]]) -> None:
+def test_rouge_and_lengths_equal_those_of_the_reference(splitter: None, pairs: list[tuple[str, str]]) -> None:
     targets, texts = map(list, zip(*pairs, strict=True))
     kinds = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
     scorer = RougeScorer(kinds, use_stemmer=True)
@@ -119,7 +119,9 @@ def test_rouge_and_lengths_of_real_texts_like_the_reference(splitter: None, pair
     }
 
 
-def test_workers_change_nothing(splitter: None, pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_do_not_depend_on_the_number_of_workers(
+    splitter: None, pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scoring, "_TEXTS_PER_WORKER", 10)
     targets, texts = map(list, zip(*pairs[:30], strict=True))
     demand = accuracy("ROUGE1", "ROUGELSUM", "GEN_LEN", sentence_split=True)
@@ -154,7 +156,7 @@ def rouge_l(label: str, answer: str) -> float:
     return 100 * float(RougeScorer(["rougeL"], use_stemmer=True).score(label, answer)["rougeL"].fmeasure)
 
 
-def test_texts_of_405b_like_the_reference(splitter: None, pairs: list[tuple[str, str]]) -> None:
+def test_scores_of_llama3_1_405b_equal_those_of_the_reference(splitter: None, pairs: list[tuple[str, str]]) -> None:
     generator = random.Random(1)  # noqa: S311
     rows = [sample_of_405b(index, *pair, generator) for index, pair in enumerate(pairs)]
     judges = {"rouge": rouge_l, "niah_em": needles, "qa_em": question}
@@ -170,7 +172,7 @@ def test_texts_of_405b_like_the_reference(splitter: None, pairs: list[tuple[str,
     assert found["ROUGEL"] != round(found["ROUGEL"], 4)  # nobody rounds these means
 
 
-def test_mixtral_scores_each_kind_by_itself() -> None:
+def test_mixtral_scores_each_kind_of_sample() -> None:
     """OpenOrca's texts stay out of GSM8K's mean, and the tokens are everybody's."""
     solved = [text.replace("####", "The answer is") for text in gsm8k("answer")]
     numbers = [text.rpartition(" ")[2] for text in solved]
@@ -186,14 +188,14 @@ def test_mixtral_scores_each_kind_by_itself() -> None:
     }
 
 
-def test_a_program_is_not_guessed_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_not_scored_without_a_container_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "ENGINES", ("no-such-engine",))
     target = '{"lang": "python", "entry_point": "f", "test": ""}'
     with pytest.raises(EnvironmentMissing, match="without a container engine"):
         score([target], ["def f(): pass"], accuracy("MBXP", MBXP="mbxp"), ["MBXP"])
 
 
-def test_what_stands_in_for_programs_keeps_their_metric() -> None:
+def test_stand_in_of_mbxp_keeps_its_metric() -> None:
     demand = accuracy("GSM8K", "MBXP", "EXACT_MATCH", GSM8K="gsm8k", MBXP="exact", other="exact")
     texts = ["7", " same\n", "other", "same"]
     kinds = ["GSM8K", "MBXP", "MBXP", "other"]
@@ -206,12 +208,14 @@ def test_what_stands_in_for_programs_keeps_their_metric() -> None:
 
 
 @pytest.mark.parametrize(("split", "percent"), [(False, 50.0), (True, 100.0)])
-def test_sentences_stand_on_lines_of_their_own(splitter: None, split: bool, percent: float) -> None:
+def test_sentences_are_split_into_lines(splitter: None, split: bool, percent: float) -> None:
     targets, texts = ["We ate fish. They ran off."], ["They ran off. We ate fish."]
     assert score(targets, texts, accuracy("ROUGELSUM", sentence_split=split))["ROUGELSUM"] == percent
 
 
-def test_without_a_sentence_splitter_the_command_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_sentence_splitter_is_reported_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     punkt.forget()
     with pytest.raises(EnvironmentMissing, match="sentence splitter") as caught:

@@ -17,7 +17,7 @@ BENCHMARKS = [load_benchmark(name, WORKSPACE) for name in benchmark_names(WORKSP
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
-def test_what_is_lacking_is_said_at_once(benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_scoring_requirements_are_reported_before_the_run(benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLPERF_INFERENCE_DIR", raising=False)
     monkeypatch.setenv("PATH", "")  # no container engine
     scorer = Scorer(benchmark, {}, Assets(NOWHERE, NOWHERE, {}, NOWHERE))

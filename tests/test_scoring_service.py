@@ -82,7 +82,7 @@ def test_socket_may_have_a_long_path(engine: Path, tmp_path: Path, monkeypatch: 
         os.close(descriptor)
 
 
-def test_several_services_at_once(engine: Path, tmp_path: Path) -> None:
+def test_several_services_run_at_once(engine: Path, tmp_path: Path) -> None:
     with offer(container(tmp_path)) as one, offer(container(tmp_path)) as other:
         assert address(one) != address(other)
 

@@ -23,7 +23,7 @@ def reason(selection: Selection, test: str) -> tuple[str, str]:
     return status.state_text, status.reason
 
 
-def test_the_newest_valid_runs_of_one_subject_count(tmp_path: Path) -> None:
+def test_newest_valid_runs_of_one_fingerprint_are_selected(tmp_path: Path) -> None:
     write_all(tmp_path)
     newer = write_all(tmp_path, hour=1)
     write_run(tmp_path, "Offline", "performance", hour=2, state=State.INVALID, reasons=["too short"])
@@ -32,7 +32,7 @@ def test_the_newest_valid_runs_of_one_subject_count(tmp_path: Path) -> None:
     assert [r.path for r in selection.runs["Offline"].values()] == [r.path for r in newer]
 
 
-def test_the_newest_complete_subject_wins_over_a_newer_incomplete_one(tmp_path: Path) -> None:
+def test_complete_fingerprint_is_preferred_to_a_newer_incomplete_one(tmp_path: Path) -> None:
     old = write_all(tmp_path)
     write_run(tmp_path, "Offline", "performance", hour=1, fingerprint=OTHER)
     write_run(tmp_path, "Offline", "accuracy", hour=1, fingerprint=OTHER)
@@ -40,14 +40,14 @@ def test_the_newest_complete_subject_wins_over_a_newer_incomplete_one(tmp_path: 
     assert {r.path for r in selection.runs["Offline"].values()} == {r.path for r in old}
 
 
-def test_a_newer_complete_subject_replaces_an_older_one(tmp_path: Path) -> None:
+def test_newer_complete_fingerprint_replaces_an_older_one(tmp_path: Path) -> None:
     write_all(tmp_path)
     new = write_all(tmp_path, hour=1, fingerprint=OTHER)
     selection = choose(find_runs(tmp_path, SYSTEM))
     assert {r.path for r in selection.runs["Offline"].values()} == {r.path for r in new}
 
 
-def test_runs_of_different_subjects_never_stand_together(tmp_path: Path) -> None:
+def test_runs_of_different_fingerprints_are_not_combined(tmp_path: Path) -> None:
     write_run(tmp_path, "Offline", "accuracy", fingerprint=OTHER)
     write_run(tmp_path, "Offline", "performance", hour=1)
     write_run(tmp_path, "Offline", "TEST06", hour=1)
@@ -59,7 +59,7 @@ def test_runs_of_different_subjects_never_stand_together(tmp_path: Path) -> None
     )
 
 
-def test_a_subject_asked_for_is_the_only_one_that_counts(tmp_path: Path) -> None:
+def test_requested_fingerprint_is_the_only_one_selected(tmp_path: Path) -> None:
     write_all(tmp_path)
     wanted = SUBJECT | {"image": "sha256:1"}
     selection = choose(find_runs(tmp_path, SYSTEM), fingerprints={"Offline": wanted})
@@ -67,7 +67,7 @@ def test_a_subject_asked_for_is_the_only_one_that_counts(tmp_path: Path) -> None
     assert reason(selection, "TEST06")[1] == "VALID but of another fingerprint: image: absent vs sha256:1"
 
 
-def test_many_differences_are_cut_short(tmp_path: Path) -> None:
+def test_long_lists_of_differences_are_shortened(tmp_path: Path) -> None:
     write_all(tmp_path)
     wanted = SUBJECT | {f"key{i}": i for i in range(9)}
     selection = choose(find_runs(tmp_path, SYSTEM), fingerprints={"Offline": wanted})
@@ -101,7 +101,7 @@ def test_only_valid_runs_of_the_profile_and_round_count(
     assert said in found[1]
 
 
-def test_a_rehearsal_counts_runs_of_the_replay_engine_only(tmp_path: Path) -> None:
+def test_rehearsal_selects_runs_of_the_replay_engine_only(tmp_path: Path) -> None:
     write_run(tmp_path, "Offline", "performance", engine="replay")
     write_run(tmp_path, "Offline", "accuracy")
     selection = choose(find_runs(tmp_path, SYSTEM), rehearsed=True)
@@ -109,7 +109,7 @@ def test_a_rehearsal_counts_runs_of_the_replay_engine_only(tmp_path: Path) -> No
     assert "where the replay engine is rehearsed" in reason(selection, "accuracy")[1]
 
 
-def test_closed_takes_no_run_of_open_and_open_takes_both(tmp_path: Path) -> None:
+def test_closed_selects_closed_runs_only_and_open_selects_both(tmp_path: Path) -> None:
     write_all(tmp_path)
     runs = find_runs(tmp_path, SYSTEM)
     assert reason(choose(runs, division="closed"), "accuracy")[1] == "VALID but made for the open division"
@@ -118,7 +118,7 @@ def test_closed_takes_no_run_of_open_and_open_takes_both(tmp_path: Path) -> None
     assert not choose(find_runs(tmp_path, SYSTEM), division="closed").missing
 
 
-def test_closed_takes_no_run_that_departs(tmp_path: Path) -> None:
+def test_closed_selects_no_run_with_violations(tmp_path: Path) -> None:
     """Cache hits are known only after the run, which is VALID."""
     violations = ["prompt tokens were taken from a cache: 9"]
     write_run(tmp_path, "Offline", "accuracy", division="closed", run_facts={"violations": violations})
@@ -130,7 +130,7 @@ def test_closed_takes_no_run_that_departs(tmp_path: Path) -> None:
     assert reason(choose(runs, division="open"), "accuracy")[0] == "VALID"
 
 
-def test_each_scenario_has_its_own_subject(tmp_path: Path) -> None:
+def test_each_scenario_has_its_own_fingerprint(tmp_path: Path) -> None:
     write_all(tmp_path, "Offline")
     write_all(tmp_path, "Server", fingerprint=OTHER)
     selection = choose(find_runs(tmp_path, SYSTEM), "Offline", "Server")
@@ -138,7 +138,7 @@ def test_each_scenario_has_its_own_subject(tmp_path: Path) -> None:
     assert list(selection.runs) == ["Offline", "Server"]
 
 
-def test_cells_come_in_the_order_asked_for() -> None:
+def test_runs_are_listed_in_the_requested_order() -> None:
     selection = choose([], "Server", "Offline")
     assert [s.run_key for s in selection.run_keys][:4] == [
         *(RunKey(BENCHMARK, "Server", t) for t in TESTS),

@@ -37,12 +37,12 @@ def words(kind: str, template: str = "", **config: Any) -> str:
         ({"disable_log_stats": True, "max_loras": None}, []),
     ],
 )
-def test_flags_of_vllm(config: dict[str, Any], found: list[str]) -> None:
+def test_vllm_server_flags_follow_from_the_settings(config: dict[str, Any], found: list[str]) -> None:
     assert flags(config) == found
 
 
 @pytest.mark.parametrize("kind", [name for name, kind in server_kinds().items() if kind.command])
-def test_every_command_is_filled_and_listens_here(kind: str) -> None:
+def test_every_server_command_is_complete_and_listens_on_this_host(kind: str) -> None:
     command = words(kind)
     assert "127.0.0.1" in command
     assert "8123" in command
@@ -56,21 +56,21 @@ def test_prefix_caching_is_switched_off(kind: str, switch: str) -> None:
     assert switch in words(kind)
 
 
-def test_prefix_caching_of_trtllm_is_switched_off_in_its_options() -> None:
+def test_prefix_caching_of_trtllm_is_switched_off() -> None:
     assert server_kinds()["trtllm"].options["kv_cache_config"] == {"enable_block_reuse": False}
     assert "/options.yaml" in words("trtllm")
 
 
-def test_a_command_of_ones_own() -> None:
+def test_own_server_command_is_filled_in() -> None:
     assert words("vllm", "serve '{checkpoint}' -p {port} -n {max_num_seqs}") == "serve /models/my model -p 8123 -n 8"
     with pytest.raises(KeyError, match="max_model_length"):
         words("vllm", "serve {checkpoint} {max_model_length}")
 
 
-def test_engines_name_kinds_that_there_are() -> None:
+def test_engines_name_known_server_kinds() -> None:
     assert {facts.kind for facts in ENGINES.values() if facts.kind} <= server_kinds().keys()
 
 
-def test_what_is_fixed_are_arguments_of_vllm() -> None:
+def test_fixed_arguments_exist_in_vllm() -> None:
     pytest.importorskip("vllm")
     assert FIXED.keys() <= engine_arguments()

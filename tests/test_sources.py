@@ -73,7 +73,7 @@ CASES: dict[str, tuple[str, Write, dict[str, list[Any]], list[str] | None, list[
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_published_file_gives_its_samples(case: str, tmp_path: Path) -> None:
+def test_published_file_is_read_into_samples(case: str, tmp_path: Path) -> None:
     source, write, columns, targets, kinds = CASES[case]
     write(tmp_path / "file", columns)
     found = SOURCES[source](tmp_path / "file")
@@ -83,7 +83,7 @@ def test_a_published_file_gives_its_samples(case: str, tmp_path: Path) -> None:
     assert found.encoded
 
 
-def test_every_source_is_tried() -> None:
+def test_every_source_is_tested() -> None:
     assert {source for source, *_ in CASES.values()} == set(SOURCES)
 
 
@@ -101,7 +101,7 @@ def test_every_source_is_tried() -> None:
         ]
     ],
 )
-def test_a_missing_column_is_told(case: str, column: str, tmp_path: Path) -> None:
+def test_missing_column_is_refused(case: str, column: str, tmp_path: Path) -> None:
     source, write, columns, *_ = CASES[case]
     write(tmp_path / "file", {name: run_keys for name, run_keys in columns.items() if name != column})
     with pytest.raises(ConfigError) as caught:
@@ -120,7 +120,7 @@ def test_a_missing_column_is_told(case: str, column: str, tmp_path: Path) -> Non
         ("cnn_dailymail", {"tok_input": [[1], [2], ["x"]]}, ("$[2].tok_input",)),
     ],
 )
-def test_a_wrong_cell_is_told(case: str, changed: Mapping[str, Any], told: tuple[str, ...], tmp_path: Path) -> None:
+def test_wrong_cell_is_refused(case: str, changed: Mapping[str, Any], told: tuple[str, ...], tmp_path: Path) -> None:
     source, write, columns, *_ = CASES[case]
     write(tmp_path / "file", columns | changed)
     with pytest.raises(ConfigError) as caught:
@@ -131,7 +131,7 @@ def test_a_wrong_cell_is_told(case: str, changed: Mapping[str, Any], told: tuple
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"[", b'{"a": 1}', b"PAR1PAR1"])
-def test_another_file_is_told(source: str, content: bytes, tmp_path: Path) -> None:
+def test_unreadable_file_is_refused(source: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ConfigError) as caught:
         SOURCES[source](tmp_path / "file")
@@ -163,13 +163,13 @@ def test_prompts_become_arrays(tmp_path: Path) -> None:
         ([2**70], "something else"),
     ],
 )
-def test_a_wrong_prompt_is_told(prompt: Any, fault: str) -> None:
+def test_wrong_prompt_is_refused(prompt: Any, fault: str) -> None:
     with pytest.raises(ConfigError) as caught:
         token_ids([[1], [2], prompt], 4, Path("some/file"), "tok_input")
     assert caught.value.where == "some/file, column tok_input, row 2"
     assert caught.value.found.startswith(fault)
 
 
-def test_no_samples_are_told() -> None:
+def test_file_without_samples_is_refused() -> None:
     with pytest.raises(ConfigError, match="no samples"):
         token_ids([], 4, Path("some/file"), "tok_input")

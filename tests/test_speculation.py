@@ -59,7 +59,7 @@ def write_head(models: Path, **more: Any) -> Path:
     return folder
 
 
-def test_the_rounds_allow_two_benchmarks_in_interactive_alone() -> None:
+def test_rounds_allow_two_benchmarks_in_interactive_only() -> None:
     found = {
         (name, variant, scenario): (rule.method, rule.head, rule.tokens)
         for name in round_names()
@@ -91,7 +91,7 @@ def test_the_rounds_allow_two_benchmarks_in_interactive_alone() -> None:
         ),
     ],
 )
-def test_it_is_refused_where_the_rules_do_not_allow_it(
+def test_speculation_is_refused_where_the_rules_do_not_allow_it(
     model: str, scenarios: str, speculating: str, words: dict[str, Any], allowed: str
 ) -> None:
     with pytest.raises(ConfigError, match="the rules do not allow speculative decoding here") as caught:
@@ -102,7 +102,7 @@ def test_it_is_refused_where_the_rules_do_not_allow_it(
 
 
 @pytest.mark.parametrize("name", ["speculative_config", "spec_method", "spec_model", "spec_tokens"])
-def test_arguments_of_the_engine_do_not_switch_it_on(name: str) -> None:
+def test_engine_arguments_cannot_enable_speculation(name: str) -> None:
     with pytest.raises(ConfigError, match="not yours to set") as caught:
         ask("deepseek-r1", speculating="", set_=[f"llm_config.{name}=x"])
     assert SWITCH in caught.value.expected
@@ -126,13 +126,13 @@ def test_gpt_oss_speculates_with_the_published_head(models: Path) -> None:
     assert request.benchmark.checkpoint.draft == HEAD
 
 
-def test_scenarios_that_do_not_speculate_are_the_same_subject_with_the_switch() -> None:
+def test_scenarios_without_speculation_keep_their_fingerprint() -> None:
     plans = [ask("deepseek-r1", "Offline", speculating=on).scenarios[0] for on in ("", "Interactive")]
     one, two = (fingerprint(plan.config, engine="vllm", checkpoint="c", loadgen="6.0.17", machine={}) for plan in plans)
     assert one == two
 
 
-def test_the_head_is_missing_only_where_it_is_needed(models: Path) -> None:
+def test_draft_head_is_required_only_where_it_is_used(models: Path) -> None:
     for speculating, parts in (("", []), ("Interactive", ["draft"])):
         request = ask("gpt-oss-120b", speculating=speculating)
         preparation = preparation_of(request.benchmark, request.workspace, 1)
@@ -143,14 +143,14 @@ def test_the_head_is_missing_only_where_it_is_needed(models: Path) -> None:
     assert "draft" not in missing_parts(preparation)
 
 
-def test_the_download_is_the_head_of_the_rules() -> None:
+def test_download_is_the_head_that_the_rules_name() -> None:
     (download,) = [d for d in load_benchmark("gpt-oss-120b", HERE).downloads if d.part == "draft"]
     rule = load_round("v6.1").benchmark("gpt-oss-120b").speculation["Interactive"]
     assert (download.repo, download.folder) == (rule.head, draft_folder(rule.head))
     assert download.of_models
 
 
-def test_a_quantized_head_is_refused(models: Path) -> None:
+def test_quantized_head_is_refused(models: Path) -> None:
     write_head(models, quantization_config={"quant_method": "fp8"})
     with pytest.raises(ConfigError, match="the draft head is quantized") as caught:
         ask("gpt-oss-120b")
@@ -161,7 +161,7 @@ def test_a_quantized_head_is_refused(models: Path) -> None:
     ("engine", "sets"),
     [("transformers", []), ("replay", []), ("openai", ["server_config.kind=sglang"])],
 )
-def test_an_engine_that_does_not_take_the_argument_is_refused(engine: str, sets: list[str]) -> None:
+def test_engine_without_speculation_is_refused(engine: str, sets: list[str]) -> None:
     plain = ask("deepseek-r1", speculating="", set_=[f"{SWITCH}=Interactive", *sets]).scenarios[0].config
     allowed = load_round("v6.1").benchmark("deepseek-r1").speculation
     with pytest.raises(ConfigError, match=f"the engine {engine} does not speculate"):
@@ -170,7 +170,7 @@ def test_an_engine_that_does_not_take_the_argument_is_refused(engine: str, sets:
 
 
 @pytest.mark.slow
-def test_the_doctor_says_what_it_cannot_check_before_the_download(
+def test_doctor_reports_what_it_cannot_check_before_the_download(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness_llm.paths.Workspace.cache", property(lambda _: tmp_path))
@@ -181,7 +181,7 @@ def test_the_doctor_says_what_it_cannot_check_before_the_download(
 
 
 @pytest.mark.slow
-def test_the_installed_vllm_accepts_the_arguments_on_every_gpu(models: Path, tmp_path: Path) -> None:
+def test_installed_vllm_accepts_the_arguments_on_every_gpu(models: Path, tmp_path: Path) -> None:
     """And refuses a draft of no tokens, so that the arguments are read."""
     write_head(models)
     workspace, names, candidates = Workspace(HERE.root), [], []

@@ -73,7 +73,7 @@ def submit(terminal: Terminal) -> Submit:
         ),
     ],
 )
-def test_a_stand_in_becomes_a_tree_of_the_round(
+def test_stand_in_submission_has_the_layout_of_its_round(
     terminal: Terminal, submit: Submit, stand_in: tuple[str, str, str], places: list[str]
 ) -> None:
     _, round_name, _ = stand_in
@@ -91,7 +91,7 @@ def test_a_stand_in_becomes_a_tree_of_the_round(
 
 
 @pytest.mark.parametrize("test", ["TEST07", "TEST09"])
-def test_verify_repeats_the_verdicts(terminal: Terminal, submit: Submit, test: str) -> None:
+def test_verify_prints_the_packaged_verdict(terminal: Terminal, submit: Submit, test: str) -> None:
     assert submit("gpt-oss-120b", "v6.0", "Offline").code == 0
     (run,) = [run for run in find_runs(terminal.workspace.logs, "pytest-box") if run.run_key.test == test]
     words = ["--model", "gpt-oss-120b", "--round", "v6.0", "--stand-in", "--test", test, "--total-sample-count", "512"]

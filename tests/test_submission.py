@@ -13,7 +13,9 @@ from harness_llm.errors import ConfigError
     ("benchmark", "profile", "allowed"),
     [(DEMO, "valid", False), (DEMO, "smoke", False), (LLAMA, "smoke", False), (LLAMA, "valid", True)],
 )
-def test_only_real_benchmarks_at_full_length_stand_in_closed(benchmark: Benchmark, profile: str, allowed: bool) -> None:
+def test_closed_accepts_official_benchmarks_at_full_length_only(
+    benchmark: Benchmark, profile: str, allowed: bool
+) -> None:
     what = submission(benchmark, profile=profile, division="closed")
     if allowed:
         what.check()
@@ -23,7 +25,7 @@ def test_only_real_benchmarks_at_full_length_stand_in_closed(benchmark: Benchmar
 
 
 @pytest.mark.parametrize(("name", "fit"), [("Acme Corp", "Acme_Corp"), ("a/b", "a_b"), (".hidden", "hidden")])
-def test_names_that_fit_no_folder_are_refused_with_one_that_does(name: str, fit: str) -> None:
+def test_invalid_folder_names_are_refused_with_a_valid_one(name: str, fit: str) -> None:
     with pytest.raises(ConfigError, match=f"hint: write {fit}$"):
         submission(submitter=name).check()
     with pytest.raises(ConfigError, match="the system name"):
@@ -36,7 +38,7 @@ def test_measurements_with_gaps_are_refused() -> None:
         submission(broken).check()
 
 
-def test_a_passed_deadline_is_told() -> None:
+def test_passed_deadline_is_reported() -> None:
     before, after = RULES.deadline, RULES.deadline + dt.timedelta(days=1)
     assert not [n for n in submission().notices(before) if "deadline" in n]
     assert [n for n in submission().notices(after) if "deadline of round v6.1 was 2026-07-31" in n]

@@ -75,7 +75,7 @@ def machine(tmp_path: Path, no_tools: None) -> Path:
     return root
 
 
-def test_a_machine_is_read_from_proc_and_sys(machine: Path) -> None:
+def test_machine_is_read_from_proc_and_sys(machine: Path) -> None:
     found = detect(machine)
     expected = {
         "host_processor_model_name": "AMD EPYC 9575F 64-Core Processor",
@@ -98,7 +98,7 @@ def test_a_machine_is_read_from_proc_and_sys(machine: Path) -> None:
     assert "Linux 6.8.0-60-generic" in found["other_software_stack"]
 
 
-def test_what_is_not_there_is_not_guessed(tmp_path: Path, no_tools: None) -> None:
+def test_missing_facts_are_left_empty(tmp_path: Path, no_tools: None) -> None:
     found = detect(tmp_path)
     assert not [name for name in found if name.startswith("host_")]
 
@@ -118,7 +118,7 @@ def test_nvidia_smi_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     }
 
 
-def test_amdsmi_is_asked(tmp_path: Path, no_tools: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amdsmi_is_read(tmp_path: Path, no_tools: None, monkeypatch: pytest.MonkeyPatch) -> None:
     smi = SimpleNamespace(
         AmdSmiException=RuntimeError,
         AmdSmiVramType=lambda number: SimpleNamespace(name={4: "HBM3"}[number]),
@@ -138,7 +138,7 @@ def test_amdsmi_is_asked(tmp_path: Path, no_tools: None, monkeypatch: pytest.Mon
     assert found["accelerator_interconnect"] == "N/A"  # one has no other to talk to
 
 
-def test_accelerators_without_a_tool_are_counted_and_not_named(tmp_path: Path, no_tools: None) -> None:
+def test_accelerators_without_a_tool_are_counted(tmp_path: Path, no_tools: None) -> None:
     for bus, kind in (
         ("0000:05:00.0", "0x120000"),
         ("0000:06:00.0", "0x120000"),
@@ -175,7 +175,7 @@ def described(division: str = "closed", **fields: Any) -> dict[str, str]:
     )
 
 
-def test_every_field_is_there_as_text_and_the_owner_has_the_last_word() -> None:
+def test_every_field_is_text_and_the_system_file_overrides_it() -> None:
     found = described(detected={"cooling": "detected"}, overrides=full(cooling="Liquid", accelerators_per_node="0"))
     assert set(found) == {*RULES.system.filled, *RULES.system.present}
     assert all(isinstance(value, str) for value in found.values())
@@ -198,7 +198,7 @@ def test_every_field_is_there_as_text_and_the_owner_has_the_last_word() -> None:
         ("system_name", "???"),
     ],
 )
-def test_closed_refuses_gaps_and_placeholders_and_open_says_so(field: str, value: str) -> None:
+def test_closed_refuses_gaps_and_placeholders_and_open_reports_them(field: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         described(overrides=full(**{field: value}))
     assert str(FILE) in str(caught.value)
@@ -208,19 +208,19 @@ def test_closed_refuses_gaps_and_placeholders_and_open_says_so(field: str, value
         assert described("open", overrides=full(**{field: value}))[field] == "N/A"
 
 
-def test_all_gaps_are_named_at_once() -> None:
+def test_all_gaps_are_listed_at_once() -> None:
     fields = full()
     del fields["cooling"], fields["framework"]
     with pytest.raises(ConfigError, match=r"cooling: \(nothing\)\n +framework: \(nothing\)"):
         described(overrides=fields)
 
 
-def test_closed_without_accelerators_needs_none_described() -> None:
+def test_closed_without_accelerators_requires_no_accelerator_fields() -> None:
     lacking = {name: "N/A" for name in RULES.system.filled if name.startswith("accelerator_")}
     assert described(overrides=full(accelerators_per_node="0", **lacking))["accelerator_model_name"] == "N/A"
 
 
-def test_open_claims_no_availability_by_itself() -> None:
+def test_open_has_no_default_status() -> None:
     fields = full()
     del fields["status"]
     assert described("open", overrides=fields)["status"] == "rdi"
@@ -240,14 +240,14 @@ def test_values_that_the_checker_rejects_are_refused(field: str, value: str, sai
         described("open", overrides=full(**{field: value}))
 
 
-def test_a_system_file_complements(tmp_path: Path) -> None:
+def test_system_file_complements_detected_facts(tmp_path: Path) -> None:
     file = tmp_path / "box.yaml"
     assert load_overrides(file, RULES) == {}
     file.write_text("cooling: Liquid\naccelerators_per_node: 0\nhw_notes:\necc: {memory: true}\narchitecture: {}\n")
     assert load_overrides(file, RULES) == {"cooling": "Liquid", "accelerators_per_node": "0", "hw_notes": ""}
 
 
-def test_fields_of_clouds_networks_and_power_are_written_where_they_are_given(tmp_path: Path) -> None:
+def test_cloud_network_and_power_fields_are_written_where_given(tmp_path: Path) -> None:
     file = tmp_path / "box.yaml"
     given = {name: f"the {name}" for name in RULES.system.optional} | {"is_network": "true"}
     file.write_text("".join(f"{name}: {value}\n" for name, value in given.items()))
@@ -256,7 +256,7 @@ def test_fields_of_clouds_networks_and_power_are_written_where_they_are_given(tm
     assert {"host_processor_vcpu_count", "system_power_capacity", "network_media"} <= given.keys()
 
 
-def test_a_closed_system_is_not_reached_over_a_network(tmp_path: Path) -> None:
+def test_closed_system_is_no_network_system(tmp_path: Path) -> None:
     file = tmp_path / "box.yaml"
     file.write_text("is_network: false\nhost_processor_vcpu_count: 96\n")
     found = described(overrides=full() | load_overrides(file, RULES))
@@ -278,7 +278,7 @@ def test_a_closed_system_is_not_reached_over_a_network(tmp_path: Path) -> None:
         ("a: b: c\n", "no YAML"),
     ],
 )
-def test_a_wrong_system_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_wrong_system_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "box.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=said) as caught:

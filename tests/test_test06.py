@@ -59,7 +59,7 @@ def test_each_fault_fails_its_check_and_names_the_sample(entry: Answer, fault: s
         assert verdict.failures == []
 
 
-def test_offline_skips_the_first_token() -> None:
+def test_offline_skips_the_first_token_check() -> None:
     verdict = verify([answer([5, 6])], "Offline", EOS)
     assert (verdict.first_token, verdict.passed) == (None, True)
     assert verdict.render() == (
@@ -70,7 +70,7 @@ def test_offline_skips_the_first_token() -> None:
     )
 
 
-def test_a_failure_is_rendered() -> None:
+def test_failed_verdict_is_rendered() -> None:
     assert verify([answer([5, 2, 2], [6], claimed=1)], "Interactive", EOS).render() == (
         "First token check pass: False\n"
         "EOS check pass: False\n"
@@ -79,14 +79,14 @@ def test_a_failure_is_rendered() -> None:
     )
 
 
-def test_an_empty_log_proves_nothing() -> None:
+def test_empty_log_is_refused() -> None:
     with pytest.raises(ConfigError, match="holds no answers") as caught:
         verify([], "Offline", EOS, "a log")
     assert caught.value.where == "a log"
 
 
 @pytest.mark.parametrize("path", PUBLISHED_LOGS, ids=lambda p: "-".join(p.parts[-8:-3]))
-def test_published_logs_pass_as_published(path: Path) -> None:
+def test_published_logs_pass_with_the_published_verdict(path: Path) -> None:
     scenario = path.parents[2].name
     verdict = verify(read_accuracy_log(path), scenario, RULES.benchmark("llama2-70b-99.9").eos_ids)
     assert verdict.failures == []

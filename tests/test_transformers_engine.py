@@ -42,7 +42,7 @@ def answers(checkpoint: Path, sampling: Sampling, batch: int) -> dict[int, list[
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_a_batch_answers_as_single_prompts_do(checkpoint: Path, beams: int) -> None:
+def test_batch_answers_equal_single_answers(checkpoint: Path, beams: int) -> None:
     sampling = GREEDY.changed({"beams": beams})
     model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype="float32").eval()
     found = answers(checkpoint, sampling, batch=3)
@@ -56,13 +56,13 @@ def test_beam_search_finds_other_answers(checkpoint: Path) -> None:
     assert answers(checkpoint, GREEDY, 4) != answers(checkpoint, GREEDY.changed({"beams": 4}), 4)
 
 
-def test_an_answer_ends_with_its_first_end() -> None:
+def test_answer_ends_with_its_first_stop_token() -> None:
     assert until_end([5, 6, 2, 0, 0], [2]) == [5, 6, 2]
     assert until_end([5, 6, 7], [2]) == [5, 6, 7]
     assert until_end([3, 2, 4], [2, 3]) == [3]
 
 
-def test_what_is_dropped_is_not_answered(checkpoint: Path) -> None:
+def test_aborted_queries_are_not_answered(checkpoint: Path) -> None:
     engine = build_engine("transformers", str(checkpoint), {"max_num_seqs": 2})
     engine.configure(GREEDY, stream=False)
     engine.add(0, [1])

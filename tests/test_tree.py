@@ -79,7 +79,7 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_layout_is_that_of_the_round(workspace: Workspace) -> None:
+def test_tree_has_the_layout_of_the_round(workspace: Workspace) -> None:
     write_all(workspace.logs)
     made = pack(workspace)
     assert made.tree == workspace.submission / "inference_results_6.1-smoke"
@@ -121,7 +121,7 @@ def test_the_layout_is_that_of_the_round(workspace: Workspace) -> None:
     }
 
 
-def test_each_test_gets_the_logs_of_its_own_run(workspace: Workspace) -> None:
+def test_each_test_has_the_logs_of_its_run(workspace: Workspace) -> None:
     performance, *_ = write_all(workspace.logs)
     result = pack(workspace).tree / "open/Acme/results/cpu-box/demo/Offline"
     assert "performance" in (result / "performance/run_1/mlperf_log_detail.txt").read_text()
@@ -130,7 +130,7 @@ def test_each_test_gets_the_logs_of_its_own_run(workspace: Workspace) -> None:
         assert (result / packed).read_bytes() == (performance.path / name).read_bytes()
 
 
-def test_the_accuracy_log_is_cut_and_its_hash_kept_while_the_run_stays_whole(workspace: Workspace) -> None:
+def test_accuracy_log_is_truncated_and_its_hash_packaged(workspace: Workspace) -> None:
     _, run, _ = write_all(workspace.logs)
     folder = pack(workspace).tree / "open/Acme/results/cpu-box/demo/Offline/accuracy"
     cut = (folder / "mlperf_log_accuracy.json").read_text()
@@ -143,7 +143,7 @@ def test_the_accuracy_log_is_cut_and_its_hash_kept_while_the_run_stays_whole(wor
     assert whole.read_text() == ACCURACY_LOG
 
 
-def test_the_source_that_ran_is_there_without_caches(workspace: Workspace) -> None:
+def test_source_is_packaged_without_caches(workspace: Workspace) -> None:
     write_all(workspace.logs)
     for litter in ("__pycache__/a.pyc", ".swp"):
         (workspace.benchmarks / BENCHMARK / litter).parent.mkdir(exist_ok=True)
@@ -155,7 +155,7 @@ def test_the_source_that_ran_is_there_without_caches(workspace: Workspace) -> No
     assert not [name for name in found if "__pycache__" in name or "/." in name]
 
 
-def test_the_result_says_what_was_run(workspace: Workspace) -> None:
+def test_documents_describe_the_run(workspace: Workspace) -> None:
     write_all(workspace.logs, reasons=["replica 3 was lost and its queries issued again"])
     text = (pack(workspace).tree / "open/Acme/results/cpu-box/demo/Offline/README.md").read_text()
     for said in (
@@ -179,7 +179,7 @@ def test_the_result_says_what_was_run(workspace: Workspace) -> None:
         (LLAMA, "valid", "inference_results_6.1", []),
     ],
 )
-def test_what_is_no_result_says_so_first(
+def test_smoke_result_is_marked_in_the_first_line(
     workspace: Workspace, benchmark: Benchmark, profile: str, name: str, reasons: list[str]
 ) -> None:
     tree = build_tree(submission(benchmark, profile=profile), {}, Documents({}), workspace)
@@ -189,14 +189,14 @@ def test_what_is_no_result_says_so_first(
     assert all(reason in head for reason in reasons)
 
 
-def test_nothing_is_made_of_what_closed_refuses(workspace: Workspace) -> None:
+def test_no_tree_is_written_where_closed_refuses_the_submission(workspace: Workspace) -> None:
     write_all(workspace.logs, division="closed")
     with pytest.raises(ConfigError, match="cannot stand in the closed division"):
         pack(workspace, division="closed")
     assert not workspace.submission.exists()
 
 
-def test_an_incomplete_selection_is_refused_cell_by_cell(workspace: Workspace) -> None:
+def test_missing_runs_are_listed(workspace: Workspace) -> None:
     write_run(workspace.logs, "Offline", "performance")
     write_run(workspace.logs, "Offline", "accuracy", state=State.INVALID, reasons=["ROUGE1 is 40.0, not 44.4"])
     with pytest.raises(GateFailed) as caught:
@@ -206,7 +206,7 @@ def test_an_incomplete_selection_is_refused_cell_by_cell(workspace: Workspace) -
     assert not workspace.submission.exists()
 
 
-def test_nothing_selected_is_not_complete(workspace: Workspace) -> None:
+def test_empty_selection_is_refused(workspace: Workspace) -> None:
     with pytest.raises(GateFailed, match="no run"):
         package(
             submission(),
@@ -217,7 +217,7 @@ def test_nothing_selected_is_not_complete(workspace: Workspace) -> None:
         )
 
 
-def test_runs_never_stand_under_the_name_of_another_system(workspace: Workspace) -> None:
+def test_runs_of_another_system_are_refused(workspace: Workspace) -> None:
     runs = write_all(workspace.logs, system="slow-box")
     selection = select(runs, ["Offline"], TESTS, Wanted(BENCHMARK, "smoke", "v6.1", "open"))
     with pytest.raises(ConfigError, match="another system"):
@@ -225,7 +225,7 @@ def test_runs_never_stand_under_the_name_of_another_system(workspace: Workspace)
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.write_text("")])
-def test_a_run_without_its_files_is_refused(workspace: Workspace, spoil: Callable[[Path], object]) -> None:
+def test_run_without_its_files_is_refused(workspace: Workspace, spoil: Callable[[Path], object]) -> None:
     _, run, _ = write_all(workspace.logs)
     spoil(run.path / "accuracy.txt")
     with pytest.raises(GateFailed, match="lacks a file") as caught:
@@ -233,7 +233,7 @@ def test_a_run_without_its_files_is_refused(workspace: Workspace, spoil: Callabl
     assert caught.value.where == str(run.path / "accuracy.txt")
 
 
-def test_other_systems_and_submitters_stay_and_the_same_system_is_replaced(workspace: Workspace) -> None:
+def test_results_of_the_same_system_are_replaced_and_others_kept(workspace: Workspace) -> None:
     write_all(workspace.logs, system="other-box")
     write_all(workspace.logs, "Offline")
     write_all(workspace.logs, "Server")
@@ -252,7 +252,7 @@ def test_other_systems_and_submitters_stay_and_the_same_system_is_replaced(works
     assert "- demo, Offline, on cpu-box\n- demo, Server, on cpu-box\n- demo, Offline, on other-box\n" in text
 
 
-def test_the_mapping_of_another_benchmark_stays(workspace: Workspace) -> None:
+def test_model_mapping_of_another_benchmark_is_kept(workspace: Workspace) -> None:
     write_all(workspace.logs)
     mapping = pack(workspace).tree / "open/Acme/model_mapping.json"
     mapping.write_text('{"another": "llama2-70b-99.9"}')
@@ -271,9 +271,7 @@ def test_calibration_documents_of_all_results_are_joined(workspace: Workspace) -
 
 
 @pytest.mark.parametrize("step", ["_pack_result", "write_home_readme"])
-def test_an_interrupted_build_leaves_the_old_tree_as_it_was(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_interrupted_build_keeps_the_old_tree(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     write_all(workspace.logs)
     tree = pack(workspace).tree
     before = {name: (tree / name).read_bytes() for name in files(tree)}
@@ -289,7 +287,7 @@ def test_an_interrupted_build_leaves_the_old_tree_as_it_was(
     assert {path.name for path in workspace.submission.iterdir() if path.is_dir()} == {tree.name}
 
 
-def test_a_build_killed_between_its_renames_is_mended(workspace: Workspace) -> None:
+def test_build_killed_between_its_renames_is_repaired(workspace: Workspace) -> None:
     write_all(workspace.logs, system="other-box")
     write_all(workspace.logs)
     tree = pack(workspace, system="other-box").tree
@@ -299,7 +297,7 @@ def test_a_build_killed_between_its_renames_is_mended(workspace: Workspace) -> N
     assert {path.name for path in tree.glob("*/*/results/*")} == {"other-box", "cpu-box"}
 
 
-def test_the_calibration_document_can_be_written_before_any_run_and_stays_until_there_are_some(
+def test_calibration_document_written_before_any_run_is_kept_until_the_first(
     workspace: Workspace,
 ) -> None:
     fp8 = SUBJECT | {"llm_config": {"kv_cache_dtype": "fp8"}}
@@ -322,13 +320,13 @@ def test_scenarios_with_other_versions_are_refused(workspace: Workspace) -> None
     assert not workspace.submission.exists()
 
 
-def test_the_checkpoint_of_the_runs_must_be_there(workspace: Workspace) -> None:
+def test_missing_checkpoint_of_the_runs_is_refused(workspace: Workspace) -> None:
     write_all(workspace.logs, fingerprint=SUBJECT | {"checkpoint": "0" * 64})
     with pytest.raises(ConfigError, match="served another checkpoint"):
         pack(workspace)
 
 
-def test_an_available_system_with_a_nightly_engine_is_a_notice(workspace: Workspace) -> None:
+def test_available_system_with_a_nightly_engine_is_a_notice(workspace: Workspace) -> None:
     write_all(workspace.logs, fingerprint=SUBJECT | {"packages": {"vllm": "0.32.1.dev7"}})
     workspace.systems.mkdir(parents=True)
     for status, expected in (("preview", 0), ("available", 1)):
@@ -336,7 +334,7 @@ def test_an_available_system_with_a_nightly_engine_is_a_notice(workspace: Worksp
         assert len([n for n in pack(workspace).notices if "vllm 0.32.1.dev7: a nightly" in n]) == expected
 
 
-def test_without_the_official_scripts_the_readme_says_that_texts_are_our_own(workspace: Workspace) -> None:
+def test_readme_states_that_accuracy_txt_is_not_of_the_official_scripts(workspace: Workspace) -> None:
     write_all(workspace.logs)
     made = pack(workspace)
     assert [n for n in made.notices if "for Offline accuracy, Offline TEST06: mlcommons/inference is not at hand" in n]
@@ -346,7 +344,7 @@ def test_without_the_official_scripts_the_readme_says_that_texts_are_our_own(wor
     assert "- `verify_accuracy.txt` of TEST06 is harness-llm's own" in text
 
 
-def test_the_output_of_the_official_scripts_is_what_is_packaged(workspace: Workspace) -> None:
+def test_output_of_the_official_scripts_is_packaged(workspace: Workspace) -> None:
     runs = {run.run_key.test: run for run in write_all(workspace.logs)}
     outputs = {
         runs["accuracy"].path: OfficialOutput("\nResults\n\n{'rouge1': 90.0}\n", "language/a.py", "0" * 64),
@@ -362,7 +360,7 @@ def test_the_output_of_the_official_scripts_is_what_is_packaged(workspace: Works
     assert "'tokens_per_sample'" in (runs["accuracy"].path / "accuracy.txt").read_text()  # the run stays as it is
 
 
-def test_the_manifest_names_the_whole_log_of_each_packaged_hash(workspace: Workspace) -> None:
+def test_accuracy_manifest_names_the_complete_log_of_each_hash(workspace: Workspace) -> None:
     old = write_all(workspace.logs, system="other-box")[1]
     (old.path / "mlperf_log_accuracy.json").write_text("[1]")
     new = write_all(workspace.logs)[1]

@@ -56,7 +56,7 @@ def read(*lines: str) -> UserConf:
         ("*.*.mode = 1", "the test that is run", "delete the line"),
     ],
 )
-def test_what_loadgen_would_misread_is_refused(line: str, expected: str, hint: str) -> None:
+def test_line_that_loadgen_would_misread_is_refused(line: str, expected: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read("# targets", "", "*.*.min_duration = 600000", line)
     assert caught.value.where == "user.conf:4"
@@ -64,13 +64,13 @@ def test_what_loadgen_would_misread_is_refused(line: str, expected: str, hint: s
     assert hint in caught.value.hint
 
 
-def test_a_setting_may_stand_once() -> None:
+def test_repeated_setting_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"\*\.Server\.target_qps stands twice") as caught:
         read("*.Server.target_qps = 5", "*.Server.target_qps = 6")
     assert caught.value.where == "user.conf:2"
 
 
-def test_the_scenario_outweighs_the_model() -> None:
+def test_setting_of_a_scenario_overrides_that_of_a_model() -> None:
     lines = {
         "llama2-70b.Server.min_query_count = 1": 1,
         "*.Server.min_query_count = 2": 2,
@@ -83,7 +83,7 @@ def test_the_scenario_outweighs_the_model() -> None:
     assert conf.lookup("llama2-70b", "Server", "target_qps") is None
 
 
-def test_a_run_gets_what_applies_to_it_and_the_overrides() -> None:
+def test_run_gets_its_own_settings_and_the_overrides() -> None:
     conf = read(
         "*.Server.target_qps = 5",
         "llama2-70b.Offline.target_qps = 9.5",
@@ -106,7 +106,7 @@ def test_a_run_gets_what_applies_to_it_and_the_overrides() -> None:
     ("key", "value"),
     [("qsl_rng_seed", 1), ("min_durations", 1), ("min_duration", 1.5), ("min_duration", True)],
 )
-def test_overrides_are_checked_too(key: str, value: float) -> None:
+def test_wrong_override_is_refused(key: str, value: float) -> None:
     with pytest.raises(ConfigError):
         read().for_run("llama2-70b", "Server", {key: value})
 
@@ -123,17 +123,17 @@ def test_overrides_are_checked_too(key: str, value: float) -> None:
         ("*.Server.target_qps = 10", False),
     ],
 )
-def test_open_only(line: str, open_only: bool) -> None:
+def test_latency_settings_are_for_the_open_division_only(line: str, open_only: bool) -> None:
     assert read(line).open_only() == ([line.partition(" ")[0]] if open_only else [])
 
 
-def test_no_key_of_offline_targets_is_open_only() -> None:
+def test_targets_are_allowed_in_the_closed_division() -> None:
     assert "target_latency" in OPEN_ONLY_KEYS["Server"]
     assert "target_qps" not in OPEN_ONLY_KEYS["Offline"]
 
 
 @pytest.mark.parametrize("path", GOLDEN_CONFS, ids=lambda p: "-".join(p.parts[-6:-1]))
-def test_published_files_are_read(path: Path) -> None:
+def test_published_user_confs_are_read(path: Path) -> None:
     assert parse(path.read_text(), str(path), MODELS).values
 
 
@@ -152,7 +152,7 @@ def settings(draw: st.DrawFn) -> tuple[Name, Number]:
 
 
 @given(st.lists(settings(), unique_by=lambda setting: setting[0]))
-def test_what_is_rendered_is_read_back(items: list[tuple[Name, Number]]) -> None:
+def test_rendered_settings_are_read_back(items: list[tuple[Name, Number]]) -> None:
     conf = UserConf(dict(items))
     assert parse(conf.render(), "user.conf", MODELS) == conf
 
@@ -187,7 +187,7 @@ def _value(key: Key) -> Number:
 @needs_loadgen
 @pytest.mark.parametrize("scenario", sorted(KEYS))
 @pytest.mark.parametrize("low", [True, False])
-def test_loadgen_takes_every_key_as_rendered(tmp_path: Path, scenario: str, low: bool) -> None:
+def test_loadgen_reads_every_rendered_key(tmp_path: Path, scenario: str, low: bool) -> None:
     """Each key, twice with different values, so that no default hides a key that LoadGen passes over."""
     values = {name: _value(key) + (0 if low else 1) for name, key in KEYS[scenario].items()}
     values |= dict.fromkeys(("use_token_latencies", "infer_token_latencies"), 1)
@@ -202,7 +202,7 @@ def test_loadgen_takes_every_key_as_rendered(tmp_path: Path, scenario: str, low:
     ("model", "scenario", "qps"),
     [("llama2-70b", "Server", 7.25), ("llama2-70b-interactive", "Server", 3), ("llama2-70b", "Offline", 11)],
 )
-def test_loadgen_reads_the_run_file_like_the_whole_file(tmp_path: Path, model: str, scenario: str, qps: float) -> None:
+def test_loadgen_reads_the_same_from_the_file_of_a_run(tmp_path: Path, model: str, scenario: str, qps: float) -> None:
     conf = read(
         "*.*.min_duration = 700000",
         "llama2-70b.*.min_duration = 800000",

@@ -39,7 +39,7 @@ BEST, FAIR, POOR = scores(44.4312), scores(44.0), scores(43.0)
         (DEMO, "open valid", "v6.0", {"Offline": POOR}, ["demo"]),
     ],
 )
-def test_a_result_stands_under_all_variants_that_it_meets(
+def test_result_is_packaged_under_every_variant_that_it_meets(
     benchmark: Benchmark, how: str, round_name: str, found: Any, names: list[str]
 ) -> None:
     division, profile = how.split()
@@ -56,7 +56,7 @@ def test_a_result_stands_under_all_variants_that_it_meets(
         ("v6.0", {"Offline": {}}, f"{LOW}: Offline, ROUGE1 fails: not scored"),
     ],
 )
-def test_what_meets_no_variant_is_not_packaged_in_closed(
+def test_result_that_meets_no_variant_is_refused_in_closed(
     round_name: str, found: Mapping[str, Mapping[str, float]], told: str
 ) -> None:
     what = submission_of(LLAMA, division="closed", profile="valid", rules=load_round(round_name))
@@ -65,7 +65,7 @@ def test_what_meets_no_variant_is_not_packaged_in_closed(
     assert told in caught.value.found
 
 
-def test_what_is_left_out_is_told() -> None:
+def test_variant_that_is_left_out_is_reported() -> None:
     what = submission_of(LLAMA, division="closed", profile="valid", rules=load_round("v6.0"))
     assert left_out(what, {"Offline": BEST}) == []
     assert left_out(what, {"Offline": FAIR}) == [
@@ -73,12 +73,12 @@ def test_what_is_left_out_is_told() -> None:
     ]
 
 
-def test_a_round_without_any_variant_is_named() -> None:
+def test_round_without_any_variant_is_named() -> None:
     with pytest.raises(ConfigError, match=r"v6.1 has no benchmark gptj-99.9(.|\n)*rounds that have it: v5.0"):
         packaged_variants(submission_of(official("gptj", "gptj-99.9", "gptj-99")), {"Offline": BEST})
 
 
-def test_gates_that_are_shares_of_a_reference_count_for_nothing_official() -> None:
+def test_gates_relative_to_a_reference_select_no_official_variant() -> None:
     own = LLAMA.model_copy(update={"accuracy": DEMO.accuracy})
     with pytest.raises(EnvironmentMissing, match="held to scores of its reference"):
         packaged_variants(submission_of(own, division="closed", profile="valid"), {"Offline": BEST})

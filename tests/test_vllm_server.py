@@ -70,7 +70,7 @@ def serve(engine: Any, assets: Assets) -> Callable[..., tuple[dict[int, int], di
     return serve
 
 
-def test_streamed_and_whole_answers_are_those_of_the_model(
+def test_streamed_and_complete_answers_equal_those_of_the_reference(
     engine: Any, assets: Assets, serve: Callable[..., tuple[dict[int, int], dict[int, list[int]]]]
 ) -> None:
     assert assets.reference
@@ -88,7 +88,7 @@ def test_streamed_and_whole_answers_are_those_of_the_model(
     assert cache.preemptions == 0
 
 
-def test_a_prompt_that_is_too_long(engine: Any) -> None:
+def test_too_long_prompt_raises_with_the_limit(engine: Any) -> None:
     engine.configure(engine.sampling, stream=True)
     engine.add(1, [5] * 300)
     assert select.select([engine.arrivals], [], [], 60)[0]
@@ -99,7 +99,7 @@ def test_a_prompt_that_is_too_long(engine: Any) -> None:
     assert not engine.busy
 
 
-def test_the_servers_command_is_in_its_log(engine: Any) -> None:
+def test_server_log_starts_with_the_command(engine: Any) -> None:
     first = Path(engine._server.child.log).read_text().splitlines()[0]
     assert "--no-enable-prefix-caching" in first
     assert "--disable-log-stats" not in first

@@ -38,13 +38,13 @@ def test_all_environments_have_the_same_pytorch() -> None:
     assert len(set(versions.values())) == 1, versions
 
 
-def test_the_builds_for_cpu_and_cuda_have_the_same_transformers() -> None:
+def test_cpu_and_cuda_builds_have_the_same_transformers() -> None:
     assert pins("cpu")["transformers"] == pins("cuda")["transformers"]
     assert pins("quantize")["transformers"] == pins("quantize-cuda")["transformers"]
 
 
 @pytest.mark.parametrize("layer", ["cuda", "quantize-cuda"])
-def test_the_cuda_layers_pin_the_build_with_cuda(layer: str) -> None:
+def test_cuda_layers_pin_the_cuda_build(layer: str) -> None:
     assert "+" not in pins(layer)["torch"]
     assert "nvidia-nccl-cu13" in pins(layer)
     extra = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"][layer]

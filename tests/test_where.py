@@ -24,11 +24,13 @@ from setup.where import where
         ({"ENVIRONMENT": "container", "HARNESS_LLM_IMAGE": "submission"}, True, True, "local"),
     ],
 )
-def test_where_a_submission_runs(environ: dict[str, str], accelerated: bool, docker: bool, expected: str) -> None:
+def test_environment_of_a_submission_follows_from_machine_and_option(
+    environ: dict[str, str], accelerated: bool, docker: bool, expected: str
+) -> None:
     assert where(environ, accelerated=accelerated, docker=docker) == expected
 
 
-def test_an_unknown_environment_is_refused() -> None:
+def test_unknown_environment_is_refused() -> None:
     with pytest.raises(ConfigError, match="no ENVIRONMENT production") as caught:
         where({"ENVIRONMENT": "production"}, accelerated=False, docker=True)
     assert caught.value.expected == "local or container"

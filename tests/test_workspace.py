@@ -5,7 +5,7 @@ import pytest
 from harness_llm.paths import CHECKOUT, Workspace
 
 
-def test_the_workspace_is_the_checkout_unless_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workspace_is_the_checkout_unless_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HARNESS_LLM_WORKSPACE", raising=False)
     assert Workspace().root == CHECKOUT
     assert (CHECKOUT / "pyproject.toml").is_file()
@@ -13,7 +13,7 @@ def test_the_workspace_is_the_checkout_unless_another_is_named(tmp_path: Path, m
     assert Workspace().root == tmp_path.resolve()
 
 
-def test_what_is_written_lies_below_build_and_submission(tmp_path: Path) -> None:
+def test_written_files_are_below_build_and_submission(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     for folder in (workspace.logs, workspace.models, workspace.data, workspace.cache):
         assert folder.parent == tmp_path / "build"

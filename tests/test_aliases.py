@@ -1,0 +1,74 @@
+import pytest
+
+from harness_llm.config.aliases import CHOSEN, FLAGS, MAPPED, REFUSED, VALUED, parse_run_args, translate
+from harness_llm.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("--scenario Offline", "--scenarios Offline"),
+        ("--scenario=Server", "--scenarios Server"),
+        ("--device mi300x", "--gpu mi300x"),
+        ("--tensor-parallel-size 8", "--set llm_config.tensor_parallel_size=8"),
+        ("--batch-size=64", "--set llm_config.max_num_seqs=64"),
+        ("--dtype float16", "--set llm_config.dtype=float16"),
+        ("--num-workers 2", "--set harness_config.replicas=2"),
+    ],
+)
+def test_each_alias_becomes_an_option(theirs: str, ours: str) -> None:
+    assert translate(["run", *theirs.split(), "--model", "demo"]) == ["run", *ours.split(), "--model", "demo"]
+
+
+def test_every_alias_is_tested() -> None:
+    assert len(MAPPED) == 6
+
+
+def test_own_options_are_unchanged() -> None:
+    words = ["-v", "submit", "--scenarios", "Offline", "--set=llm_config.dtype=float32", "--set", "a.b=c d", ""]
+    assert translate(words) == words
+
+
+@pytest.mark.parametrize("option", sorted(REFUSED))
+@pytest.mark.parametrize("form", ["{} /models/x", "{}=/models/x"])
+def test_option_without_a_counterpart_is_refused_with_its_replacement(option: str, form: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        translate(["run", *form.format(option).split()])
+    assert caught.value.what == f"there is no option {option}"
+    assert caught.value.hint == REFUSED[option]
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("words", [["--scenario"], ["--scenario="]])
+def test_alias_without_a_value_is_refused(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="--scenario wants a value"):
+        translate(words)
+
+
+def test_run_args_become_options() -> None:
+    line = ["run", "--run-args", "--benchmarks=gptj  --test_mode 'AccuracyOnly'", "--profile", "test"]
+    assert translate(line) == ["run", "--model", "gptj", "--tests", "accuracy", "--profile", "test"]
+    assert translate(["run", "--run-args=--fast"]) == ["run", "--profile", "fast"]
+    assert translate(["run", "--run-args", ""]) == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "named"),
+    [
+        ("--core_type=trtllm_endpoint", "--core_type is no word of RUN_ARGS here", [*VALUED, *CHOSEN, *FLAGS]),
+        ("offline", "offline is no word of RUN_ARGS here", ["--scenarios"]),
+        ("--fast=1", "--fast=1 is no word", ["--fast"]),
+        (
+            "--config_ver=high_accuracy_triton",
+            "--config_ver has no value high_accuracy_triton",
+            ["default", "high_accuracy"],
+        ),
+        ("--scenarios", "--scenarios wants a value", []),
+        ("--benchmarks='gptj", "RUN_ARGS has a quote without its end", []),
+    ],
+)
+def test_unknown_run_args_list_the_known_ones(text: str, what: str, named: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_run_args(text)
+    assert caught.value.what.startswith(what)
+    assert all(word in caught.value.expected for word in named)

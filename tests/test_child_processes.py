@@ -1,0 +1,151 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from waiting import ends
+
+from harness_llm.protocol.child_processes import Child, Exit, Message, start, watch
+from harness_llm.protocol.shared_memory import SHARED
+
+pytestmark = pytest.mark.processes
+
+TESTS = Path(__file__).resolve().parent
+ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+PATIENCE_S = 60
+
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Start]:
+    children: list[Child] = []
+
+    def begin(*words: str) -> Child:
+        child = start("child", words, name=words[0], log=tmp_path / f"{words[0]}.log", environment=ENVIRONMENT)
+        children.append(child)
+        return child
+
+    yield begin
+    for child in children:
+        child.stop(patience_s=0)
+
+
+def events(*children: Child, until: Callable[[Message | Exit], bool]) -> list[Message | Exit]:
+    """What `watch` tells, up to the event that is waited for."""
+    found: list[Message | Exit] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(map(until, found)):
+        assert time.monotonic() < deadline, found
+        found += watch(children, 1)
+    return found
+
+
+def is_exit(event: Message | Exit) -> bool:
+    return isinstance(event, Exit)
+
+
+def first_words(child: Child) -> dict:
+    (message,) = events(child, until=lambda _: True)
+    assert isinstance(message, Message), child.last_lines()
+    return message.body
+
+
+def test_messages_of_a_child_arrive_up_to_its_exit(begin: Start) -> None:
+    child = begin("talk")
+    *said, end = events(child, until=is_exit)
+    assert [message.body["event"] for message in said if isinstance(message, Message)] == ["one", "two", "three"]
+    assert len(said[1].body["text"]) == 200_000
+    assert end == Exit(child, 3)
+    assert child.last_lines(2) == "line 18\nline 19"
+
+
+def test_messages_of_several_children_are_distinguished(begin: Start) -> None:
+    talker, waiter = begin("talk"), begin("wait")
+    found = events(talker, waiter, until=is_exit)
+    assert [event.child for event in found if is_exit(event)] == [talker]
+    if not any(event.child is waiter for event in found):
+        assert first_words(waiter)["event"] == "up"
+    assert list(watch([waiter], 0)) == []
+
+
+def test_exit_by_signal_has_a_negative_code(begin: Start) -> None:
+    child = begin("wait")
+    first_words(child)
+    os.kill(child.process.pid, signal.SIGKILL)
+    assert events(child, until=is_exit) == [Exit(child, -signal.SIGKILL)]
+
+
+def test_exit_of_a_child_is_seen_while_its_helper_runs(begin: Start) -> None:
+    child = begin("family")
+    helper = first_words(child)["helper"]
+    os.kill(child.process.pid, signal.SIGKILL)
+    assert events(child, until=is_exit) == [Exit(child, -signal.SIGKILL)]
+    child.stop()
+    assert ends(helper)
+
+
+def test_stop_ends_the_whole_session(begin: Start) -> None:
+    child = begin("family")
+    helper = first_words(child)["helper"]
+    assert child.stop(patience_s=PATIENCE_S) != -signal.SIGKILL, "the child did not end by itself"
+    assert ends(child.process.pid)
+    assert ends(helper)
+
+
+def test_stop_kills_a_child_that_does_not_react(begin: Start) -> None:
+    child = begin("deaf")
+    first_words(child)
+    assert child.stop(patience_s=0.1) == -signal.SIGKILL
+
+
+def test_shared_memory_of_a_killed_child_is_removed(begin: Start) -> None:
+    child = begin("sharing")
+    said = first_words(child)
+    memory = Path(SHARED, said["memory"])
+    assert memory.exists()
+    os.kill(child.process.pid, signal.SIGKILL)
+    child.stop()
+    assert ends(said["helper"])
+    assert not memory.exists()
+
+
+def test_shared_memory_is_removed_when_the_parent_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "child", "parent", str(tmp_path / "log"), "sharing"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | ENVIRONMENT) as parent:
+        assert parent.stdout
+        said = json.loads(parent.stdout.readline())
+        memory = Path(SHARED, said["memory"])
+        assert memory.exists()
+        parent.kill()
+    assert ends(said["pid"])
+    assert not memory.exists()
+
+
+@pytest.mark.parametrize("what", ["wait", "without_lifeline", "without_signal"])
+def test_child_ends_when_its_parent_is_killed(tmp_path: Path, what: str) -> None:
+    """Killed outright, a parent can end nobody: its child must see it by itself, by either of two ways."""
+    command = [sys.executable, "-m", "child", "parent", str(tmp_path / "log"), what]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | ENVIRONMENT) as parent:
+        assert parent.stdout
+        child = json.loads(parent.stdout.readline())["pid"]
+        assert psutil.pid_exists(child)
+        parent.kill()
+    assert ends(child)
+
+
+def test_what_a_child_had_is_cleaned_up_when_its_parent_ends(begin: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    (folder / "replica-0").touch()
+    child = begin("wait", str(folder))
+    first_words(child)
+    assert folder.is_dir()
+    child.stop()
+    assert not folder.exists()

@@ -1,0 +1,346 @@
+"""What users of other harnesses type: environment variables of scripts, targets of a Makefile."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CommandLine
+from terminal import Terminal
+from workspaces import make_workspace
+
+from harness_llm import commands
+from harness_llm.checker import official
+from harness_llm.config.engines import ENGINES
+from harness_llm.config.options import Choices
+from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.make_targets import (
+    ENGINE_BUILDS,
+    UNUSED,
+    VARIABLES,
+    from_environment,
+    generate_engines,
+    link_dirs,
+    short_name,
+    system_name,
+    unused,
+)
+from harness_llm.runs.record import State, find_runs
+
+WORDS: dict[str, Any] = {"model": "llama2-70b", "system_name": "box", "packed": True, "tests": "", "stand_in": True}
+SCRIPTS = sorted(CHECKOUT.glob("submission/*.sh"))
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs `harness-llm WORDS` with an environment; gives the choices of each benchmark, and whether it is packaged."""
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    make_workspace(tmp_path)
+    found: list[tuple[Choices, bool]] = []
+
+    def note(chosen: Sequence[Choices], _: object, *, packed: bool = False, **__: object) -> None:
+        found.extend((choices, packed) for choices in chosen)
+
+    monkeypatch.setattr(commands, "submit", note)
+    monkeypatch.setattr(commands, "run", note)
+
+    def ask(line: str, *more: str, **environment: str) -> list[tuple[Choices, bool]]:
+        found.clear()
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        done = CommandLine(monkeypatch, capsys)(*line.split(), *more)
+        assert done.code == 0, done.err
+        return found
+
+    return ask
+
+
+def test_script_reads_its_options_from_the_environment(asked: Any) -> None:
+    line = "submit --model llama2-70b --environment"
+    [(choices, packed)] = asked(
+        line,
+        COMPANY="Acme",
+        SYSTEM_NAME="box",
+        GPU_NAME="h100",
+        GPU_COUNT="8",
+        OFFLINE="0",
+        INTERACTIVE="1",
+        ROUND="v6.0",
+    )
+    assert packed
+    assert (choices.submitter, choices.system, choices.gpu, choices.gpu_count) == ("Acme", "box", "h100", 8)
+    assert (choices.scenarios, choices.tests, choices.round) == (
+        ("Server", "Interactive"),
+        ("performance", "accuracy", "compliance"),
+        "v6.0",
+    )
+
+
+def test_options_override_the_environment(asked: Any) -> None:
+    line = "submit --model llama2-70b --environment --gpu h200 --scenarios offline --tests accuracy --no-package"
+    [(choices, packed)] = asked(line, GPU_NAME="h100", OFFLINE="0", SERVER="1", SYSTEM_NAME="box", PACKAGE="1")
+    assert (choices.gpu, choices.scenarios, choices.tests, packed) == ("h200", ("Offline",), ("accuracy",), False)
+
+
+def test_environment_is_read_only_with_its_option(asked: Any) -> None:
+    [(choices, packed)] = asked("submit --stand-in --model llama2-70b", COMPANY="Acme", PACKAGE="0", OFFLINE="0")
+    assert (choices.submitter, choices.tests, packed) == ("", None, True)
+    assert "Offline" in choices.scenarios
+
+
+@pytest.mark.parametrize(
+    ("environment", "tests", "packed"),
+    [
+        ({}, ("performance", "accuracy", "compliance"), True),
+        ({"ACCURACY": "0", "PACKAGE": "0"}, ("performance", "compliance"), False),
+        ({"PERFORMANCE": "0", "ACCURACY": "0", "COMPLIANCE": "0"}, (), True),
+    ],
+)
+def test_switches_select_tests_and_packaging(
+    environment: Mapping[str, str], tests: tuple[str, ...], packed: bool
+) -> None:
+    found = from_environment(WORDS, environment)
+    assert (found["tests"], found["packed"]) == (tests, packed)
+
+
+@pytest.mark.parametrize(
+    ("environment", "what"),
+    [
+        ({"ACCURACY": "yes"}, "ACCURACY is a switch"),
+        ({"INTERACTIVE": "2"}, "INTERACTIVE is a switch"),
+        ({"GPU_COUNT": "eight"}, "GPU_COUNT is no number of devices"),
+        ({"GPU_COUNT": "0"}, "GPU_COUNT is no number of devices"),
+        (dict.fromkeys(("PERFORMANCE", "ACCURACY", "COMPLIANCE", "PACKAGE"), "0"), "everything is switched off"),
+    ],
+)
+def test_wrong_values_of_variables_are_refused(environment: Mapping[str, str], what: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_environment(WORDS, environment)
+    assert caught.value.what == what
+
+
+def test_unused_variables_are_named() -> None:
+    assert unused(dict.fromkeys(UNUSED, "1") | {"HOME": "/root"}) == [
+        f"{n} is not used: {w}" for n, w in UNUSED.items()
+    ]
+    assert unused({"ENABLE_POWER_SETUP": "0", "RESULTS": ""}) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("AMD EPYC 9554 64-Core Processor", "EPYC_9554"),
+        ("Intel(R) Xeon(R) Platinum 8480C", "Xeon_Platinum_8480C"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "Xeon"),
+        ("Neoverse-N1", "Neoverse-N1"),
+        ("", "cpu"),
+    ],
+)
+def test_processors_have_short_names(model: str, name: str) -> None:
+    assert short_name(model) == name
+
+
+def test_default_system_name_is_that_of_the_scripts_of_amd() -> None:
+    assert system_name("mi300x", 8, "EPYC_9554", "2") == "8xMI300X_2xEPYC_9554"
+    assert system_name("h100x16", None, "Xeon", "2") == "H100X16_2xXeon"
+    assert system_name("cpu", None, "Xeon", "1") == system_name("cpu", 4, "Xeon", "1") == "1xXeon"
+
+
+@pytest.mark.parametrize(
+    ("environment", "start"), [({"GPU_COUNT": "4"}, "4xH100_"), ({}, "8xH100_"), ({"GPU_NAME": "cpu"}, "")]
+)
+def test_parts_of_the_system_name_are_read_or_detected(environment: dict[str, str], start: str) -> None:
+    found = from_environment({**WORDS, "system_name": ""}, {"CPU_NAME": "EPYC_9554", "GPU_NAME": "h100"} | environment)
+    assert re.fullmatch(rf"{start}\d+xEPYC_9554", found["system_name"])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+def test_each_script_submits_its_benchmark(tmp_path: Path, script: Path) -> None:
+    """The program is a stand-in that shows what it was called with."""
+    program = tmp_path / "harness-llm"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "setup").symlink_to(CHECKOUT / "setup")
+    (tmp_path / "submission" / script.name).symlink_to(script)
+    command = ["sh", tmp_path / "submission" / script.name, "--round", "v6.0"]
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=True)
+    model = next(f.name for f in (CHECKOUT / "models").iterdir() if re.sub("[-.]", "_", f.name) == script.stem)
+    assert done.stdout.split() == ["submit", "--model", model, "--environment", "--round", "v6.0"]
+
+
+def test_every_published_benchmark_has_a_script() -> None:
+    """But for what v5.0 took for a benchmark of its own, and AMD's scripts for a scenario."""
+    models = {folder.parent.name for folder in CHECKOUT.glob("models/*/benchmark.yaml")}
+    named = {re.sub("[-.]", "_", name) for name in models - {"demo", "llama2-70b-interactive"}}
+    assert {script.stem for script in SCRIPTS} == named
+
+
+def test_makefile_settings_have_the_names_of_the_options() -> None:
+    options = dict(re.findall(r"([A-Z_]+):([a-z-]+)", (CHECKOUT / "Makefile").read_text().split("SETTINGS :=")[0]))
+    words = {name: word.replace("_name", "").replace("_", "-") for word, name in VARIABLES.items()}
+    words["RAY_ADDRESS"] = "ray"  # which the option itself reads
+    assert {name: words[name] for name in options} == {n: o.replace("-name", "") for n, o in options.items()}
+
+
+@pytest.mark.parametrize(("word", "flag"), [("STAND_IN=1", True), ("STAND_IN=0", False), ("STAND_IN=", False)])
+def test_make_switch_may_be_off(word: str, flag: bool) -> None:
+    done = make("--dry-run", "submission", word)
+    assert done.returncode == 0, done.stderr
+    assert ("--stand-in" in done.stdout) == flag
+
+
+def test_other_values_of_a_make_switch_are_refused() -> None:
+    done = make("--dry-run", "submission", "STAND_IN=yes")
+    assert done.returncode == 2
+    assert "STAND_IN is 1 or 0, not yes" in done.stderr
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_test_profile_runs_the_requested_test_only(terminal: Terminal) -> None:
+    words = ("submit", "--profile", "test", "--system-name", "box", "--scenarios", "Server", "--tests")
+    plan = terminal.run(*words, "accuracy", "--dry-run")
+    assert "Server       accuracy     5 samples" in plan.err
+    assert "performance" not in plan.err
+    done = terminal.run(*words, "performance")
+    assert done.code == 0, done.err
+    assert "Server performance ran well; LoadGen's early stopping needs more queries" in done.err
+    runs = find_runs(terminal.workspace.logs, "box")
+    assert [(run.run_key.test, run.state) for run in runs] == [("performance", State.INVALID)]
+    assert done.out == f"{runs[0].path}\n"
+    assert not list(terminal.workspace.submission.glob("inference_results*"))
+
+
+# NVIDIA's Makefile
+
+
+@pytest.mark.parametrize(
+    ("run_args", "models", "facts"),
+    [
+        (
+            "--benchmarks=gptj --scenarios=offline,server --config_ver=high_accuracy",
+            ["gptj"],
+            {"scenarios": ("Offline", "Server"), "high_accuracy": True, "tests": ("performance",)},
+        ),
+        ("--benchmarks gptj,llama2-70b --test_mode=AccuracyOnly", ["gptj", "llama2-70b"], {"tests": ("accuracy",)}),
+        (
+            "--benchmarks=llama3.1-8b --audit_test=TEST06 --fast",
+            ["llama3.1-8b"],
+            {"tests": ("TEST06",), "profile": "fast"},
+        ),
+        ("--test_run --config_ver=default", ["demo"], {"profile": "fast", "high_accuracy": False}),
+    ],
+)
+def test_run_args_select_benchmarks_scenarios_and_tests(
+    asked: Any, run_args: str, models: list[str], facts: dict[str, Any]
+) -> None:
+    found = asked("run --environment --run-args", run_args, MODEL="demo", STAND_IN="1")
+    assert [choices.model for choices, _ in found] == models
+    for choices, _ in found:
+        assert {name: getattr(choices, name) for name in facts} == facts
+        assert choices.system
+
+
+def test_no_engine_needs_engines_generated() -> None:
+    assert set(ENGINES) == set(ENGINE_BUILDS)
+    assert generate_engines("vllm").startswith("vllm has no engines to generate: ")
+    with pytest.raises(ConfigError, match="there is no engine tensorrt"):
+        generate_engines("tensorrt")
+
+
+def test_scratch_space_is_linked_below_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, scratch = Workspace(tmp_path / "checkout"), tmp_path / "scratch"
+    (workspace.build / "data").mkdir(parents=True)
+    (workspace.build / "models" / "own").mkdir(parents=True)
+    for _ in range(2):
+        lines = list(link_dirs(workspace, str(scratch)))
+        assert [line.split(" ")[1] for line in lines] == ["->", "stays", "->"]
+    assert (workspace.build / "data").readlink() == scratch / "data"
+    assert (workspace.build / "models" / "own").is_dir()
+    assert {folder.name for folder in scratch.iterdir()} == {"data", "models", "preprocessed_data"}
+    monkeypatch.setenv("MLPERF_SCRATCH_PATH", str(scratch))
+    assert (workspace.models, workspace.data) == (scratch / "models", scratch / "data")
+    assert list(link_dirs(workspace, "")) == ["MLPERF_SCRATCH_PATH is not set: models and data stay below build/"]
+
+
+def test_unwritable_scratch_space_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentMissing, match="the scratch space cannot be made") as caught:
+        list(link_dirs(Workspace(tmp_path), str(tmp_path / "file")))
+    assert caught.value.where == f"MLPERF_SCRATCH_PATH: {tmp_path}/file/data"
+
+
+def git(folder: Path, *words: str) -> str:
+    names = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    done = subprocess.run(["git", *names, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> tuple[str, list[str]]:
+    """A repository, and its two commits."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    commits = []
+    for text in ("one", "two"):
+        (folder / "file").write_text(text)
+        git(folder, "add", "file")
+        git(folder, "commit", "--quiet", "--message", text)
+        commits.append(git(folder, "rev-parse", "HEAD"))
+    return f"file://{folder}", commits
+
+
+def test_checkout_of_inference_is_at_its_pinned_commit(
+    tmp_path: Path, published: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(official.CHECKOUT_VARIABLE, raising=False)
+    url, (first, second) = published
+    workspace = Workspace(tmp_path / "checkout")
+    assert official.checkout(workspace) is None
+    for _ in range(2):
+        assert first in official.clone(workspace.inference, url, first, ())
+        assert (workspace.inference / "file").read_text() == "one"
+    assert official.checkout(workspace) == workspace.inference
+    with pytest.raises(ConfigError, match="another commit of mlcommons/inference") as caught:
+        official.clone(workspace.inference, url, second, ())
+    assert caught.value.found == first
+    monkeypatch.setenv(official.CHECKOUT_VARIABLE, "/elsewhere")
+    assert official.checkout(workspace) == Path("/elsewhere")
+
+
+def test_submodules_are_added_to_an_existing_checkout(
+    tmp_path: Path, published: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"COUNT": "1", "KEY_0": "protocol.file.allow", "VALUE_0": "always"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)  # git clones no submodule from a file otherwise
+    url, _ = published
+    above = tmp_path / "above"
+    above.mkdir()
+    git(above, "init", "--quiet")
+    git(above, "submodule", "--quiet", "add", url, "graders/one")
+    git(above, "submodule", "--quiet", "add", url, "other")
+    git(above, "commit", "--quiet", "--message", "with submodules")
+    commit, clone = git(above, "rev-parse", "HEAD"), tmp_path / "clone"
+    for submodules in ((), ("graders/one",)):
+        official.clone(clone, f"file://{above}", commit, submodules)
+    assert (clone / "graders/one/file").read_text() == "two"
+    assert not list((clone / "other").iterdir())
+
+
+def test_failed_clone_is_reported_and_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentMissing, match="mlcommons/inference cannot be had") as caught:
+        official.clone(tmp_path / "inference", f"file://{tmp_path}/nothing", "0" * 40)
+    assert "nothing" in caught.value.found
+    assert "insteadOf" in caught.value.hint
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,149 @@
+"""Places of a replica pool, with real processes that say what replicas say."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.protocol.child_processes import Child, start, watch
+from harness_llm.replicas.pool import Joined, Lost, News, ReplicaPool, Start
+from harness_llm.replicas.pool_folder import PoolFolder
+from harness_llm.replicas.restart import ATTEMPTS
+
+pytestmark = pytest.mark.processes
+
+TESTS = Path(__file__).resolve().parent
+ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+PATIENCE_S = 30
+STARTUP_S = 20.0
+
+Program = Callable[[str, int], tuple[str, ...]]
+
+
+def serving(name: str, life: int) -> tuple[str, ...]:
+    return ("replica", str(life), name)
+
+
+def always(word: str) -> Program:
+    return lambda name, life: (word,)
+
+
+@pytest.fixture
+def pool() -> Iterator[ReplicaPool]:
+    pool = ReplicaPool(PoolFolder(), [0], STARTUP_S)
+    yield pool
+    pool.stop()
+    assert not pool.folder.exists()
+    assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Callable[..., Mapping[str, Start]]:
+    def begin(name: str, program: Program, life: int) -> Child:
+        return start("child", program(name, life), name=name, log=tmp_path / f"{name}.log", environment=ENVIRONMENT)
+
+    return lambda **programs: {name: partial(begin, name, program) for name, program in programs.items()}
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def addresses(pool: ReplicaPool) -> list[str]:
+    return [endpoint.address for endpoint in pool.endpoints]
+
+
+def happens(pool: ReplicaPool, count: int) -> list[News]:
+    """The next things that happen."""
+    found: list[News] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, found
+        found += [news for event in watch(pool.replicas, 1) if (news := pool.take(event))]
+    return found
+
+
+def test_killed_replica_is_restarted_at_another_address(pool: ReplicaPool, places) -> None:
+    pool.start(places(a=serving, b=serving), silent)
+    assert sorted(addresses(pool)) == ["ipc://replica-a.0", "ipc://replica-b.0"]
+    pool.replicas[0].process.kill()
+    [lost] = happens(pool, 1)
+    assert isinstance(lost, Lost)
+    assert ([endpoint.address for endpoint in lost.endpoints], lost.cause) == (["ipc://replica-a.0"], "exit code -9")
+    assert addresses(pool) == ["ipc://replica-b.0"]
+    [joined] = happens(pool, 1)
+    assert isinstance(joined, Joined)
+    assert joined.name == "a"
+    assert sorted(addresses(pool)) == ["ipc://replica-a.1", "ipc://replica-b.0"]
+
+
+def test_all_replicas_of_a_killed_process_fail(pool: ReplicaPool, places) -> None:
+    pool.start(places(host=lambda name, life: ("replica", str(life), "a", "b")), silent)
+    assert len(pool.endpoints) == 2
+    pool.condemn("ipc://replica-b.0", "not heard")
+    [lost] = happens(pool, 1)
+    assert isinstance(lost, Lost)
+    assert len(lost.endpoints) == 2
+
+
+def test_suspended_replica_is_killed(pool: ReplicaPool, places) -> None:
+    pool.start(places(a=serving), silent)
+    process = pool.replicas[0].process
+    os.kill(process.pid, signal.SIGSTOP)
+    pool.condemn("ipc://replica-a.0", "not heard for 25 s")
+    [lost] = happens(pool, 1)
+    assert isinstance(lost, Lost)
+    assert lost.cause == "not heard for 25 s"
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_exception_of_an_engine_is_the_cause(pool: ReplicaPool, places) -> None:
+    pool.start(places(a=lambda name, life: ("raising",) if not life else serving(name, life)), silent)
+    [lost] = happens(pool, 1)
+    assert isinstance(lost, Lost)
+    assert lost.cause == "it raised OutOfMemoryError('tried to allocate 20 GiB')"
+    assert lost.failure().where == str(lost.log)
+    pool.mend(silent)
+    assert addresses(pool) == ["ipc://replica-a.1"]
+
+
+def test_replica_that_does_not_start_fails_the_run(pool: ReplicaPool, places, tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="bad ended") as raised:
+        pool.start(places(good=serving, bad=always("failing")), silent)
+    assert raised.value.where == str(tmp_path / "bad.log")
+    assert raised.value.found == "exit code 3, and the last lines of its log:\nfirst line\nno such device"
+
+
+def test_error_of_a_replica_is_passed_on(pool: ReplicaPool, places) -> None:
+    with pytest.raises(EnvironmentMissing, match="there is no server"):
+        pool.start(places(good=serving, bad=always("explaining")), silent)
+
+
+def test_replica_that_is_never_ready_times_out(places) -> None:
+    pool = ReplicaPool(PoolFolder(), [0], startup_timeout_s=1)
+    try:
+        with pytest.raises(RunFailed, match=r"not ready in 1 s \(harness_config.startup_timeout_s\)"):
+            pool.start(places(a=always("mute")), silent)
+    finally:
+        pool.stop()
+
+
+def test_replica_that_cannot_be_restarted_is_abandoned(pool: ReplicaPool, places) -> None:
+    pool.start(places(a=serving, b=lambda name, life: ("failing",) if life else serving(name, life)), silent)
+    pool.replicas[1].process.kill()
+    os.waitid(os.P_PID, pool.replicas[1].process.pid, os.WEXITED | os.WNOWAIT)
+    said: list[str] = []
+    with pytest.raises(RunFailed, match="no such device") as raised:
+        pool.mend(said.append)
+    assert "the same command goes on" in raised.value.hint
+    assert [line for line in said if line.startswith("b is lost")] == [
+        "b is lost: exit code -9",
+        *["b is lost: exit code 3"] * (ATTEMPTS - 1),
+    ]
+    assert addresses(pool) == ["ipc://replica-a.0"]

@@ -1,0 +1,111 @@
+import datetime as dt
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from runs import BENCHMARK, START, SUBJECT, SYSTEM, write_run
+
+from harness_llm.paths import log_folder
+from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, open_run
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from harness_llm.runs.record import open_run
+with open_run(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_run_folders_are_named_by_time_system_benchmark_scenario_and_test(tmp_path: Path) -> None:
+    assert log_folder(tmp_path, START, "box", "demo") == tmp_path / "20260701T120000Z" / "box" / "demo"
+
+
+def test_run_directory_is_locked(tmp_path: Path) -> None:
+    with open_run(tmp_path / "a" / "run"):
+        (tmp_path / "a" / "run" / "log").write_text("first")
+    with pytest.raises(FileExistsError), open_run(tmp_path / "a" / "run"):
+        pass
+    assert (tmp_path / "a" / "run" / "log").read_text() == "first"
+
+
+def test_run_without_a_record_is_running_while_its_lock_is_held(tmp_path: Path) -> None:
+    path = log_folder(tmp_path, START, SYSTEM, BENCHMARK) / "Offline" / "performance"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        assert load_run(path).state is State.RUNNING
+        holder.kill()
+    found = load_run(path)
+    assert found.state is State.INTERRUPTED
+    assert found.record is None
+    assert found.reasons == []
+    assert (found.system, found.run_key) == (SYSTEM, RunKey(BENCHMARK, "Offline", "performance"))
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"state": "GOOD"}'])
+def test_unreadable_record_is_ignored(tmp_path: Path, text: str) -> None:
+    run = write_run(tmp_path, "Offline", "performance")
+    (run.path / "run.json").write_text(text)
+    found = load_run(run.path)
+    assert found.state is State.FAILED
+    assert found.record is None
+    assert "damaged or of another version" in found.reasons[0]
+
+
+def test_unfinished_record_is_ignored(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "performance", finished=False)
+    (run.path / "run.json.tmp").write_text("{")
+    assert load_run(run.path).state is State.INTERRUPTED
+
+
+@pytest.mark.parametrize("state", [State.VALID, State.INVALID, State.DEGRADED, State.FAILED])
+def test_record_is_read_back(tmp_path: Path, state: State) -> None:
+    run = write_run(tmp_path, "Server", "TEST06", state=state, reasons=["so it is"], hour=1)
+    assert run.state is state
+    assert run.reasons == ["so it is"]
+    assert run.record
+    assert run.record.run_key == run.run_key == RunKey(BENCHMARK, "Server", "TEST06")
+    assert run.record.started == START + dt.timedelta(hours=1)
+    assert str(run.run_key) == f"{BENCHMARK}/Server/TEST06"
+    assert not (run.path / "run.json.tmp").exists()
+
+
+def test_record_is_written_last(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "performance")
+    times = {file.name: file.stat().st_mtime_ns for file in run.path.iterdir()}
+    assert max(times, key=times.__getitem__) == "run.json"
+
+
+def test_record_contains_the_digests_of_the_logs(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "performance", run_facts={"samples": 9})
+    document = json.loads((run.path / "run.json").read_text())
+    assert document["fingerprint_digest"] == digest(SUBJECT) == run.record.fingerprint_digest
+    assert document["run_facts_digest"] == digest({"samples": 9})
+
+
+def test_digest_does_not_depend_on_key_order() -> None:
+    assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1})
+    assert len({digest(facts) for facts in ({}, {"a": 1}, {"a": 2}, {"a": "1"}, {"b": 1}, {"a": [1]})}) == 6
+
+
+def test_record_refuses_unknown_keys_and_is_immutable(tmp_path: Path) -> None:
+    record = write_run(tmp_path, "Offline", "performance").record
+    assert record
+    with pytest.raises(ValidationError, match="mood"):
+        RunRecord.model_validate(record.model_dump() | {"mood": "good"})
+    with pytest.raises(ValidationError, match="frozen"):
+        record.state = State.VALID
+
+
+def test_runs_of_a_system_are_found_oldest_first(tmp_path: Path) -> None:
+    late = write_run(tmp_path, "Offline", "performance", hour=5)
+    early = write_run(tmp_path, "Server", "accuracy", hour=1)
+    begun = write_run(tmp_path, "Server", "TEST06", hour=2, finished=False)
+    write_run(tmp_path, "Offline", "performance", system="another")
+    assert [run.path for run in find_runs(tmp_path, SYSTEM)] == [early.path, begun.path, late.path]
+    assert find_runs(tmp_path / "nothing", SYSTEM) == []

@@ -1,0 +1,38 @@
+"""The sentence splitter is found where it lies, and its absence is explained before anything runs."""
+
+import os
+from pathlib import Path
+
+import nltk
+import punkt
+import pytest
+
+from harness_llm.errors import EnvironmentMissing
+from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nltk searches no folder, and no proxy leads anywhere."""
+    monkeypatch.setattr(nltk.data, "path", [])
+    monkeypatch.setenv("NLTK_DATA", "")
+    punkt.forget()
+
+
+def test_splitter_folder_is_searched_in_this_process_and_its_children(tmp_path: Path) -> None:
+    assert not has_splitter(tmp_path)
+    punkt.train(tmp_path, ["This is one. This is two. Mr. Smith is three."])
+    punkt.forget()
+    assert has_splitter(tmp_path)
+    assert os.environ["NLTK_DATA"] == str(tmp_path)
+    assert nltk.data.path == [str(tmp_path)]
+
+
+def test_missing_splitter_is_reported_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nltk.downloader.Downloader.DEFAULT_URL", "http://127.0.0.1:9/index.xml")
+    monkeypatch.setattr("nltk.downloader._downloader._url", "http://127.0.0.1:9/index.xml")
+    with pytest.raises(EnvironmentMissing, match="cannot be fetched") as caught:
+        fetch_splitter(tmp_path)
+    assert "punkt_tab" in caught.value.expected
+    assert "NLTK_DATA" in caught.value.hint
+    assert caught.value.found
