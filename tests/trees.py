@@ -2,13 +2,11 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from harness_llm.checker.check import Finding, check
 from harness_llm.evaluate.accuracy_file import render
 from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
 
@@ -262,16 +260,6 @@ class Home:
     def scores(self, text: str) -> None:
         write(self.result / SCORES_FILE, text)
 
-    def measurements(self, **fields) -> None:
-        self.edit(str((self.result / "measurements.json").relative_to(self.path)), fields)
-
-    def test06(self, scenario: str, **fields) -> None:
-        """Change fields of the first answer in TEST06's log."""
-        entries = answers(scenario)
-        entries[0] |= fields
-        path = self.benchmark / scenario / "TEST06/accuracy/mlperf_log_accuracy.json"
-        write_json(path, entries)
-
 
 def rename(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -285,24 +273,3 @@ def sparse(path: Path, size: int) -> None:
 
 def hashed(scores: object) -> str:
     return f"{scores}\n\nhash={'0' * 64}\n"
-
-
-class Case(NamedTuple):
-    """How to break a tree, and what must be found: `severity rule path-below-the-submitter`."""
-
-    id: str
-    division: str
-    breaks: Callable[["Home"], object]
-    findings: tuple[str, ...]
-
-
-def named(findings: list[Finding], division: str) -> list[str]:
-    home = Path(division) / SUBMITTER
-    return sorted(f"{f.severity} {f.rule} {Path(f.path).relative_to(home)}" for f in findings)
-
-
-def found(case: Case, root: Path) -> list[str]:
-    """Break a complete tree of Offline and Server, and name all that is found."""
-    tree = build_tree(root, case.division)
-    case.breaks(Home(tree, case.division))
-    return named(check(tree, ROUND), case.division)
