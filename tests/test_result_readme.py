@@ -120,9 +120,8 @@ def test_readme_of_a_published_benchmark_starts_with_download_and_quantize(
     assert first == "make setup"
     assert prepared == [f".venv/bin/harness-llm {line}" for line in lines]
     called: list[str] = []
-    for name in ("downloads", "quantize"):
-        function = name.removesuffix("s")
-        monkeypatch.setattr(f"harness_llm.{name}.command.{function}", lambda *words, **_: called.append(words[0]))
+    for command in ("downloads.download.download", "quantize.quantize.quantize"):
+        monkeypatch.setattr(f"harness_llm.prepare.{command}", lambda *words, **_: called.append(words[0]))
     for line in prepared:
         assert command_line(*shlex.split(line)[1:]).code == 0
     assert called == [model] * len(prepared)
