@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from waiting import is_alive
+from waiting import living_children, no_child_remains
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.options import choose
@@ -91,7 +91,11 @@ class Runs:
     @contextmanager
     def pool(self, request: Request, launcher: Launcher = launch) -> Iterator[ReplicaPool]:
         """A replica pool with the settings of `request`; no process of it outlives this."""
-        before = {child.pid for child in living_children()}
+        with no_child_remains(), self._pool(request, launcher) as pool:
+            yield pool
+
+    @contextmanager
+    def _pool(self, request: Request, launcher: Launcher) -> Iterator[ReplicaPool]:
         pool = start_pool(
             request.scenarios[0].config,
             engine=self.engine,
@@ -106,7 +110,6 @@ class Runs:
             yield pool
         finally:
             pool.stop()
-            assert [child for child in living_children() if child.pid not in before] == []
 
     def bench(self, request: Request, pool: ReplicaPool) -> ScenarioContext:
         scorer = self._scorer(request.benchmark, request.variants, self.assets)
@@ -157,11 +160,6 @@ class Runs:
         replica_client.attach("pytest", config.sampling)
         replica_client.load(open_store(self.assets.store("performance")))
         return replica_client
-
-
-def living_children() -> list[psutil.Process]:
-    """The child processes that have not ended; one that ends meanwhile has no state."""
-    return [child for child in psutil.Process().children() if is_alive(child)]
 
 
 def loadgen_processes() -> list[psutil.Process]:

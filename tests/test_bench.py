@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import PARTS
+from benchmarks.engines import Pass, Served, compare
 from benchmarks.measurement import HarnessMeasurement, Measurement, Pair, interval, summary
 from benchmarks.offline import COLUMNS
+from benchmarks.scoring import ALL, WORDS, Timing, made_up, ours, ratios, reference
 
 
 def pair(harness: float, raw: float, *, harness_cpu: float = 10, raw_cpu: float = 10) -> Pair:
@@ -60,3 +62,72 @@ def test_confidence_interval_narrows_with_more_values() -> None:
 
 def test_every_part_has_a_description() -> None:
     assert all(part.says and part.repeats and part.seconds for part in PARTS.values())
+
+
+# Scoring
+
+
+SENTENCES = ["The cats ran off.", "A dog sleeps.", "It was raining on the plain all day, wasn't it?", "She ate 3 fish."]
+
+
+def timing(way: str, answers: int, seconds: float, cpu_s: float) -> Timing:
+    return Timing(way, answers, 1, seconds, cpu_s, {})
+
+
+def test_both_ways_of_scoring_give_the_same() -> None:
+    pairs = made_up(SENTENCES, 8)
+    assert pairs == made_up(SENTENCES, 8)
+    found = ours(pairs, 1, ALL)
+    assert found == reference(pairs, 1, ALL)
+    assert all(20 < mean < 100 for mean in found.values())
+
+
+def test_answers_have_the_lengths_of_openorca() -> None:
+    lengths = [len(text.split()) for pair in made_up(SENTENCES, 200) for text in pair]
+    assert sum(lengths) / len(lengths) == pytest.approx(WORDS, rel=0.1)
+
+
+def test_rates_are_compared_for_different_numbers_of_answers() -> None:
+    timings = {
+        "rouge_score": timing("reference", 10, 5.0, 5.0),
+        "harness": timing("ours", 10, 0.1, 0.2),
+        "reference's way": timing("reference", 10, 4.0, 8.0),
+        "harness, same metrics": timing("ours", 100, 1.0, 4.0),
+    }
+    assert ratios(timings) == pytest.approx(
+        {"one_process": 50, "one_process_cpu": 25, "every_core": 40, "every_core_cpu": 20}
+    )
+
+
+# Answers of two engines
+
+
+ANSWERS = [[5, 2], [6, 7, 2], [8, 2], [9, 2]]
+
+
+def served(alone: list[list[int]], loaded: list[list[int]], rouge: float) -> Served:
+    return Served(Pass(alone, 2.0, {}), Pass(loaded, 2.0, {}), dict.fromkeys(("ROUGE1", "ROUGE2", "ROUGEL"), rouge))
+
+
+@pytest.mark.parametrize(
+    ("alone", "loaded", "rouge", "good"),
+    [
+        (ANSWERS, ANSWERS, 98.0, True),
+        (ANSWERS, [[5, 5, 2], *ANSWERS[1:]], 98.15, True),
+        (ANSWERS, ANSWERS, 98.25, False),
+        ([[5, 5, 2], *ANSWERS[1:]], ANSWERS, 98.0, False),
+    ],
+)
+def test_answers_alone_are_equal_and_scores_under_load_are_close(
+    alone: list[list[int]], loaded: list[list[int]], rouge: float, *, good: bool
+) -> None:
+    assert compare(served(ANSWERS, ANSWERS, 98.0), served(alone, loaded, rouge)).good is good
+
+
+def test_share_of_differing_answers() -> None:
+    found = compare(served(ANSWERS, ANSWERS, 1), served(ANSWERS, [[5, 5, 2], *ANSWERS[1:]], 1))
+    assert (found.same_alone, found.differing_loaded) == (4, 0.25)
+
+
+def test_tokens_per_second() -> None:
+    assert Pass(ANSWERS, 2.0, None).tokens_per_second == 4.5

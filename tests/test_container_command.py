@@ -1,5 +1,6 @@
 """The exact commands that start and build containers, for accelerators that are not here too."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from harness_llm.containers.arguments import Build, Container, Mount, build_arguments, run_arguments
 from harness_llm.containers.container_spec import accelerator_name, image_tag, load_accelerator, load_spec
+from harness_llm.containers.secrets import find_token, token_mounts
 from harness_llm.errors import ConfigError
 
 CONTAINER = Container(
@@ -141,3 +143,42 @@ def test_each_gpu_uses_the_image_of_its_platform(gpu: str, name: str) -> None:
 def test_unknown_gpu_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no accelerator mi999\n.*GPU_NAME\n.*expected: mi300x"):
         accelerator_name("mi999")
+
+
+# Tokens in containers; tests/containers looks for them with a real daemon
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"HUGGINGFACE_ACCESS_TOKEN": "a", "HF_TOKEN": "b", "HF_TOKEN_PATH": "named"}, "a"),
+        ({"HF_TOKEN": " b\n", "HF_TOKEN_PATH": "named"}, "b"),
+        ({"HF_TOKEN": "", "HF_TOKEN_PATH": "named"}, "of the file"),
+        ({"HF_TOKEN_PATH": "nowhere"}, ""),
+        ({}, "of the login"),
+    ],
+)
+def test_token_is_read_from_variable_or_login(environ: dict[str, str], expected: str, tmp_path: Path) -> None:
+    (tmp_path / "named").write_text("of the file\n")
+    login = tmp_path / ".cache" / "huggingface" / "token"
+    login.parent.mkdir(parents=True)
+    login.write_text("of the login\n")
+    found = {name: str(tmp_path / value) if name == "HF_TOKEN_PATH" else value for name, value in environ.items()}
+    assert find_token(found, tmp_path) == expected
+
+
+def test_unreadable_token_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        find_token({"HF_TOKEN_PATH": str(tmp_path)}, tmp_path)
+
+
+def test_secret_file_is_private_and_removed() -> None:
+    with token_mounts("hf_secret", os.getuid(), os.getgid()) as mounts:
+        (mount,) = mounts
+        assert mount.source.read_text() == "hf_secret"
+        assert mount.source.stat().st_mode & 0o777 == 0o400
+        assert mount.source.parent.stat().st_mode & 0o777 == 0o700
+        assert str(mount).endswith(",target=/run/secrets/hf_token,readonly")
+    assert not mount.source.parent.exists()
+    with token_mounts("", os.getuid(), os.getgid()) as mounts:
+        assert mounts == ()

@@ -2,9 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from harness_llm.loadgen.prediction import Measured, OutputTokens, Work, cost, predict
+from benchmarks import probe as simulated
+from harness_llm.config.load import Load, issued, seconds
+from harness_llm.errors import GateFailed
+from harness_llm.loadgen.prediction import MEAN_AGE, Measured, OutputTokens, Prediction, Work, cost, predict
+from harness_llm.loadgen.prediction_check import judge_prediction
+from harness_llm.loadgen.probe import Unmeasured, contexts
 
 WEIGHTS_S, TOKEN_S, CONTEXT_S = 0.02, 1e-4, 4e-8
 WORK = Work(prompt_tokens=300, output=OutputTokens(180, 200, 220), batch=1000)
@@ -78,3 +84,132 @@ def test_replicas_of_unequal_speed_are_predicted() -> None:
     )
     one = predict([measured()], WORK, 1024).samples_per_second
     assert predict([measured(), slow], WORK, 1024).samples_per_second == pytest.approx(1.5 * one, rel=0.01)
+
+
+# Targets against the prediction
+
+
+SAMPLES = 24576
+KEY = "llama2-70b.Server.target_qps"
+
+
+def load(scenario: str, qps: float = 100, latency_s: float = 0.02) -> Load:
+    return Load(scenario, SAMPLES, SAMPLES, 600, qps, latency_s)
+
+
+def prediction(rate: float, *, within: float = 0.1, tail_s: float = 0) -> Prediction:
+    return Prediction(
+        samples_per_second=rate,
+        low=rate * (1 - within),
+        high=rate * (1 + within),
+        tokens_per_second=rate * 294,
+        tail_s=tail_s,
+        likely_tail_s=tail_s,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (load("Server"), prediction(101)),
+        (load("Server"), prediction(92)),  # within the bounds
+        (load("Offline"), prediction(100)),
+        (load("Offline"), prediction(130)),  # 73,728 samples in 567 s, and in 630 s at the lower bound
+        (load("Offline"), prediction(1)),
+        (load("SingleStream"), prediction(45)),
+    ],
+)
+def test_target_within_the_bounds_is_accepted(given: Load, found: Prediction) -> None:
+    judge_prediction(given, found, KEY)
+
+
+def test_server_target_above_the_bounds_is_refused() -> None:
+    with pytest.raises(GateFailed, match="above the throughput") as caught:
+        judge_prediction(load("Server", 100), prediction(50), KEY)
+    assert caught.value.where == KEY
+    assert caught.value.expected == "at most 55 queries/s"
+    assert caught.value.found == "100 queries/s, predicted throughput 50 samples/s (45 to 55)"
+    assert caught.value.hint == f"set {KEY} = 40"
+    assert caught.value.exit_code == 1
+    judge_prediction(load("Server", 40), prediction(50), KEY)
+
+
+def test_offline_target_with_a_too_short_run_is_refused() -> None:
+    with pytest.raises(GateFailed, match="shorter than min_duration") as caught:
+        judge_prediction(load("Offline", 100), prediction(500), "x.Offline.target_qps")
+    assert caught.value.expected == "at least 600 s"
+    assert caught.value.found == ("at most 164 s: 73728 samples, predicted throughput 500 samples/s (450 to 550)")
+    assert caught.value.hint == "set x.Offline.target_qps = 550"
+
+
+def test_long_last_answer_extends_the_duration() -> None:
+    given, found = load("Offline", 100), prediction(140)
+    with pytest.raises(GateFailed):
+        judge_prediction(given, found, KEY)
+    judge_prediction(given, prediction(140, tail_s=20), KEY)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rate"),
+    [("Offline", 0.9), ("Offline", 500), ("Offline", 1e6), ("SingleStream", 130), ("SingleStream", 3000)],
+)
+def test_advised_target_runs_long_enough(scenario: str, rate: float) -> None:
+    given = Load(scenario, 100, 100, 600, target_qps=0.01, target_latency_s=10)
+    with pytest.raises(GateFailed) as caught:
+        judge_prediction(given, prediction(rate), "key")
+    value = float(caught.value.hint.rpartition("= ")[2])
+    advised = Load(scenario, 100, 100, 600, value, value / 1000)
+    assert seconds(advised, "performance", rate) >= 600
+    assert issued(advised, "performance") < 3 * 600 * rate + 200
+
+
+# The probe on simulated replicas of every shipped configuration
+
+
+CASES = {f"{case.benchmark} {case.gpu} {case.scenario}": case for case in simulated.cases()}
+LLAMA = CASES["llama2-70b mi300x Offline"]
+# Large and small batches, short and long prompts and answers.
+EXAMPLES = [
+    "llama2-70b mi300x Offline",
+    "llama3.1-405b h200 Server",
+    "llama3.1-8b h200 Server",
+    "gpt-oss-120b h200 Interactive",
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_probe_takes_less_than_60_s(name: str) -> None:
+    case = CASES[name]
+    _, load_s, drain_s = simulated.predict(case, case.engine)
+    assert load_s + drain_s < 60
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_prediction_equals_the_steady_state(name: str, overlapped: bool) -> None:
+    case = CASES[name]
+    found = simulated.probe(case, replace(case.engine, overlapped=overlapped))
+    assert abs(found.error) < 0.06
+    assert found.within
+
+
+def test_too_slow_replica_has_no_prediction() -> None:
+    slow = replace(LLAMA.engine, token_s=LLAMA.engine.token_s * 20)
+    with pytest.raises(Unmeasured, match="45 s"):
+        simulated.predict(LLAMA, slow)
+
+
+def test_prompts_are_extended_to_the_contexts_of_steady_state() -> None:
+    prompts = [np.arange(length, dtype=np.int32) for length in (5, 100, 300) * 100]
+    found = contexts(prompts, LLAMA.spec)
+    added = [len(after) - len(before) for before, after in zip(prompts, found, strict=True)]
+    assert np.mean(added) == pytest.approx(MEAN_AGE * LLAMA.spec.output.mean, rel=0.05)
+    assert all((after[: len(before)] == before).all() for before, after in zip(prompts, found, strict=True))
+    assert max(map(len, found)) <= LLAMA.spec.max_model_len - LLAMA.spec.tokens
+
+
+def test_prompts_and_running_sequences_share_the_tokens_of_a_step() -> None:
+    spec = CASES["llama3.1-8b h200 Server"].spec
+    assert spec.batch == 2048
+    assert spec.work(778).batch == int(spec.step_tokens / (1 + 778 / 128)) < 300
+    assert LLAMA.spec.work(294).batch == LLAMA.spec.batch

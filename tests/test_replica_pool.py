@@ -2,19 +2,20 @@
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
+from waiting import no_child_remains
 
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.protocol.child_processes import Child, start, watch
 from harness_llm.replicas.pool import Joined, Lost, News, ReplicaPool, Start
-from harness_llm.replicas.pool_folder import PoolFolder
-from harness_llm.replicas.restart import ATTEMPTS
+from harness_llm.replicas.pool_folder import LOCK, PREFIX, PoolFolder, sweep
+from harness_llm.replicas.restart import ATTEMPTS, SHORT_S, worth_another
 
 pytestmark = pytest.mark.processes
 
@@ -36,11 +37,11 @@ def always(word: str) -> Program:
 
 @pytest.fixture
 def pool() -> Iterator[ReplicaPool]:
-    pool = ReplicaPool(PoolFolder(), [0], STARTUP_S)
-    yield pool
-    pool.stop()
-    assert not pool.folder.exists()
-    assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    with no_child_remains():
+        pool = ReplicaPool(PoolFolder(), [0], STARTUP_S)
+        yield pool
+        pool.stop()
+        assert not pool.folder.exists()
 
 
 @pytest.fixture
@@ -147,3 +148,64 @@ def test_replica_that_cannot_be_restarted_is_abandoned(pool: ReplicaPool, places
         *["b is lost: exit code 3"] * (ATTEMPTS - 1),
     ]
     assert addresses(pool) == ["ipc://replica-a.0"]
+
+
+# Folders of pools
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def abandoned(folder: Path) -> Path:
+    """What a replica pool leaves that was killed with its parent."""
+    folder.mkdir()
+    (folder / LOCK).touch()
+    (folder / "replica-0.0").touch()
+    return folder
+
+
+def test_folders_of_killed_pools_are_removed_by_the_next_pool(temporary: Path) -> None:
+    gone = abandoned(temporary / f"{PREFIX}gone")
+    foreign = abandoned(temporary / "harness-llm-something")
+    folder = PoolFolder()
+    assert not gone.exists()
+    assert foreign.exists()
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    folder.remove()
+    assert sorted(temporary.iterdir()) == [foreign]
+
+
+def test_folder_of_a_running_pool_is_kept(temporary: Path) -> None:
+    one = PoolFolder()
+    unlocked = temporary / f"{PREFIX}beginning"  # made a moment ago, its lock to come
+    unlocked.mkdir()
+    other = PoolFolder()
+    sweep()
+    assert one.path.is_dir()
+    assert other.path.is_dir()
+    assert unlocked.is_dir()
+    for folder in (one, other):
+        folder.remove()
+
+
+# When a replica is restarted
+
+
+@pytest.mark.parametrize(
+    ("lives", "worth"),
+    [
+        ([], True),
+        ([0.0] * (ATTEMPTS - 1), True),
+        ([0.0] * ATTEMPTS, False),
+        ([SHORT_S - 1] * ATTEMPTS, False),
+        ([SHORT_S + 1, 0.0, 0.0, 0.0], False),
+        ([0.0, 0.0, SHORT_S + 1], True),
+        ([0.0, 0.0, SHORT_S + 1, 0.0, 0.0], True),
+        ([SHORT_S + 1] * 100, True),
+    ],
+)
+def test_replica_that_repeatedly_fails_early_is_not_restarted(lives: list[float], worth: bool) -> None:
+    assert worth_another(lives) is worth

@@ -3,12 +3,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pydantic import ValidationError
 from runs import BENCHMARK, START, SUBJECT, SYSTEM, write_run
 
+from harness_llm.errors import RunFailed
 from harness_llm.paths import log_folder
+from harness_llm.pipeline.run import ScenarioContext, _require_source
+from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, open_run
 
 HOLD = """
@@ -109,3 +114,12 @@ def test_runs_of_a_system_are_found_oldest_first(tmp_path: Path) -> None:
     write_run(tmp_path, "Offline", "performance", system="another")
     assert [run.path for run in find_runs(tmp_path, SYSTEM)] == [early.path, begun.path, late.path]
     assert find_runs(tmp_path / "nothing", SYSTEM) == []
+
+
+# Source that changes during a run
+
+
+def test_run_whose_source_changed_is_failed() -> None:
+    _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": source_digest()})))
+    with pytest.raises(RunFailed, match="was changed during the run"):
+        _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": "of yesterday"})))

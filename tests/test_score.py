@@ -11,12 +11,16 @@ import pytest
 from punkt import EVERY_GSM8K, gsm8k
 from rouge_score.rouge_scorer import RougeScorer
 
-from harness_llm.config.benchmark import Accuracy
+from harness_llm.config.assets import Assets
+from harness_llm.config.benchmark import Accuracy, benchmark_names, load_benchmark
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.evaluate import score as scoring
 from harness_llm.evaluate.mbxp import container
+from harness_llm.evaluate.run_result import Scorer
 from harness_llm.evaluate.score import answers_by_index, score_answers
+from harness_llm.evaluate.scripts import EVALUATORS
 from harness_llm.loadgen.logs import Answer
+from harness_llm.paths import CHECKOUT, Workspace
 
 UUID = re.compile(r"\w{8}(?:-\w{4}){3}-\w{12}")
 
@@ -221,3 +225,25 @@ def test_missing_sentence_splitter_is_reported_with_the_command(
     with pytest.raises(EnvironmentMissing, match="sentence splitter") as caught:
         score(["the"], ["the"], accuracy("ROUGELSUM", sentence_split=True))
     assert caught.value.hint == "python -m nltk.downloader punkt_tab"
+
+
+# Requirements of scoring, checked before a run
+
+
+WORKSPACE = Workspace(CHECKOUT)
+NOWHERE = Path("nowhere")
+BENCHMARKS = [load_benchmark(name, WORKSPACE) for name in benchmark_names(WORKSPACE)]
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
+def test_missing_scoring_requirements_are_reported_before_the_run(benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLPERF_INFERENCE_DIR", raising=False)
+    monkeypatch.setenv("PATH", "")  # no container engine
+    scorer = Scorer(benchmark, {}, Assets(NOWHERE, NOWHERE, {}, NOWHERE))
+    methods = set(benchmark.accuracy.scoring.values())
+    if methods & {"mbxp", *EVALUATORS}:
+        with pytest.raises(EnvironmentMissing) as caught:
+            scorer.require()
+        assert caught.value.hint
+    else:
+        scorer.require()

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from token_server import TokenServer
 
 from harness_llm.config.engine_arguments import engine_arguments
 from harness_llm.config.engine_config import FIXED
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.servers import command_line, flags, server_kinds
+from harness_llm.runs.server_identity import ask_server, identity_violations
 
 CONFIG: dict[str, Any] = {"max_model_len": 2048, "max_num_seqs": 8, "tensor_parallel_size": 2, **FIXED}
 
@@ -74,3 +76,32 @@ def test_engines_name_known_server_kinds() -> None:
 def test_fixed_arguments_exist_in_vllm() -> None:
     pytest.importorskip("vllm")
     assert FIXED.keys() <= engine_arguments()
+
+
+# Version and model of a running server
+
+
+VLLM = server_kinds()["vllm"]
+SILENT = {"version": None, "id": None, "root": None, "max_model_len": None}
+
+
+def test_version_and_model_are_read_from_the_server() -> None:
+    with TokenServer(version="0.32.0") as server:
+        found = ask_server(server.url, VLLM)
+        assert found == SILENT | {"url": server.url, "version": "0.32.0", "id": "stand-in"}
+        assert identity_violations([found]) == []
+
+
+def test_server_without_a_version_is_a_violation() -> None:
+    with TokenServer() as server:
+        found = [ask_server(server.url, kind) for kind in (VLLM, server_kinds()["triton"])]
+    assert [facts["version"] for facts in found] == [None, None]
+    assert (
+        identity_violations(found)
+        == [f"the server at {server.url} does not tell its version, so that what was measured is unknown"] * 2
+    )
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://", "http://127.0.0.1:port"])
+def test_identity_of_an_unreachable_server_is_unknown(url: str) -> None:
+    assert ask_server(url, VLLM) == SILENT | {"url": url}

@@ -1,7 +1,8 @@
 """Waiting for processes and conditions, with bounds for a loaded machine."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psutil
 
@@ -14,6 +15,18 @@ def is_alive(process: psutil.Process) -> bool:
         return process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
     except psutil.NoSuchProcess:
         return False
+
+
+def living_children() -> set[psutil.Process]:
+    return {child for child in psutil.Process().children() if is_alive(child)}
+
+
+@contextmanager
+def no_child_remains() -> Iterator[None]:
+    """Fail if the block leaves a child process; those of other tests are not counted."""
+    before = living_children()
+    yield
+    assert living_children() - before == set()
 
 
 def ends(pid: int, timeout_s: float = PATIENCE_S) -> bool:
