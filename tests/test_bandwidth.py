@@ -43,7 +43,7 @@ def test_each_direction_is_compared() -> None:
     assert (found.ingress.sufficient, found.egress.sufficient, found.sufficient) == (True, False, False)
 
 
-def test_negligible_bandwidth_is_stated() -> None:
+def test_result_without_token_bounds_requires_any_bandwidth() -> None:
     result = MeasuredResult("b", "Server", 1e6, None, None)
     assert compare(result, [Segment("NIC", 0.001)]).sufficient
     assert not compare(result, [Segment("NIC", 0)]).sufficient

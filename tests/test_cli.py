@@ -132,7 +132,9 @@ def test_unknown_test_is_refused(harness: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("option", ["--scenario", "--scenarios"])
-def test_verify_accepts_a_scenario(harness: CommandLine, tmp_path: Path, option: str) -> None:
+def test_verify_accepts_both_spellings_of_the_scenario_option(
+    harness: CommandLine, tmp_path: Path, option: str
+) -> None:
     done = harness("verify", str(tmp_path), option, "Batch")
     assert done.code == 2
     assert "there is no scenario Batch" in done.err
@@ -239,7 +241,7 @@ cli.main()
     ("declared", "words", "judged"),
     [("", [], round_names()[-1]), ("v5.0", [], "v5.0"), ("v5.0", ["--round", "v6.0"], "v6.0")],
 )
-def test_check_uses_the_round_of_the_trees_name(
+def test_check_uses_the_round_that_the_tree_declares(
     harness: CommandLine, tmp_path: Path, declared: str, words: list[str], judged: str
 ) -> None:
     tree = tmp_path / "tree"

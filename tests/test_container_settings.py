@@ -40,7 +40,7 @@ def test_root_must_name_the_user_of_the_container() -> None:
 
 
 @pytest.mark.parametrize("asked", ["0:0", "me", "1000", "1000:", ":", "1000:1000 --privileged"])
-def test_root_is_refused_as_user_of_the_container(asked: str) -> None:
+def test_invalid_user_of_the_container_is_refused(asked: str) -> None:
     with pytest.raises(ConfigError, match="RUN_AS is no user"):
         setting.run_as({"RUN_AS": asked}, 1000, 1000)
 

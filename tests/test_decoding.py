@@ -37,5 +37,5 @@ def test_cleaned_text_equals_that_of_transformers(text: str) -> None:
     assert tidied(text) == CLEAN(None, text)
 
 
-def test_cleaned_patterns() -> None:
+def test_spaces_before_punctuation_are_removed() -> None:
     assert tidied("It is n't here , it 's so .") == "It isn't here, it's so."

@@ -37,7 +37,7 @@ def test_devices_not_divisible_by_a_replica_are_refused() -> None:
     assert caught.value.expected.startswith("a multiple of 2, ")
 
 
-def test_targets_scale_with_the_number_of_devices(tmp_path: Path) -> None:
+def test_targets_of_another_number_of_devices_are_a_file_of_their_own(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     own = workspace.user_confs / "user_mi300x_1gpu.conf"
     for gpu, count in (("mi300x", None), ("mi300x", 8), ("cpu", 3), ("h100x16", 16)):

@@ -33,7 +33,7 @@ def test_single_replica_is_never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drain.last == [drain.seconds]
 
 
-def test_published_shapes_of_replicas() -> None:
+def test_drawn_samples_have_the_lengths_of_openorca() -> None:
     drawn = draw(Node(NODE.pace, 93), seed=1)
     assert drawn.prompts.mean() == pytest.approx(294, rel=0.03)
     assert drawn.answers.mean() == pytest.approx(294.45, rel=0.03)

@@ -51,7 +51,7 @@ def test_known_accelerators_are_named_and_counted(
     assert gpu_count(name, root, WORKSPACE) == count
 
 
-def test_accelerator_without_settings_uses_those_of_its_vendor(tmp_path: Path) -> None:
+def test_accelerators_without_settings_are_counted_for_gpus_of_their_vendor(tmp_path: Path) -> None:
     root = bus(tmp_path, (THREE_D, "10de:2331"), (THREE_D, "10de:2331"))
     assert gpu_count("h100", root, WORKSPACE) == 2
     assert gpu_count("mi300x", root, WORKSPACE) == 0

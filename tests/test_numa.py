@@ -97,7 +97,7 @@ def test_numa_node_without_cores_is_ignored(tmp_path: Path) -> None:
     assert [binding.memory for binding in found[0]] == [(1,), (0,)]
 
 
-def test_accelerators_without_a_numa_node_are_not_bound(node_of_8: Topology) -> None:
+def test_cores_are_split_for_accelerators_without_a_pci_number(node_of_8: Topology) -> None:
     found = bindings(node_of_8, range(16), [[8], [9]])
     assert cpus_of(found) == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]]
 

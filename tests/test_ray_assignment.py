@@ -39,7 +39,7 @@ def test_unequal_nodes_get_the_replicas_that_fit() -> None:
     assert hosts(on_accelerators(gpus(2, 8), 5, 2)) == "2 2 2 1 2"
 
 
-def test_few_replicas_are_placed_on_the_emptiest_node() -> None:
+def test_few_replicas_are_distributed_over_the_nodes() -> None:
     assert hosts(on_accelerators(gpus(8, 8), 2, 2)) == "1 2"
 
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.processes
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
-PATIENCE_S = 30
-STARTUP_S = 20.0
+PATIENCE_S = 120
+STARTUP_S = 120.0
 
 Program = Callable[[str, int], tuple[str, ...]]
 

@@ -48,7 +48,7 @@ def test_deal_is_round_robin() -> None:
 
 
 @given(loads)
-def test_least_loaded_replica_has_the_fewest_waiting_tokens(held: list[Load]) -> None:
+def test_least_loaded_replica_has_the_fewest_unstarted_tokens(held: list[Load]) -> None:
     chosen = held[least_loaded(held)]
     assert all((chosen.unstarted_tokens, chosen.running) <= (load.unstarted_tokens, load.running) for load in held)
 
@@ -59,7 +59,9 @@ def test_ties_are_broken_by_running_queries() -> None:
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=20), st.integers(1, 2000), st.integers(0, 100_000))
-def test_slowest_replica_drains_first(paces: list[float], limit: int, waiting: int) -> None:
+def test_replicas_that_get_queries_are_faster_than_those_that_get_none(
+    paces: list[float], limit: int, waiting: int
+) -> None:
     fed = still_fed(paces, limit, waiting)
     assert fed[paces.index(min(paces))]
     assert max(pace for pace, gets in zip(paces, fed, strict=True) if gets) < min(
