@@ -1,4 +1,4 @@
-"""What the children of test_child_processes do: `python -m child WHAT ...`."""
+"""Child processes of tests: `python -m child WHAT ...`."""
 
 import ctypes
 import json
@@ -16,7 +16,7 @@ LONG_S = 60
 
 
 def talk() -> None:
-    """Say three things, one of them longer than a pipe holds, and end."""
+    """Send three messages, one of them longer than a pipe's buffer, and exit."""
     parent = Parent()
     parent.say(event="one")
     parent.say(event="two", text="x" * 200_000)
@@ -26,20 +26,20 @@ def talk() -> None:
 
 
 def wait(clean_up: str = "") -> None:
-    """Wait for an end from outside."""
+    """Wait until the parent or a signal ends this process."""
     Parent(Path(clean_up) if clean_up else None).say(event="up", pid=os.getpid())
     time.sleep(LONG_S)
 
 
 def without_lifeline() -> None:
-    """Have a standard input that never ends."""
+    """Wait with a standard input that never closes."""
     reader, _ = os.pipe()
     os.dup2(reader, 0)
     wait()
 
 
 def without_signal() -> None:
-    """Get no signal when the parent dies."""
+    """Wait without a signal at the parent's end."""
     parent = Parent()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
     parent.say(event="up", pid=os.getpid())
@@ -76,7 +76,7 @@ def sharing() -> None:
 
 
 def replica(life: str, *more: str) -> None:
-    """Be ready as the replicas that are named, of a certain life."""
+    """Report the named replicas as ready; `life` is the number of starts before."""
     addresses = [f"ipc://replica-{name}.{life}" for name in more]
     endpoints = [{"address": address, "beats": f"{address}.heart"} for address in addresses]
     Parent().say(event="ready", endpoints=endpoints)
@@ -84,7 +84,7 @@ def replica(life: str, *more: str) -> None:
 
 
 def failing() -> None:
-    """End before one is ready."""
+    """Exit before being ready."""
     Parent()
     sys.stdout.write("first line\nno such device\n")
     sys.stdout.flush()
@@ -92,13 +92,13 @@ def failing() -> None:
 
 
 def explaining() -> None:
-    """End before one is ready, and say why."""
+    """Exit before being ready, with an error message."""
     Parent().say(event="failed", **EnvironmentMissing("there is no server", where="here").facts())
     os._exit(3)
 
 
 def raising() -> None:
-    """Be ready, then end as a replica does whose engine raises."""
+    """Be ready, then exit as a replica whose engine raises."""
     said = Parent()
     said.say(event="ready", endpoints=[{"address": "ipc://replica-a.0", "beats": "ipc://heart"}])
     said.say(event="raised", error="OutOfMemoryError('tried to allocate 20 GiB')")
@@ -112,7 +112,7 @@ def mute() -> None:
 
 
 def loadgen(*says: str) -> None:
-    """Be LoadGen's process: say what one is told to, repeat what one hears, finish when that is enough."""
+    """Act as LoadGen's process: send `says`, echo every message, finish when a replica has joined."""
     own = Parent()
     for line in says:
         own.say(**json.loads(line))
@@ -126,7 +126,7 @@ def loadgen(*says: str) -> None:
 
 
 def parent(log: str, what: str, *arguments: str) -> None:
-    """Have a child of one's own, and hand on what it says."""
+    """Start a child and pass on its first message."""
     grandchild = start("child", [what, *arguments], name="grandchild", log=Path(log), environment={})
     (said,) = watch([grandchild], LONG_S)
     sys.stdout.write(json.dumps(said.body) + "\n")

@@ -1,4 +1,4 @@
-"""The command line as a user has it, without a process for each call."""
+"""The command line without a process for each call."""
 
 import sys
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Every benchmark, GPU and scenario that there are settings for."""
+"""Every benchmark, GPU and scenario with settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The program of a replica whose engine asks for more memory than there is, once the file HUNGRY says is there."""
+"""A replica whose engine requests more memory than there is, once the file in HUNGRY exists."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ class Hungry:
 
     def step(self) -> Step:
         if self._file.exists():
-            self._file.unlink()  # its next life is not
+            self._file.unlink()  # the restarted replica works
             bytearray(MORE_THAN_THERE_IS)
         return self._engine.step()
 

@@ -1,4 +1,4 @@
-"""Program: load checkpoints into vLLM's model classes, and report what becomes of each tensor and parameter.
+"""Program: load checkpoints into vLLM's model classes, and report which tensors and parameters were loaded.
 
 Usage: python load_checkpoints.py FOLDER ...; standard output is one JSON object, by folder.
 """

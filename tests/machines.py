@@ -1,4 +1,4 @@
-"""Machines made of files, and no tools that tell of the real one."""
+"""Machines made of files, without the tools of the real one."""
 
 import shutil
 import sys
@@ -18,6 +18,6 @@ def write_root(root: Path, files: Mapping[str, str]) -> Path:
 
 
 def hide_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever accelerators the machine under test has, nobody asks for them."""
+    """Hide the accelerators of the machine that runs the tests."""
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setitem(sys.modules, "amdsmi", None)

@@ -1,4 +1,4 @@
-"""Mutations of made trees: what no published tree shows, as bounds, values of each field and the open division."""
+"""Mutations of made trees, for cases without a published tree: bounds, every field, the open division."""
 
 import json
 import os

@@ -62,7 +62,7 @@ def fields(**values: object) -> Break:
 
 
 def logged(**values: object) -> Break:
-    """Change what LoadGen logged; `__` stands for a point."""
+    """Change what LoadGen logged; `__` is written for a dot."""
     wanted = {name.replace("__", "."): value for name, value in values.items()}
 
     def change(path: Path) -> None:
@@ -166,7 +166,7 @@ def served(tree: Path) -> None:
 
 
 def network(tree: Path) -> None:
-    """LoadGen was told the name that this division asks for."""
+    """Move the result to the network division, with its fields; LoadGen's log has the required SUT name."""
     rename(tree / HOME, tree / NETWORK)
     described(NETWORK)(tree)
     wired = dict.fromkeys(load_round("v6.0").system.network, "as wired")

@@ -1,4 +1,4 @@
-"""What tests have the real LoadGen do in a process: see real_loadgen; answers come at once."""
+"""Program: run the real LoadGen with a SUT that answers at once; see real_loadgen.py."""
 
 import array
 import json

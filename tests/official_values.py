@@ -1,4 +1,4 @@
-"""Pairs of values: what harness_llm/rules says, and what a checkout of mlcommons/inference says."""
+"""Pairs of values of harness_llm/rules and of a checkout of mlcommons/inference."""
 
 import ast
 import math

@@ -1,4 +1,4 @@
-"""Provenance of the engine settings, and the table of docs/supported.md that is made from it.
+"""Provenance of the engine settings, and the table of docs that follows from it.
 
 python tests/provenance.py     writes the table
 """

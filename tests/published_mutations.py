@@ -51,7 +51,7 @@ from trees import PERFORMANCE, write_json
 from harness_llm.submission.places import PROFILE
 
 PUBLISHED = [
-    # what stands where
+    # folders and documents
     Mutation("tree", "closed", shutil.rmtree, OK, at=(".",)),
     Mutation("results", f"{HOME}/results", shutil.rmtree, BAD, at=(HOME,)),
     Mutation("results", f"{HOME}/results", emptied, OK, at=(HOME,)),

@@ -1,4 +1,4 @@
-"""MLCommons' storage and Hugging Face on the loopback, with the faults that a test asks for."""
+"""MLCommons' storage and Hugging Face on the loopback, with configurable faults."""
 
 import gzip
 import hashlib
@@ -23,7 +23,7 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What stands at a path instead of content."""
+    """A fault at a path in place of its content."""
 
     code: int
     headers: Mapping[str, str] = {}
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
     publisher: Publisher
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self._answer()

@@ -1,4 +1,4 @@
-"""A sentence splitter for nltk, trained on the texts at hand: its own data cannot be fetched where tests run."""
+"""A sentence splitter for nltk, trained on local texts: tests run without a network."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Program for the environment of a quantization tool: do several jobs in one process, as loading a tool takes long.
+"""Program for a quantization tool's environment: run several jobs in one process, because loading a tool takes long.
 
 Usage: python quantize_jobs.py MODULE JOBS.json, MODULE being the tool's module of harness_llm.prepare.quantize.
 """

@@ -1,4 +1,4 @@
-"""The real LoadGen of a round, in a process of its own as it reads one configuration per process."""
+"""The real LoadGen of a round, in its own process, because LoadGen reads one configuration per process."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Run directories as the pipeline leaves them, with logs just long enough to be told apart."""
+"""Run directories as the pipeline leaves them, with short, distinguishable logs."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""Tiny checkpoints of each architecture, quantized by the recipes, and what vLLM makes of them."""
+"""Tiny checkpoints of each architecture, quantized by the recipes, and loaded by vLLM."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Submissions as the packager is told of them."""
+"""Submissions for the packager."""
 
 from typing import Any
 

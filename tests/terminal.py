@@ -1,4 +1,4 @@
-"""The command line as a user drives it, in a workspace and a folder for temporary files of its own."""
+"""The command line as a user runs it, with its own workspace and temporary folder."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE", "LAB_MODEL", "LAB_DATASE
 
 
 def prepared_workspace(root: Path, assets: Assets) -> Workspace:
-    """A copy of what the program reads of the checkout, without its runs and trees."""
+    """Copy what the program reads of the checkout, without runs and trees."""
     for name in ("models", "code"):
         shutil.copytree(CHECKOUT / name, root / name)
     workspace = Workspace(root)
@@ -38,7 +38,7 @@ def prepared_workspace(root: Path, assets: Assets) -> Workspace:
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that has ended; `err` is what the user saw, `out` what a script would read."""
+    """A command that has ended, with its output."""
 
     code: int
     out: str
@@ -91,7 +91,7 @@ class Terminal:
         return self.start(*words).wait()
 
     def processes(self) -> list[psutil.Process]:
-        """All that still runs for the workspace, whoever its parent is by now: the environment tells."""
+        """All processes with this workspace in their environment, also those whose parent has ended."""
         return [p for p in psutil.process_iter() if _environment(p).get(ROOT_VARIABLE) == str(self.workspace.root)]
 
     def socket_folders(self) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The document on a made-up system of two nodes, its bandwidths recomputed by hand."""
+"""system_architecture.md of two nodes, with bandwidths recomputed by hand."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What pairs of measurements say together."""
+"""Summaries of paired measurements."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The document on quantization says what the checkpoint's files say."""
+"""calibration.md follows from the files of the checkpoint."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Values in LoadGen's logs that LoadGen would not write: findings, whatever they are."""
+"""Values in logs that LoadGen does not write are findings, never exceptions."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ ODD = ("many", None, True)
 @pytest.mark.parametrize("scenario", ["Offline", "Server"])
 def test_no_value_makes_check_raise(tmp_path, scenario):
     benchmark = Home(build_tree(tmp_path, "open", [scenario]), "open").benchmark
-    shutil.rmtree(benchmark / scenario / "TEST06")  # open owes none, and it takes the longest
+    shutil.rmtree(benchmark / scenario / "TEST06")  # open requires none, and its check takes longest
     whole, folder = performance_log(scenario), benchmark / scenario / "performance/run_1"
     assert check(tmp_path, ROUND) == []
     for key in whole:

@@ -130,7 +130,7 @@ def test_shared_memory_is_removed_when_the_parent_is_killed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("what", ["wait", "without_lifeline", "without_signal"])
 def test_child_ends_when_its_parent_is_killed(tmp_path: Path, what: str) -> None:
-    """Killed outright, a parent can end nobody: its child must see it by itself, by either of two ways."""
+    """A killed parent cannot end its child: the child detects it, in either of two ways."""
     command = [sys.executable, "-m", "child", "parent", str(tmp_path / "log"), what]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | ENVIRONMENT) as parent:
         assert parent.stdout

@@ -169,7 +169,7 @@ def test_verify_of_a_scored_test_requires_the_data_set(harness: CommandLine, tmp
 
 
 def test_hint_repeats_the_options_of_the_command(harness: CommandLine, tmp_path: Path) -> None:
-    """Also that it is a stand-in: the benchmark itself would need a download."""
+    """Including --stand-in: the benchmark itself would need a download."""
     (tmp_path / "mlperf_log_accuracy.json").write_text("[]")
     done = harness("score", str(tmp_path), "--model", "llama2-70b", "--stand-in", "--profile", "test")
     assert done.code == 3

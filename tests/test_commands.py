@@ -1,4 +1,4 @@
-"""How `submit --no-package` and `run` end."""
+"""Exit codes of `submit --no-package` and `run`."""
 
 import io
 from pathlib import Path
@@ -22,7 +22,7 @@ LOST = {"state": "FAILED", "reasons": ["a replica was lost"]}
 
 
 def end(tmp_path: Path, profile: str, *records: dict[str, Any], said: io.StringIO | None = None) -> str:
-    """What the user is told, where the command ends well."""
+    """The note of a command that exits with 0."""
     said = said or io.StringIO()
     runs = [write_run(tmp_path, "Server", "performance", hour=i, **facts) for i, facts in enumerate(records)]
     _end(runs, load_profile(profile, Workspace(CHECKOUT)), Panel(Console(file=said, width=200)))

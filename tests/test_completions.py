@@ -1,4 +1,4 @@
-"""Requests and answers of OpenAI's completions with token ids; what a server may get wrong is in test_openai_engine."""
+"""Requests and answers of OpenAI's completions with token ids; test_openai_engine.py has the faults of servers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""TEST07 and TEST09, and what all compliance tests have in common; TEST06 has a file of its own."""
+"""TEST07, TEST09 and the common parts of compliance tests; test_test06.py has TEST06."""
 
 import json
 import math
@@ -130,7 +130,7 @@ class TestOfficialScripts:
 
 
 def _official(folder: Path, test: str, *arguments: str, lengths: Any = (2,)) -> list[str]:
-    """The verdict of the official script, having packed what the round says."""
+    """The verdict of the official script, whose packed files are those of the round."""
     entries = [{"seq_id": i, "qsl_idx": i, "data": "0a000000" * n, "token_count": n} for i, n in enumerate(lengths)]
     (folder / "mlperf_log_accuracy.json").write_text(json.dumps(entries))
     for name in ("mlperf_log_detail.txt", "mlperf_log_summary.txt"):

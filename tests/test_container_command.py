@@ -1,4 +1,4 @@
-"""The exact commands that start and build containers, for accelerators that are not here too."""
+"""The commands that start and build containers, for every accelerator."""
 
 import os
 from dataclasses import replace

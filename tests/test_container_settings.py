@@ -1,4 +1,4 @@
-"""What the environment of who starts or builds a container changes."""
+"""Settings of containers from the environment: users, mounts, builds."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What proves that nothing was cached or speculated."""
+"""Counters of cache hits and drafts, from metrics pages, and the violations that follow."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The CUDA build: what uv is called with, and how a wrong PyTorch is refused."""
+"""Installation of the CUDA build: the calls of uv, and the refusal of a wrong PyTorch."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ CUDA = [layer for layer in LOCKED if isinstance(layer, CudaLayer)]
 
 
 class RecordedUv:
-    """Notes the calls and runs nothing."""
+    """Records the calls and runs no command."""
 
     no_index = False
 

@@ -1,4 +1,4 @@
-"""Who may talk to a replica over TCP."""
+"""Access control of replicas over TCP."""
 
 import stat
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What closed datacenter refuses, and open only says."""
+"""Requirements of closed datacenter submissions; open reports them only."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The demo's stages: what is done, what is redone, and how children end. Training and quantization are stood in for."""
+"""The demo's stages: which are repeated, and how their processes end. Training and quantization are faked."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def made(monkeypatch, tmp_path):
 
 
 def silent(text, done):
-    """Report to nobody."""
+    """Discard a report."""
 
 
 def test_all_stages_run_once(benchmark, workspace, made):

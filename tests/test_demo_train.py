@@ -1,4 +1,4 @@
-"""What the demo is trained on and by, and that reference answers do not depend on the batch."""
+"""Training of the demo, and reference answers that do not depend on the batch."""
 
 import json
 from types import SimpleNamespace

@@ -36,7 +36,7 @@ def test_second_process_is_refused_with_the_first_ones_command(tmp_path: Path) -
     assert caught.value.found == f"process {first.pid}: harness-llm submit --model demo"
     assert caught.value.where == str(tmp_path / "cpu.lock")
     assert "wait for it" in caught.value.hint
-    with hold("cpu", "third", tmp_path):  # a process that was killed holds nothing
+    with hold("cpu", "third", tmp_path):  # the kernel releases the lock of a killed process
         assert (tmp_path / "cpu.lock").read_text() == f"process {os.getpid()}: third\n"
 
 

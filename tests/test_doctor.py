@@ -1,4 +1,4 @@
-"""The checks before a submission: all are made, all errors are reported together, and nothing starts before them."""
+"""The checks before a submission: all errors are reported together, before any engine starts."""
 
 import json
 from pathlib import Path

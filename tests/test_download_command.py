@@ -80,7 +80,7 @@ SCRIPTS = sorted(CHECKOUT.glob("setup/download_*"))
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
 def test_scripts_call_the_program_of_the_checkout_from_any_folder(tmp_path: Path, script: Path) -> None:
-    """The program is a stand-in that shows what it was called with."""
+    """The program prints its arguments."""
     program = tmp_path / "check out/.venv/bin/harness-llm"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\necho "$LAB_MODEL" "$@"\n')

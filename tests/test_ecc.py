@@ -1,4 +1,4 @@
-"""ECC: what machines tell, what their owners state, and what is unknown."""
+"""ECC as the machine reports it, as the system file states it, or unknown."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_edac_modes_are_read(modes: list[str], state: State) -> None:
         ([memory_array(6), memory_array(3)], State.OFF),
         ([memory_array(4)], State.OFF),
         ([memory_array(2)], State.UNKNOWN),
-        ([memory_array(6, use=5)], State.UNKNOWN),  # flash memory says nothing of the system's
+        ([memory_array(6, use=5)], State.UNKNOWN),  # flash memory, not the system's
         ([memory_array(6, kind=17)], State.UNKNOWN),
         ([b"\x10\x17"], State.UNKNOWN),
         ([], State.UNKNOWN),

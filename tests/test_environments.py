@@ -1,4 +1,4 @@
-"""Setting up the virtual environments: what is stale, what is refused, what uv is told."""
+"""Installation of the virtual environments: stale layers, refusals, calls of uv."""
 
 import os
 import shutil
@@ -16,14 +16,14 @@ from setup.layers import LAYERS, LOCKED, CudaLayer, Layer
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RULES = [f"harness_llm/rules/{name}.yaml" for name in round_names()]
-HERE = [name for name in LAYERS if not name.startswith("base-")]  # those of images stand in their places
+HERE = [name for name in LAYERS if not name.startswith("base-")]  # images replace them
 PINNED = [layer.name for layer in LOCKED]
 SOURCES = ["pyproject.toml", *(f"setup/requirements/{name}.txt" for name in PINNED), *RULES]
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with nothing but what the environments are made from."""
+    """A checkout with the sources of the environments only."""
     for source in SOURCES:
         (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CHECKOUT / source, tmp_path / source)
@@ -272,7 +272,7 @@ def base_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recorded_uv(calls: list[tuple[str, ...]]) -> Callable[..., None]:
-    """Makes environments of nothing but this Python, and notes what is asked of uv."""
+    """Makes environments with this Python only, and records the calls of uv."""
 
     def call(*words: str) -> None:
         calls.append(words)

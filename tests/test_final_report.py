@@ -1,4 +1,4 @@
-"""The official checker's summary and final report stand beside the archive and are shown."""
+"""The official checker's summary and final report are written beside the archive and printed."""
 
 import json
 import os

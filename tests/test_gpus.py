@@ -1,4 +1,4 @@
-"""Accelerators told from a made-up PCI bus."""
+"""Detection of accelerators on a PCI bus made of files."""
 
 from pathlib import Path
 

@@ -7,7 +7,7 @@ def beat(steps: int = 0, *, busy: bool = False) -> Heartbeat:
 
 
 def looks(health: HealthMonitor, until: int, heard: dict[int, Heartbeat]) -> dict[int, list[str]]:
-    """What is said at each second, of a replica that is heard when it says."""
+    """Failures found at each second of a replica with the given heartbeats."""
     found: dict[int, list[str]] = {}
     for now in range(until + 1):
         if now in heard:

@@ -1,4 +1,4 @@
-"""Settings of the host: read from files and tools, and what is said about them."""
+"""Host settings read from files and tools, and findings about slow ones."""
 
 from pathlib import Path
 

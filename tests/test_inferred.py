@@ -1,4 +1,4 @@
-"""Offline inferred from SingleStream: edge systems may, others are refused before anything runs."""
+"""Offline inferred from SingleStream: allowed for edge systems, refused for others before a run."""
 
 import filecmp
 from pathlib import Path

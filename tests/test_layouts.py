@@ -1,4 +1,4 @@
-"""Trees of every round, built from made-up runs and from published ones."""
+"""Trees of every round, built from made and from published runs."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ RUN = {
 }
 BESIDE = {"README.md", "user.conf", "configuration.yaml"}
 TEST06 = {"TEST06/verify_accuracy.txt", "TEST06/accuracy/mlperf_log_accuracy.json"}
-# What published trees have beyond the rules: LoadGen carries mlperf.conf, the others are empty or stand there twice.
+# Files of published trees beyond the rules: mlperf.conf is part of LoadGen, the others are empty or duplicates.
 SURPLUS = {"mlperf.conf", "performance/run_1/mlperf_log_accuracy.json", "TEST06/mlperf_log_accuracy.json"}
 
 
@@ -252,7 +252,7 @@ def test_official_checker_accepts_repackaged_published_runs(
 
 
 def published_runs(workspace: Workspace, what: Submission, published: Path) -> Runs:
-    """Runs that hold the files of published results, and score what these say."""
+    """Runs with the files and scores of published results."""
     runs: dict[str, dict[str, Run]] = {}
     for scenario in (path.name for path in (published / "results" / what.system / HIGH).iterdir() if path.is_dir()):
         places = places_of(what, HIGH, scenario, published)

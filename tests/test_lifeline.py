@@ -1,4 +1,4 @@
-"""A process that ends with another, whatever ended that."""
+"""A process in a container that ends with its host process."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ with lifeline.hold(Path(sys.argv[1])):
 
 
 def start(program: str, *words: str, **environment: str) -> "subprocess.Popen[str]":
-    """Of those that Ctrl-C ends, whoever runs the tests."""
+    """A process that Ctrl-C ends, also where the shell of the tests ignores it."""
     command = ["env", "--default-signal=INT", sys.executable, "-c", program, *words]
     process = subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""What users of other harnesses type: environment variables of scripts, targets of a Makefile."""
+"""Make targets, scripts and environment variables of other harnesses."""
 
 import os
 import re
@@ -160,7 +160,7 @@ def test_parts_of_the_system_name_are_read_or_detected(environment: dict[str, st
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
 def test_each_script_submits_its_benchmark(tmp_path: Path, script: Path) -> None:
-    """The program is a stand-in that shows what it was called with."""
+    """The program prints its arguments."""
     program = tmp_path / "harness-llm"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     program.chmod(0o755)

@@ -15,7 +15,7 @@ B = "ffffffff-ffff-4fff-8fff-ffffffffffff"
         (A, f"It is {A.upper()}.", 100.0),
         (A, "no needle", 0.0),
         (A, f"{A} {B}", 50.0),  # one too many costs
-        (f"{A} {B}", A, 100.0),  # one too few costs nothing
+        (f"{A} {B}", A, 100.0),  # a missing needle costs nothing in the reference
         ("no needle", A, 0.0),
         (A, B, 30.56),  # what is wrong earns what it shares: 11 of 36 are "4", "8", "f" or hyphens
         (f"{A} {B}", f"{B} {A}", 65.28),  # in another order: 11 and all 36 of 36
@@ -36,9 +36,9 @@ def test_niah_scores_found_needles(target: str, prediction: str, percent: float)
         ("Paris, France", "Answer: Paris", True),  # a part of the target
         ("Lutetia|Paris", "Answer: paris", True),
         ("Lutetia|Paris", "Answer: London", False),
-        ("Paris", "Answer: ", True),  # nothing is a part of everything
+        ("Paris", "Answer: ", True),  # the empty text is part of every text
         ("Paris", "", True),
-        ("Paris|", "Answer: London", True),  # and everything holds nothing
+        ("Paris|", "Answer: London", True),  # every text contains the empty text
         ("Paris", "Answer:London", False),
     ],
 )

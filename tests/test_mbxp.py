@@ -58,7 +58,7 @@ def test_container_of_a_program_has_no_network_and_no_rights() -> None:
 
 
 def ask_runner(*programs: Program) -> list[bool]:
-    """What the runner says, as it is started in the container; of our own programs alone."""
+    """The runner's results of own programs, run as in the container."""
     lines = "".join(json.dumps(program._asdict()) + "\n" for program in programs)
     done = run_sandboxed([sys.executable, "-c", Path(runner.__file__).read_text()], f"{lines}\n", 300)
     assert done.code == 0, done.err
@@ -130,7 +130,7 @@ RUN = f'exec {sys.executable} -c "$last"'
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A docker that needs no daemon, and contains nothing: only our own programs are given to it."""
+    """A docker program without isolation, for own programs only."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return install(tmp_path / "docker")
 

@@ -1,4 +1,4 @@
-"""`harness-llm submit` in a workspace in which nothing was run: the plan, and a checkpoint that is damaged."""
+"""`harness-llm submit` in a workspace without runs: the plan, and a damaged checkpoint."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def fresh(new_workspace: Callable[[], Workspace]) -> Iterator[Terminal]:
-    """A workspace in which nothing was run."""
+    """A workspace without runs."""
     terminal = Terminal(new_workspace())
     yield terminal
     terminal.close()

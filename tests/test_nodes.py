@@ -1,4 +1,4 @@
-"""Several nodes as one system: what they are together, and what must be the same on them."""
+"""Several nodes as one system: joint description, and facts that must be equal."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Cores and memory of replicas: machines made of files, and this one."""
+"""Binding of replicas to cores and memory, on machines made of files and on this one."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_replica_of_four_accelerators_has_one_socket(node_of_8: Topology) -> Non
 
 
 def test_binding_depends_on_the_own_accelerators_only(node_of_8: Topology) -> None:
-    """On a node of a cluster nobody knows the others."""
+    """A node of a cluster does not know the replicas of others."""
     together = bindings(node_of_8, range(16), [[5], [6]])[0]
     alone = [bindings(node_of_8, range(16), [[device]])[0][0] for device in (5, 6)]
     assert together == alone

@@ -1,4 +1,4 @@
-"""The reference's own scripts on our logs: their output is what is packaged, and it says what harness-llm says."""
+"""The official accuracy and compliance scripts on our logs: their output equals ours and is packaged."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The engine over HTTP against a server that misbehaves: real sockets, and every end is clear."""
+"""The HTTP engine against correct and faulty servers over real sockets."""
 
 import json
 import select

@@ -1,4 +1,7 @@
-"""Fixtures were written by DataFrame.to_pickle of the pandas that their names say; numpy 1.18 to 2.0 with them."""
+"""Published DataFrames, read without executing their pickles.
+
+DataFrame.to_pickle of the pandas versions in their names wrote tests/data/frames, with numpy 1.18 to 2.0.
+"""
 
 import gzip
 import pickle

@@ -1,4 +1,4 @@
-"""What is downloaded and quantized of a published benchmark: what is not there, and nothing else."""
+"""Only the missing parts of a published benchmark are downloaded and quantized."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +92,6 @@ def test_every_command_that_needs_assets_downloads_them(
     command: Callable[[Pipeline], object], preparation: PublishedPreparation, brought: list[tuple[str, ...]]
 ) -> None:
     choices = choose({"model": MODEL, "gpu": "mi300x", "division": "open", "system_name": "box", "company": "Acme"})
-    with pytest.raises(EnvironmentMissing):  # nothing was really brought
+    with pytest.raises(EnvironmentMissing):  # the download is faked
         command(Pipeline(resolve(choices, Workspace(CHECKOUT)), Panel(Console(stderr=True))))
     assert brought == [("download", MODEL, "dataset", "calibration", "model"), ("quantize", MODEL, "mi300x")]

@@ -1,4 +1,4 @@
-"""Published benchmarks: what is looked for, what is said where it is not there, and what stands in for them."""
+"""Assets of published benchmarks: expected files, errors where they are missing, stand-ins."""
 
 from pathlib import Path
 
@@ -125,7 +125,7 @@ def test_rehearsed_stand_in_keeps_engine_settings_and_sampling(name: str) -> Non
 
 @pytest.fixture(scope="module")
 def with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace that knows the demo, and has its data set."""
+    """A workspace with the demo and its data set."""
     workspace = Workspace(tmp_path_factory.mktemp("stand-ins"))
     (workspace.benchmarks / DEMO).mkdir(parents=True)
     file = Path("models") / DEMO / "benchmark.yaml"

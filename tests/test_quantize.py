@@ -1,4 +1,4 @@
-"""Quantization: which recipe for which accelerator, on which samples, and what is said of what was done."""
+"""Quantization: recipes of accelerators, calibration samples, records and documents."""
 
 import json
 import shutil
@@ -45,12 +45,12 @@ QUANTIZED = [
 
 
 def silent(*_: object) -> None:
-    """Report to nobody."""
+    """Discard a report."""
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """The checkout's models/, ten samples to calibrate on and as many to ask, and a checkpoint that nobody can load."""
+    """The checkout's models/, ten samples to calibrate on, ten to evaluate, and an empty checkpoint."""
     shutil.copytree(CHECKOUT / "models", tmp_path / "models")
     made = Workspace(tmp_path)
     write_store(made.data / DEMO.dataset.calibration, [[1, 10 + i, 20 + i] for i in range(10)])

@@ -1,4 +1,4 @@
-"""The table of recipes: what serves a checkpoint, and what is said of one below the gate."""
+"""The benchmark of recipes: engines that load a checkpoint, and recipes below the gate."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

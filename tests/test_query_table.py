@@ -1,4 +1,4 @@
-"""Who holds which query, whatever happens in whatever order."""
+"""The query table under any order of answers and failures."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Replicas on a real Ray cluster: two raylets on this machine, each with an address of its own."""
+"""Replicas on a real Ray cluster: two raylets on this machine, each with its own address."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ CPUS = 2  # of each node, one of the head's for LoadGen
 
 @dataclass
 class RayCluster:
-    """Two nodes; each process of a node has the node's address in its environment."""
+    """Two nodes; the environment of each process has the address of its node."""
 
     port: int
     folder: Path
@@ -47,7 +47,7 @@ class RayCluster:
         return f"{HEAD}:{self.port}"
 
     def start(self, node: str, cores: Sequence[int], *words: str) -> None:
-        # Ports that are named need not be waited for: on a busy machine Ray gives up its agent after 15 s.
+        # With fixed ports Ray does not wait for its agent, which it ends after 15 s on a loaded machine.
         agent = [f"--dashboard-agent-{kind}-port={free_port()}" for kind in ("grpc", "listen")]
         with (self.folder / f"{node}.log").open("ab") as log:
             subprocess.run(
@@ -79,7 +79,7 @@ class RayCluster:
             self.start(OTHER, sorted(os.sched_getaffinity(0))[-1:], f"--address={self.address}")
 
     def lose(self, node: str) -> None:
-        """All at once, as when the power fails."""
+        """Kill all processes of the node at once, as a power failure does."""
         for process in self.processes(node):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Which node of a cluster each replica goes to."""
+"""Assignment of replicas to the nodes of a cluster."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The ways of being wrong that configuration can show: each is refused before anything starts, and explained."""
+"""Wrong options and files are refused before any process starts, with a hint."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`status: available` wants released software, and one result is of one system and one set of versions."""
+"""`status: available` requires released software; one result has one system and one set of versions."""
 
 import importlib.metadata
 import shutil

@@ -1,4 +1,4 @@
-"""The engine that computes nothing: the lengths of its answers, its clock, and the process that holds several of it."""
+"""The replay engine, which computes no tokens: answer lengths, timing, several engines in one process."""
 
 import json
 import time
@@ -65,7 +65,7 @@ def test_equal_prompts_have_equal_answers() -> None:
 
 
 def test_requeued_query_continues_after_its_reported_token() -> None:
-    """The whole answer is given, its first token not told again, and it takes a token less."""
+    """The complete answer is returned without reporting its first token again, one token faster."""
     running = engine(stream=True, output_spread=0.0)
     running.add(1, [7, 7, FILLER], "", 1)
     first, found = answers(running)

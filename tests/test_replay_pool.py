@@ -1,4 +1,4 @@
-"""Replicas that replay, several to a process, behind the real LoadGen; and that nothing of them is packaged."""
+"""Replay replicas, several per process, behind the real LoadGen; their runs are not packaged."""
 
 from collections.abc import Iterator
 from dataclasses import replace

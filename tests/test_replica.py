@@ -1,4 +1,4 @@
-"""The replica's loop around engines that tests drive: what it waits for, what it counts, and its warm-up."""
+"""The replica's loop around engines that tests control: polling, counters, warm-up."""
 
 import threading
 from collections.abc import Iterator

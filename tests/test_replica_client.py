@@ -1,4 +1,4 @@
-"""The replica client with real replicas over real sockets, whose engine does what a test wants."""
+"""The replica client with real replicas over real sockets; tests control the engine."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ class Echo:
         self.generated = 0
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
-        """There is nothing to choose."""
+        """Accept any sampling."""
 
     def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:
         self.asked[query] = (prompt, reported)

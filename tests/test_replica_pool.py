@@ -1,4 +1,4 @@
-"""Places of a replica pool, with real processes that say what replicas say."""
+"""The replica pool with real processes that send the messages of replicas."""
 
 import os
 import signal

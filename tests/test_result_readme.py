@@ -1,4 +1,4 @@
-"""The README of a result: its command lines are those that repeat it, and they work."""
+"""The README of a result has the commands that repeat it, and they work."""
 
 import shlex
 from dataclasses import fields, replace
@@ -39,7 +39,7 @@ RARE = {
     "high_accuracy": True,
     "ray": "auto",
 }
-"""Words, none of which is what one gets without saying it."""
+"""Options that all differ from their defaults."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""LoadGen's process and the replicas hear of each other, with real processes that say what those say."""
+"""The run monitor between LoadGen's process and the replicas, with real processes that send their messages."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def line(done: int, in_flight: int = 3) -> dict[str, Any]:
 
 def test_pool_without_completions_fails_the_run() -> None:
     stall = Stall(10)
-    stall.check(1000)  # nothing was said yet
+    stall.check(1000)  # no message yet
     stall.take(line(1), 0)
     stall.take(line(2), 9)
     stall.take(line(2), 18)
@@ -44,7 +44,7 @@ def test_pool_without_queries_is_not_stalled() -> None:
 
 
 class Notes:
-    """Keeps what LoadGen's process said that it heard."""
+    """Collects the messages that LoadGen's process has received."""
 
     def __init__(self) -> None:
         self.heard: list[dict[str, Any]] = []

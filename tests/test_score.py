@@ -173,7 +173,7 @@ def test_scores_of_llama3_1_405b_equal_those_of_the_reference(splitter: None, pa
     found = score(targets, texts, demand, kinds)
     assert found["ROUGEL"] == pytest.approx(np.mean(values["rouge"]), rel=1e-12)
     assert found["EXACT_MATCH"] == pytest.approx(np.mean(values["niah_em"] + values["qa_em"]), rel=1e-12)
-    assert found["ROUGEL"] != round(found["ROUGEL"], 4)  # nobody rounds these means
+    assert found["ROUGEL"] != round(found["ROUGEL"], 4)  # these means are not rounded
 
 
 def test_mixtral_scores_each_kind_of_sample() -> None:

@@ -1,4 +1,4 @@
-"""What counts as a result, and what is said of the rest."""
+"""Selection of the runs that form a result, and reasons for the others."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The sentence splitter is found where it lies, and its absence is explained before anything runs."""
+"""The sentence splitter is found in its folder; a missing one is reported before a run."""
 
 import os
 from pathlib import Path

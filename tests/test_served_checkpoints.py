@@ -1,4 +1,4 @@
-"""Every recipe on every architecture: what is quantized, and whether the pinned vLLM loads it by name."""
+"""Every recipe on every architecture: the quantized tensors, and that the pinned vLLM loads each by name."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Closed takes servers on this host or on a named node, whose hardware the system file then states; never others."""
+"""Closed accepts servers on this host or on a named node of the system file, and no others."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Speculative decoding: refused but where the rules of the round have it, and there as they have it."""
+"""Speculative decoding is allowed only where and as the rules of the round allow it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Published benchmarks end to end with the demo's model: LoadGen of the round, real vLLM, a tree that check takes."""
+"""Published benchmarks end to end with the demo's model: LoadGen of the round, real vLLM, a checked tree."""
 
 import functools
 import json
@@ -20,7 +20,7 @@ SUBMIT = ["submit", "--stand-in", "--company", "Acme", "--system-name", "pytest-
 
 @pytest.fixture(scope="module")
 def terminal(new_workspace: Callable[[], Workspace], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    """Commands that find a sentence splitter, trained on what is at hand."""
+    """Commands that find a sentence splitter, trained on docs/."""
     splitter = tmp_path_factory.mktemp("nltk")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nltk.data, "path", [str(splitter)])

@@ -1,4 +1,4 @@
-"""What a submission may be called, which divisions take it, and what its submitter is told."""
+"""Names, divisions and deadlines of submissions."""
 
 import datetime as dt
 

@@ -36,7 +36,7 @@ SCENARIOS = ("Offline", "Server")
 TESTS = ("performance", "accuracy", "TEST06")
 TREE = "inference_results_6.1-smoke"
 EOS = 2
-# What the official checker says of short runs over a part of the data set.
+# Errors of the official checker on short runs over a part of the data set.
 SIZE = (
     "needs to be >= 24576|less than 600s|does not cover all dataset|Some (performance|accuracy) checks Checks failed|"
     "NoResults|SUMMARY"
@@ -134,7 +134,7 @@ def runs(journey: Journey, workspace: Workspace) -> dict[tuple[str, str], Run]:
     return {(run.run_key.scenario, run.run_key.test): run for run in find_runs(workspace.logs, SYSTEM)}
 
 
-# On the way
+# Interruption and continuation
 
 
 def test_second_submission_on_the_same_devices_is_refused(journey: Journey) -> None:
@@ -274,7 +274,7 @@ def test_official_checker_finds_only_sizes_of_a_smoke_tree(tree: Path) -> None:
         assert [line for line in verdict.errors if not re.search(SIZE, line)] == []
 
 
-# What the documents say of the answers
+# Answers and verdicts
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -315,7 +315,7 @@ def test_status_lists_all_runs(tree: Path, terminal: Terminal) -> None:
     assert end.out.count("VALID") == len(SCENARIOS) * len(TESTS)
 
 
-# Runs that do not count, in copies of the workspace
+# Copies of the workspace
 
 
 @pytest.fixture

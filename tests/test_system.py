@@ -1,4 +1,4 @@
-"""The system description: what is detected, what is added, what is refused."""
+"""The system description: detected facts, facts of the system file, refusals."""
 
 import sys
 from pathlib import Path

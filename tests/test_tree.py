@@ -1,4 +1,4 @@
-"""The tree: its layout, its honesty, and that nothing half-built ever stands in its place."""
+"""The tree: its files and documents, and that an incomplete tree never replaces a complete one."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ def assets(workspace: Workspace) -> Assets:
 
 
 def checkpoint(workspace: Workspace) -> Path:
-    """A folder that says nothing of a quantization."""
+    """A checkpoint without a quantization record."""
     folder = workspace.models / "some"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text("{}")

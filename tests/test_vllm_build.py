@@ -1,4 +1,4 @@
-"""The CPU build is used for GPU_NAME=cpu alone."""
+"""Checks of the installed build of vLLM: the CPU build is for GPU_NAME=cpu only."""
 
 from pathlib import Path
 

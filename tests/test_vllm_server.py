@@ -1,4 +1,4 @@
-"""The engine over HTTP with the real `vllm serve`, started once for all tests here."""
+"""The engine over HTTP with the real `vllm serve`, started once."""
 
 import json
 import select
@@ -80,7 +80,7 @@ def test_streamed_and_complete_answers_equal_those_of_the_reference(
         assert sum(finished[index] == ids for index, ids in enumerate(right)) > LIKE * SAMPLES
         assert all(ids[-1] == 2 or len(ids) == engine.sampling.max_tokens for ids in finished.values())
         assert first == ({index: ids[0] for index, ids in finished.items()} if stream else {})
-    # The same prompts twice, and nothing of them was kept.
+    # The same prompts twice, without a cache hit.
     assert engine.counters() == {"cache_hits": 0, "speculated": 0, "drafts": 0}
     cache = engine.kv_cache()
     assert cache.tokens >= cache.max_concurrency * 256 - 1 > 0  # max_model_len

@@ -1,4 +1,4 @@
-"""Where `make submission` runs."""
+"""Environment in which `make submission` runs: container, local or host."""
 
 import pytest
 

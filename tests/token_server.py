@@ -1,8 +1,8 @@
-"""A server that speaks OpenAI's completions with token ids over real sockets, and misbehaves as it is told to.
+"""A server of OpenAI's completions with token ids over real sockets, with selectable faults.
 
 Its answers follow from the prompt. Run as `python token_server.py --port N [--behave NAME] [--after N] [--hold N]`, or
-held in a thread with `TokenServer`; `--after` is how many completions are answered well first, `--hold` how many MiB of
-memory it has, which take a moment to be given back.
+run in a thread with `TokenServer`; `--after` is the number of correct completions before the fault, `--hold` its MiB of
+memory, which take a moment to be freed.
 """
 
 import argparse
@@ -99,7 +99,7 @@ async def slow(writer: Writer, request: Request, ids: list[int], reason: str) ->
 
 @act
 async def pauses(writer: Writer, request: Request, ids: list[int], reason: str) -> None:
-    """After the first token, where there is a stream, of every fourth prompt."""
+    """Pause every fourth answer, after the first token where it is streamed."""
     if request["prompt"][0] % 4 != 3:
         await well(writer, request, ids, reason)
     elif not request["stream"]:

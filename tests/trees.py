@@ -1,4 +1,4 @@
-"""Submission trees made from nothing, each a complete one that breaks no rule, and ways to break them."""
+"""Complete submission trees that break no rule, and changes of their files."""
 
 import json
 import os

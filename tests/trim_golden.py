@@ -1,4 +1,4 @@
-"""Copy published results into tests/data/golden, without what no rule reads: `python tests/trim_golden.py SOURCE`."""
+"""Copy published results into tests/data/golden without unused values: `python tests/trim_golden.py SOURCE`."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 TARGET = Path(__file__).with_name("data") / "golden"
 FIRST = 10
-"""How many samples and answers are kept of long lists."""
+"""Number of samples and answers that remain of long lists."""
 MARK = ":::MLLOG "
 
 

@@ -1,4 +1,4 @@
-"""Workspaces made for a test: the checkout's own settings, and a benchmark that may stand in closed."""
+"""Workspaces made for a test: the checkout's settings, and a benchmark that closed accepts."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from harness_llm.rules import load_round
 CLOSED = "toy"
 NAMES = ["--company", "Acme", "--system-name", "box"]
 SUBMIT = ["submit", "--dry-run", "--model", CLOSED, "--division", "closed", "--profile", "valid", *NAMES]
-"""A command line that is in order."""
+"""A correct command line."""
 
 
 def make_workspace(root: Path) -> Workspace:

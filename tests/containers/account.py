@@ -1,4 +1,4 @@
-"""An ordinary user of this machine, with a home folder, a checkout, and what the machine knows of packages."""
+"""An ordinary user of this machine, with a home folder, a checkout and the machine's package settings."""
 
 import grp
 import os
@@ -110,7 +110,7 @@ def make_account(environment: Mapping[str, str], *, name: str = NAME, enter: tup
 
 
 def _write_pip_configuration(file: Path) -> None:
-    """How this machine reaches packages; the variables and files that say it are root's."""
+    """Package settings of this machine, whose variables and files belong to root."""
     python = Path(sys.base_prefix, "bin", "python3")  # the environment's own has no pip
     listing = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
     lines = [f"{option} = {' '.join(values)}" for option, values in pip_options(listing).items()]

@@ -1,4 +1,4 @@
-"""A Docker daemon of the tests' own: installed where it is missing, apart from any other, and gone afterwards."""
+"""A Docker daemon of the tests' own: installed where it is missing, separate from any other, removed afterwards."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ _STOP_S = 60
 
 
 class NoDaemon(Exception):
-    """None can be started here; says why."""
+    """No daemon can be started here, with the reason."""
 
 
 @dataclass(frozen=True)

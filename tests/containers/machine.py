@@ -1,4 +1,4 @@
-"""A node with accelerators, as far as software can tell: its own /sys, /dev and vendor's programs in a mount namespace.
+"""A node with accelerators for software that reads it: its own /sys, /dev and vendor's programs in a mount namespace.
 
 Only hardware is made up. The kernel's files are an overlay over the real /sys, so that everything else in it is this
 machine's; device nodes have the numbers of /dev/null. Containers get the same /sys by DOCKER_ARGS.
@@ -21,7 +21,7 @@ from machines import write_root
 from harness_llm.hardware.gpus import Gpu, load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
 
-# A daemon without CAP_SYS_RESOURCE cannot raise memlock above its hard limit; nothing here locks memory for DMA.
+# A daemon without CAP_SYS_RESOURCE cannot raise memlock above its hard limit; no process here locks memory for DMA.
 _MEMLOCK = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
 DOCKER_ARGS = f"--mount type=bind,source=/sys,target=/sys,readonly --ulimit memlock={_MEMLOCK}:{_MEMLOCK}"
 _PROGRAMS = Path(__file__).parent / "hardware"
@@ -63,7 +63,7 @@ class Machine:
         return self.folder / "bin"
 
     def plug(self, gpu_name: str, count: int = 8, node: "Node | None" = None) -> None:
-        """Replace the accelerators by `count` called `gpu_name`, with what `node` says otherwise of them."""
+        """Replace the accelerators by `count` of `gpu_name`, with the other facts of `node`."""
         gpu, node = load_gpus(Workspace(CHECKOUT))[gpu_name], node or Node()
         shutil.rmtree(self.folder / "node", ignore_errors=True)
         (self.folder / "bin" / "nvidia-smi").unlink(missing_ok=True)

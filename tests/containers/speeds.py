@@ -1,4 +1,4 @@
-"""Published speeds as settings of the replay engine: a step of the batch at which the published rate is reached."""
+"""Published rates as settings of the replay engine: the step time at which the batch reaches the rate."""
 
 import re
 from collections.abc import Iterator

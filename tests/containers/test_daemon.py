@@ -1,4 +1,4 @@
-"""What is said, and with which exit code, where containers cannot be had: by a real daemon, to an ordinary user."""
+"""Errors and exit codes where containers are not available, with a real daemon and an ordinary user."""
 
 import subprocess
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ SUBMISSION = ("make", "submission", "ENVIRONMENT=container", "COMPANY=Acme", "SY
 
 
 def refused(done: "subprocess.CompletedProcess[str]", *sentences: str) -> None:
-    """It ended with 3, no traceback, and says all of `sentences`."""
+    """The command exits with 3, without a traceback, and prints all `sentences`."""
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
     for sentence in sentences:
@@ -25,14 +25,14 @@ def refused(done: "subprocess.CompletedProcess[str]", *sentences: str) -> None:
 
 
 @pytest.mark.parametrize("command", [START, BUILD])
-def test_no_daemon(account: Account, command: tuple[str, ...]) -> None:
+def test_stopped_daemon_is_reported(account: Account, command: tuple[str, ...]) -> None:
     done = account.run(*command, DOCKER_HOST="unix:///nowhere.sock")
     refused(
         done, "error: no Docker daemon answers\n  where: unix:///nowhere.sock\n", "sudo systemctl enable --now docker"
     )
 
 
-def test_no_daemon_for_a_submission(account: Account) -> None:
+def test_submission_without_a_daemon_is_refused(account: Account) -> None:
     done = account.run(*SUBMISSION, DOCKER_HOST="unix:///nowhere.sock")
     assert done.returncode == 2  # make's own
     assert "error: no Docker daemon answers\n" in done.stderr
@@ -40,7 +40,7 @@ def test_no_daemon_for_a_submission(account: Account) -> None:
 
 
 @pytest.mark.parametrize("command", [START, BUILD])
-def test_no_permission(account: Account, command: tuple[str, ...]) -> None:
+def test_user_without_docker_permission_is_refused(account: Account, command: tuple[str, ...]) -> None:
     done = replace(account, groups=()).run(*command)
     refused(
         done,
@@ -52,7 +52,7 @@ def test_no_permission(account: Account, command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("gpu", ["h200", "mi300x"])
-def test_no_image(account: Account, gpu: str) -> None:
+def test_image_that_cannot_be_pulled_is_reported(account: Account, gpu: str) -> None:
     done = account.run(*START, GPU_NAME=gpu)
     platform = {"h200": "cuda", "mi300x": "rocm"}[gpu]
     refused(
@@ -72,7 +72,7 @@ def cuda_image(dockerd: Dockerd, base_image: str) -> Iterator[str]:
     dockerd.docker("rmi", tag)
 
 
-def test_no_gpu_runtime(account: Account, cuda_image: str, dockerd: Dockerd) -> None:
+def test_missing_gpu_runtime_is_reported(account: Account, cuda_image: str, dockerd: Dockerd) -> None:
     done = account.run(*START, GPU_NAME="h200")
     refused(
         done,
@@ -95,7 +95,7 @@ def cpu_image(dockerd: Dockerd, base_image: str) -> Iterator[str]:
         dockerd.docker("rmi", tag)
 
 
-def test_a_folder_that_is_not_there(account: Account, cpu_image: str) -> None:
+def test_missing_folder_is_refused(account: Account, cpu_image: str) -> None:
     done = account.run(*START, LAB_MODEL="/nowhere/models")
     refused(
         done, "what is to be mounted at /model is not there\n", "where: /nowhere/models\n", "mkdir -p /nowhere/models"
@@ -103,12 +103,12 @@ def test_a_folder_that_is_not_there(account: Account, cpu_image: str) -> None:
     assert not Path("/nowhere").exists()  # docker's --volume would have made it
 
 
-def test_a_folder_that_may_not_be_written(account: Account, cpu_image: str) -> None:
+def test_unwritable_folder_is_refused(account: Account, cpu_image: str) -> None:
     done = account.run(*START, LAB_DATASET="/usr/share")
     refused(done, "what stands at /data may not be written by the user inside\n", "where: /usr/share\n", "LAB_DATASET")
 
 
-def test_no_space(account: Account) -> None:
+def test_full_disk_is_reported(account: Account) -> None:
     """The daemon's disk is one of 64 MiB."""
     disk = account.home / "disk"
     disk.mkdir()
@@ -124,7 +124,7 @@ def test_no_space(account: Account) -> None:
 
 
 @pytest.mark.parametrize("asked", ["", "0:0", "nobody"])
-def test_root_names_who_it_is_to_be(account: Account, cpu_image: str, asked: str) -> None:
+def test_root_must_name_the_user_of_the_container(account: Account, cpu_image: str, asked: str) -> None:
     done = subprocess.run(
         [
             "bash",

@@ -30,7 +30,7 @@ def image_id(dockerd: Dockerd, tag: str) -> str:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_the_images_are_built_from_a_clean_daemon(
+def test_images_are_built_from_a_clean_daemon(
     name: str, builds: dict[str, Ended], account: Account, dockerd: Dockerd
 ) -> None:
     sys.stderr.write(f"{name}: built in {builds[name].seconds:.0f} s\n")
@@ -43,7 +43,7 @@ def test_the_images_are_built_from_a_clean_daemon(
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_each_starts_as_its_user_with_the_checkout_in_it(name: str, builds: dict[str, Ended], account: Account) -> None:
+def test_each_image_starts_as_the_user_in_the_checkout(name: str, builds: dict[str, Ended], account: Account) -> None:
     words = "id -u; id -g; pwd; command -v harness-llm; touch /model/x /data/x submission/x; python -c 'import torch'"
     done = timed(account, "bash", f"setup/start_{name}_env.sh", "sh", "-c", words).done
     assert done.stdout.split()[:3] == [str(account.uid), str(account.gid), "/lab-mlperf-inference"]
@@ -53,23 +53,23 @@ def test_each_starts_as_its_user_with_the_checkout_in_it(name: str, builds: dict
         file.unlink()
 
 
-def test_another_start(builds: dict[str, Ended], account: Account) -> None:
+def test_second_start_builds_nothing(builds: dict[str, Ended], account: Account) -> None:
     took = [timed(account, "bash", "setup/start_submission_env.sh", "true").seconds for _ in range(3)]
     sys.stderr.write(f"starts: {', '.join(f'{s:.1f}' for s in took)} s\n")
 
 
-def test_the_exit_code_of_a_command_is_that_of_the_start(builds: dict[str, Ended], account: Account) -> None:
+def test_exit_code_of_the_command_is_passed_on(builds: dict[str, Ended], account: Account) -> None:
     assert account.run("bash", "setup/start_submission_env.sh", "sh", "-c", "exit 7").returncode == 7
 
 
-def test_a_script_of_a_benchmark_runs_inside(builds: dict[str, Ended], account: Account) -> None:
+def test_script_of_a_benchmark_runs_in_the_container(builds: dict[str, Ended], account: Account) -> None:
     command = ("bash", "/lab-mlperf-inference/submission/llama2_70b.sh", "--dry-run")
     words = ("COMPANY=Acme", f"SYSTEM_NAME={SYSTEM}", "GPU_NAME=cpu", "STAND_IN=1")
     done = timed(account, "bash", "setup/start_submission_env.sh", "env", *words, *command).done
     assert "Offline      performance" in done.stderr
 
 
-def test_a_change_of_the_code_is_built(builds: dict[str, Ended], account: Account, dockerd: Dockerd) -> None:
+def test_changed_code_is_built_again(builds: dict[str, Ended], account: Account, dockerd: Dockerd) -> None:
     before = image_id(dockerd, IMAGES["submission"])
     with (account.checkout / "harness_llm" / "bus.py").open("a") as file:
         file.write("# changed\n")
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_the_stage_and_leaves_no_container(journey: Journey) -> None
     assert not journey.left
 
 
-def test_the_same_command_continues_to_a_checked_tree_of_its_user(journey: Journey, account: Account) -> None:
+def test_same_command_continues_to_a_checked_tree_of_its_user(journey: Journey, account: Account) -> None:
     sys.stderr.write(f"continued in {journey.again.seconds:.0f} s\n")
     assert Counter(run.state for run in runs(account)) == {State.VALID: 6, State.INTERRUPTED: 1}
     assert journey.again.done.stdout.splitlines()[-2].endswith(TREE)
@@ -134,7 +134,7 @@ def test_the_same_command_continues_to_a_checked_tree_of_its_user(journey: Journ
     assert "this tree is not submittable: its runs are short" in journey.again.done.stderr
 
 
-def test_runs_know_their_image(journey: Journey, account: Account, dockerd: Dockerd) -> None:
+def test_run_records_name_their_image(journey: Journey, account: Account, dockerd: Dockerd) -> None:
     images = {run.record.fingerprint["image"] for run in runs(account) if run.record}
     assert images == {image_id(dockerd, IMAGES["submission"])}
 

@@ -72,7 +72,7 @@ def images(dockerd: Dockerd) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_fault_is_refused_before_a_build_and_a_download(
+def test_node_with_a_fault_is_refused_before_build_and_download(
     fault: Fault, user: Account, machine: Machine, node_dockerd: Dockerd, storage: Publisher
 ) -> None:
     before = images(node_dockerd)
@@ -86,7 +86,7 @@ def test_a_fault_is_refused_before_a_build_and_a_download(
     assert storage.asked == []
 
 
-def test_a_node_without_a_fault_comes_to_the_build(user: Account, machine: Machine, storage: Publisher) -> None:
+def test_node_without_a_fault_reaches_the_build(user: Account, machine: Machine, storage: Publisher) -> None:
     """So the refusals above are not of something that every node has."""
     machine.plug("h200")
     done = submit(user, storage, {})

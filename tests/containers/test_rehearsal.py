@@ -1,4 +1,4 @@
-"""`make submission` on a rehearsed node: real containers, LoadGen and tree; accelerators and speeds are made up."""
+"""`make submission` on a rehearsed node: real containers, LoadGen and tree; accelerators and speeds are faked."""
 
 import datetime as dt
 import json
@@ -46,7 +46,7 @@ class Rehearsal:
 
 
 def rehearse(account: Account, machine: Machine, benchmark: str, gpu: str) -> Rehearsal:
-    """Run `make submission` on a node with 8 of `gpu`, which nothing names to it."""
+    """Run `make submission` on a node with 8 of `gpu`, which it detects."""
     machine.plug(gpu)
     reset_settings(account)
     write_speeds(benchmark, gpu, account.checkout)
@@ -60,7 +60,7 @@ def rehearse(account: Account, machine: Machine, benchmark: str, gpu: str) -> Re
 
 
 @pytest.mark.parametrize(("benchmark", "gpu"), cases())
-def test_a_rehearsed_node_ends_with_a_checked_tree_that_is_no_submission(
+def test_rehearsed_node_makes_a_checked_tree_that_is_not_submittable(
     benchmark: str, gpu: str, prepared_account: Account, machine: Machine
 ) -> None:
     done = rehearse(prepared_account, machine, benchmark, gpu)

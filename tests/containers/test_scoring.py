@@ -126,7 +126,7 @@ def test_evaluator_runs_in_a_container_of_the_host(asking: Container, dockerd: D
     assert not dockerd.docker("ps", "--all", "--quiet")
 
 
-def test_other_users_cannot_ask(asking: Container, dockerd: Dockerd) -> None:
+def test_other_users_cannot_connect(asking: Container, dockerd: Dockerd) -> None:
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect({asking.environment[service.VARIABLE]!r})"
     words = ("run", "--rm", "--user", "1234:1234", "--cap-drop", "ALL", "--mount", str(asking.mounts[-1]))
     with pytest.raises(AssertionError, match="PermissionError"):

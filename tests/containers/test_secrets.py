@@ -1,4 +1,4 @@
-"""The Hugging Face token: a container can use it, and nothing else tells of it."""
+"""A container can use the Hugging Face token; no other file, layer or process shows it."""
 
 import subprocess
 import time
@@ -32,7 +32,7 @@ def hub() -> Iterator[Publisher]:
 
 
 @pytest.mark.parametrize("source", ["variable", "file"])
-def test_a_download_inside_shows_the_token(
+def test_download_in_a_container_sends_the_token(
     source: str,
     builds: dict[str, Ended],
     account: Account,
@@ -66,7 +66,7 @@ def read(file: Path) -> str:
         return ""
 
 
-def test_nothing_but_the_file_tells_of_it(
+def test_token_is_only_in_its_file(
     builds: dict[str, Ended],
     account: Account,
     dockerd: Dockerd,
@@ -91,7 +91,7 @@ def test_nothing_but_the_file_tells_of_it(
     assert process.returncode
 
 
-def test_no_layer_holds_it(
+def test_no_image_layer_contains_the_token(
     builds: dict[str, Ended],
     dockerd: Dockerd,
 ) -> None:

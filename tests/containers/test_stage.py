@@ -1,4 +1,4 @@
-"""A stage in a container, with commands that do what harness-llm may do."""
+"""A stage in a container, with commands in place of harness-llm."""
 
 import gc
 import json
@@ -76,7 +76,7 @@ def start(tmp_path: Path) -> Callable[..., "subprocess.Popen[str]"]:
     return begin
 
 
-def test_what_it_says_is_passed_on_and_kept(
+def test_output_of_a_stage_is_printed_and_logged(
     create: Callable[..., list[str]], start: Callable[..., "subprocess.Popen[str]"], dockerd: Dockerd, tmp_path: Path
 ) -> None:
     process = start(create("sh", "-c", "echo data; echo talk >&2; exit 1"))
@@ -86,7 +86,7 @@ def test_what_it_says_is_passed_on_and_kept(
     assert not dockerd.docker("ps", "--all", "--quiet")
 
 
-def test_an_interruption_arrives_once(
+def test_interruption_arrives_once(
     create: Callable[..., list[str]], start: Callable[..., "subprocess.Popen[str]"], dockerd: Dockerd
 ) -> None:
     process = start(create("sh", "-c", "trap 'echo caught' INT; echo ready; sleep 2 & wait; wait; exit 130"))
@@ -99,7 +99,7 @@ def test_an_interruption_arrives_once(
     assert not dockerd.docker("ps", "--all", "--quiet")
 
 
-def test_a_second_interruption_ends_what_does_not_listen(
+def test_second_interruption_kills_the_stage(
     create: Callable[..., list[str]], start: Callable[..., "subprocess.Popen[str]"], dockerd: Dockerd
 ) -> None:
     process = start(create("sh", "-c", "trap '' INT; echo ready; sleep 100"))
@@ -114,7 +114,7 @@ def test_a_second_interruption_ends_what_does_not_listen(
     assert not dockerd.docker("ps", "--all", "--quiet")
 
 
-def test_it_ends_with_the_process_that_started_it(
+def test_stage_ends_with_the_process_that_started_it(
     create: Callable[..., list[str]], start: Callable[..., "subprocess.Popen[str]"], dockerd: Dockerd
 ) -> None:
     process = start(create("python3.11", "-c", TIED))
@@ -128,19 +128,19 @@ def test_it_ends_with_the_process_that_started_it(
         time.sleep(0.2)
 
 
-def test_its_terminal_is_as_large_as_ours(
+def test_terminal_of_a_stage_has_the_size_of_ours(
     create: Callable[..., list[str]], start: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
     controller, terminal = pty.openpty()
     command = create("sh", "-c", "sleep 1; test -t 1 && stty size <&1", more=("--tty",))
     process = start(command, terminal=True, stdin=terminal, stdout=terminal, stderr=terminal)
     assert process.wait(60) == 0
-    assert os.read(controller, 100).decode().split() == ["24", "80"]  # of a terminal that says nothing of its size
+    assert os.read(controller, 100).decode().split() == ["24", "80"]  # of a terminal of unknown size
     os.close(terminal)
     os.close(controller)
 
 
-def test_a_stage_that_is_killed_is_no_success(
+def test_killed_stage_is_a_failure(
     create: Callable[..., list[str]], daemon: Daemon, dockerd: Dockerd, tmp_path: Path
 ) -> None:
     with pytest.raises(RunFailed, match="a stage was killed") as caught:
@@ -151,7 +151,7 @@ def test_a_stage_that_is_killed_is_no_success(
 
 # docker's package leaves a socket to Python where a container that it is attached to never starts.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_cannot_be_started_leaves_nothing(
+def test_stage_that_cannot_start_leaves_no_container(
     create: Callable[..., list[str]], daemon: Daemon, dockerd: Dockerd, tmp_path: Path
 ) -> None:
     with pytest.raises(EnvironmentMissing, match="cannot start the container") as caught:

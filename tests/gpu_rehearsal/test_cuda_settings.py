@@ -36,15 +36,13 @@ def needs_a_driver(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if needs_a_driver(case)], ids=str)
-def test_the_boundary_of_multi_head_latent_attention_on_blackwell_is_the_driver(
-    case: Case, resolutions: dict[str, Resolution]
-) -> None:
+def test_latent_attention_on_blackwell_reaches_the_driver(case: Case, resolutions: dict[str, Resolution]) -> None:
     (violation,) = resolutions[str(case)].violations
     assert violation.found.startswith("Found no NVIDIA driver on your system")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not needs_a_driver(case)], ids=str)
-def test_vllm_accepts_the_settings_on_its_cuda_platform(case: Case, resolutions: dict[str, Resolution]) -> None:
+def test_cuda_build_accepts_the_settings(case: Case, resolutions: dict[str, Resolution]) -> None:
     resolution = resolutions[str(case)]
     assert resolution.violations == []
     facts = resolve_facts(case.config, case.engine.llm_config, case.gpu)
@@ -57,7 +55,7 @@ def test_vllm_accepts_the_settings_on_its_cuda_platform(case: Case, resolutions:
     print(f"{case}: {resolution.attention_backend}")  # noqa: T201 - a table of backends, with -rP
 
 
-def test_what_only_a_kernel_refuses_passes_and_is_a_rule(libraries: Path) -> None:
+def test_settings_that_only_a_kernel_refuses_are_backend_rules(libraries: Path) -> None:
     """The boundary: vLLM resolves float16 with an FP8 KV cache on Hopper; FlashAttention 3 refuses its first call."""
     case = next(case for case in CASES if str(case) == "llama2-70b h100 Offline")
     llm_config = case.engine.llm_config | {"dtype": "float16"}
@@ -66,7 +64,7 @@ def test_what_only_a_kernel_refuses_passes_and_is_a_rule(libraries: Path) -> Non
     assert (resolution.violations, resolution.dtype, resolution.attention_backend) == ([], "float16", "FLASH_ATTN")
 
 
-def test_an_argument_that_vllm_refuses_is_named(libraries: Path) -> None:
+def test_argument_that_vllm_refuses_is_named(libraries: Path) -> None:
     case = next(case for case in CASES if str(case) == "llama2-70b h100 Offline")
     llm_config = case.engine.llm_config | {"max_num_seqs": -1}
     changed = Candidate(config=case.config, llm_config=llm_config, env={}, platform="cuda")
