@@ -164,6 +164,8 @@ tools:
 # Two workers run the modules, each in a random order; PYTEST_ADDOPTS=--randomly-seed=N repeats an order.
 PYTEST = $(TESTS)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 ELSEWHERE := not containers and not gpu_rehearsal
+# One Docker daemon and one node serve all tests, and each step is measured.
+IN_ORDER := -p no:randomly
 
 .PHONY: test
 test: tools ## run the tests: rules, faults, and one submission from command to checked tree (6 minutes)
@@ -185,7 +187,7 @@ test-repeat: tools ## run the tests with processes COUNT times (20) and count th
 
 .PHONY: test-containers
 test-containers: tools ## run the tests of the containers, as root: they install Docker and start a daemon of their own
-	$(TESTS)/python -m pytest -m containers tests/containers -rP
+	$(TESTS)/python -m pytest $(IN_ORDER) -m containers tests/containers -rP
 
 .PHONY: test-gpu-rehearsal
 test-gpu-rehearsal: test-gpu-settings test-gpu-nodes ## everything about GPUs that can be tried without one
@@ -193,11 +195,11 @@ test-gpu-rehearsal: test-gpu-settings test-gpu-nodes ## everything about GPUs th
 .PHONY: test-gpu-settings
 test-gpu-settings: tools ## every NVIDIA setting by the CUDA build of vLLM, with stubs of NVML and the driver
 	setup/environments.sh cuda ray-cuda
-	$(TESTS)/python -m pytest -m gpu_rehearsal tests/gpu_rehearsal -rP
+	$(TESTS)/python -m pytest $(IN_ORDER) -m gpu_rehearsal tests/gpu_rehearsal -rP
 
 .PHONY: test-gpu-nodes
 test-gpu-nodes: tools ## make submission in containers on nodes with fake GPUs, as root
-	$(TESTS)/python -m pytest -m gpu_rehearsal tests/containers -rP
+	$(TESTS)/python -m pytest $(IN_ORDER) -m gpu_rehearsal tests/containers -rP
 
 .PHONY: lint
 lint: tools ## ruff check, ruff format --check, import layers, mypy

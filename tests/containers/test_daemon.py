@@ -52,7 +52,7 @@ def test_user_without_docker_permission_is_refused(account: Account, command: tu
 
 
 @pytest.mark.parametrize("gpu", ["h200", "mi300x"])
-def test_image_that_cannot_be_pulled_is_reported(account: Account, gpu: str) -> None:
+def test_image_that_is_not_built_is_reported(account: Account, gpu: str) -> None:
     done = account.run(*START, GPU_NAME=gpu)
     platform = {"h200": "cuda", "mi300x": "rocm"}[gpu]
     refused(
