@@ -48,8 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _seconds(item: pytest.Item) -> float:
-    marker = item.get_closest_marker("engine")
-    return float(marker.kwargs.get("seconds", 1)) if marker else 0.0
+    markers = (mark for name in ("engine", "processes") for mark in item.iter_markers(name))
+    return max((float(mark.kwargs.get("seconds", 0)) for mark in markers), default=0.0)
 
 
 @pytest.fixture(scope="session")

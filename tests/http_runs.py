@@ -83,15 +83,19 @@ def continued(index: int) -> list[int]:
 
 
 class BreaksWhenHeld:
-    """Breaks a replica once, when all queries in flight are those whose answers the servers hold back."""
+    """Breaks a replica once, when the queries in flight are those whose answers the servers hold back.
 
-    def __init__(self, fault: Callable[[Child], object], replica: Child) -> None:
-        self._fault, self._replica = fault, replica
+    That is when `issued` queries were issued and two status lines have the same number of answers.
+    """
+
+    def __init__(self, fault: Callable[[Child], object], replica: Child, issued: int = SAMPLES) -> None:
+        self._fault, self._replica, self._issued = fault, replica, issued
         self._done = -1
         self.acted = False
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        if not self.acted and body.get("in_flight") and body["done"] == self._done:
+        held = body.get("in_flight") and body["issued"] >= self._issued
+        if not self.acted and held and body["done"] == self._done:
             self.acted = True
             self._fault(self._replica)
         self._done = body.get("done", -1)

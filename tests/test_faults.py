@@ -39,7 +39,7 @@ from harness_llm.replicas import restart
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.record import State, load_run
 
-pytestmark = [needs_loadgen, pytest.mark.processes]
+pytestmark = [needs_loadgen, pytest.mark.processes(seconds=120)]
 
 SCENARIOS = ["Server", pytest.param("Offline", marks=pytest.mark.slow)]
 SINGLE_STREAM = pytest.param("SingleStream", marks=pytest.mark.slow)
@@ -80,10 +80,10 @@ SERVER_FAULTS = [
 def test_server_fault_fails_the_run_with_its_cause(runs: Runs, fault: ServerFault, scenario: str) -> None:
     if scenario == "Offline" and fault.streams:
         pytest.skip("Offline asks for whole answers")
-    timeout = "harness_config.stall_timeout_s=2"
+    timeout = ["harness_config.stall_timeout_s=2"] if fault.behave == "silent" else []
     with (
         TokenServer(fault.behave, after=BEFORE + 20) as server,
-        pool_of(runs, scenario, server, timeout) as (request, pool),
+        pool_of(runs, scenario, server, *timeout) as (request, pool),
     ):
         error, failed = runs.fails(RunFailed, request, pool)
     assert failed.state is State.FAILED
@@ -105,14 +105,14 @@ def test_killed_server_fails_the_run_with_its_exit_code(runs: Runs) -> None:
 
 CAUSES = {
     kill: "exit code -9",
-    suspend: "not heard for 5 s",
+    suspend: "not heard for 10 s",
     exhaust_memory: "it raised MemoryError",
     end_server: "the server ended with exit code",
 }
 TWO = (
     own_server("--behave", "pauses", "--after", BEFORE),
     "harness_config.replicas=2",
-    "harness_config.heartbeat_timeout_s=5",
+    "harness_config.heartbeat_timeout_s=10",
 )
 HELD = {"Offline": SAMPLES, "Server": SAMPLES, "SingleStream": 4}
 
@@ -139,7 +139,8 @@ def test_queries_of_a_failed_replica_are_requeued(
 ) -> None:
     request = runs.request(scenario, *TWO, samples=HELD[scenario])
     broken = pool.replicas[0]
-    done = runs.run(request, pool, "accuracy", BreaksWhenHeld(fault, broken))
+    issued = 1 if scenario == "SingleStream" else SAMPLES
+    done = runs.run(request, pool, "accuracy", BreaksWhenHeld(fault, broken, issued))
     assert broken.process.returncode is not None, "a suspended process may continue"
     assert done.state is State.VALID
     assert any(reason.startswith("replica-0 was lost") and CAUSES[fault] in reason for reason in done.reasons)

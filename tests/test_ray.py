@@ -185,7 +185,7 @@ def test_queries_of_a_failed_node_are_requeued(submitted: Ended, ray: RayCluster
         "run",
         *WORDS,
         *("--ray", ray.address, "--scenarios", "Offline", "--tests", "accuracy"),
-        *("--set", "harness_config.heartbeat_timeout_s=10"),
+        *("--set", "harness_config.heartbeat_timeout_s=20"),
     )
     wait_until(lambda: is_answered(terminal, before) or command.process.poll() is not None, PATIENCE_S, "answers")
     assert ray.replicas(OTHER)

@@ -27,7 +27,7 @@ from harness_llm.paths import Workspace
 from harness_llm.prepare.demo.stages import Assets
 from harness_llm.runs.record import RECORD, Run, State, find_runs
 
-pytestmark = [pytest.mark.engine(seconds=150), pytest.mark.processes]
+pytestmark = [pytest.mark.engine(seconds=200), pytest.mark.processes]
 
 SYSTEM = "pytest-box"
 NAMES = ("--company", "Acme", "--system-name", SYSTEM)
