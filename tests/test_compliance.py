@@ -14,7 +14,6 @@ import pytest
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError
 from harness_llm.evaluate.compliance import TESTS, Evidence, Verdict, test07, test09
-from harness_llm.evaluate.compliance.audit_config import audit_config
 from harness_llm.loadgen.logs import Answer, read_accuracy_log
 from harness_llm.rules.rounds import load_round, round_names
 
@@ -104,7 +103,7 @@ def test_every_test_of_every_round_has_a_judge() -> None:
 
 @pytest.mark.parametrize("test", TESTS)
 def test_audit_config_is_the_rounds(test: str) -> None:
-    lines = audit_config(ROUND.compliance[test]).splitlines()
+    lines = ROUND.compliance[test].audit_config.splitlines()
     assert lines == [f"*.*.{key} = {value}" for key, value in ROUND.compliance[test].audit.items()]
     assert lines[0] == "*.*.mode = 2"
 

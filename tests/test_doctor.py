@@ -11,7 +11,7 @@ from workspaces import NAMES, edit, make_workspace
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
-from harness_llm.evaluate import script_runner as evaluator
+from harness_llm.evaluate.official import script_runner as evaluator
 from harness_llm.hardware import device_lock as devices
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import from_json, refuse, render, to_json

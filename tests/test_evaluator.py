@@ -9,10 +9,10 @@ import pytest
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
-from harness_llm.evaluate import namespaces as jail
-from harness_llm.evaluate import script_runner as evaluator
-from harness_llm.evaluate.script_runner import evaluate, require_evaluator
-from harness_llm.evaluate.scripts import EVALUATORS, Inputs, evaluator_of
+from harness_llm.evaluate.official import namespaces as jail
+from harness_llm.evaluate.official import script_runner as evaluator
+from harness_llm.evaluate.official.script_runner import evaluate, require_evaluator
+from harness_llm.evaluate.official.scripts import EVALUATORS, Inputs, evaluator_of
 
 METHODS = sorted(name for name, evaluator in EVALUATORS.items() if evaluator.executes)
 # In place of the reference's scripts: modules with the functions that are called, which check what they see.

@@ -12,7 +12,7 @@ from harness_llm.checker import final_report
 from harness_llm.checker.final_report import keep_report, render_summary
 from harness_llm.checker.official import OfficialVerdict, run_official
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from harness_llm.evaluate import script_runner as evaluator
+from harness_llm.evaluate.official import script_runner as evaluator
 
 SUMMARY = (
     "Organization,Division,Platform,Model,Scenario,Result,Units,Accuracy\n"

@@ -12,7 +12,7 @@ import pytest
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.mbxp import container, runner
-from harness_llm.evaluate.mbxp import score as mbxp
+from harness_llm.evaluate.mbxp import container as mbxp
 from harness_llm.evaluate.mbxp.programs import LANGUAGES, Program, assemble, canaries
 from harness_llm.evaluate.sandbox import run_sandboxed
 

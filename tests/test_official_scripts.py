@@ -20,12 +20,12 @@ from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing, GateFailed
-from harness_llm.evaluate import script_runner as evaluator
 from harness_llm.evaluate.accuracy_file import parse, render
-from harness_llm.evaluate.compliance.official_verdict import verify_officially
 from harness_llm.evaluate.decoding import decoder
-from harness_llm.evaluate.official_accuracy import require_script, score_officially, script_of
-from harness_llm.evaluate.official_output import OfficialOutput
+from harness_llm.evaluate.official import script_runner as evaluator
+from harness_llm.evaluate.official.accuracy_script import require_script, score_officially, script_of
+from harness_llm.evaluate.official.output import OfficialOutput
+from harness_llm.evaluate.official.verdict_script import verify_officially
 from harness_llm.evaluate.score import answers_by_index, score_answers
 from harness_llm.loadgen.logs import read_accuracy_log
 from harness_llm.paths import CHECKOUT, Workspace

@@ -7,8 +7,8 @@ import pytest
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.evaluate.official.scripts import EVALUATORS
 from harness_llm.evaluate.run_result import Scorer
-from harness_llm.evaluate.scripts import EVALUATORS
 from harness_llm.paths import CHECKOUT, Workspace
 
 WORKSPACE = Workspace(CHECKOUT)

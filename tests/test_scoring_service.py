@@ -17,7 +17,7 @@ from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.scoring_server import grade_command, offer
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.evaluate import scoring_service as service
-from harness_llm.evaluate.mbxp import score as mbxp
+from harness_llm.evaluate.mbxp import container as mbxp
 from harness_llm.evaluate.mbxp.container import require_mbxp
 
 PROGRAMS = '{"kind": "run-mbxp", "programs": %s}'

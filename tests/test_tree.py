@@ -15,7 +15,7 @@ from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import ConfigError, GateFailed
-from harness_llm.evaluate.official_output import OfficialOutput
+from harness_llm.evaluate.official.output import OfficialOutput
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules.rounds import load_round
 from harness_llm.runs.record import State, find_runs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness_llm.checker.official import OfficialVerdict
 from harness_llm.errors import EnvironmentMissing, RunFailed
-from harness_llm.evaluate.script_runner import PYTHON
+from harness_llm.evaluate.official.script_runner import PYTHON
 
 _SCRIPT = "tools/submission/generate_final_report.py"
 _SHOWN = ("Division", "Platform", "Model", "Scenario", "Result", "Units", "Accuracy")

@@ -14,9 +14,9 @@ from harness_llm.evaluate.compliance import TESTS, Evidence
 from harness_llm.evaluate.decoding import decoder
 from harness_llm.evaluate.gates import Gates, gates_for, judge
 from harness_llm.evaluate.mbxp.container import require_mbxp
+from harness_llm.evaluate.official.script_runner import evaluate, require_evaluator
+from harness_llm.evaluate.official.scripts import EVALUATORS, Inputs
 from harness_llm.evaluate.score import answers_by_index, score_answers
-from harness_llm.evaluate.script_runner import evaluate, require_evaluator
-from harness_llm.evaluate.scripts import EVALUATORS, Inputs
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, DetailLog, parse_detail, read_accuracy_log
 from harness_llm.loadgen.prediction import OutputTokens
 from harness_llm.protocol.token_store import open_store

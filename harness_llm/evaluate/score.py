@@ -14,7 +14,7 @@ import numpy as np
 from harness_llm.config.benchmark import Accuracy
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.evaluate import matches, rouge
-from harness_llm.evaluate.mbxp import score as mbxp
+from harness_llm.evaluate.mbxp import container as mbxp
 from harness_llm.loadgen.logs import Answer
 
 Columns = dict[str, list[float]]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from harness_llm.errors import EnvironmentMissing, RunFailed, rebuild
-from harness_llm.evaluate.languages import Language
+from harness_llm.evaluate.mbxp.programs import Language
 
 VARIABLE = "HARNESS_LLM_SCORING"
 """Names the socket of the service; only set inside a container."""

@@ -101,6 +101,11 @@ class ComplianceTest(_Facts):
     bounds: dict[str, float] = {}
     packed: dict[str, str]
 
+    @property
+    def audit_config(self) -> str:
+        """Text of audit.config; LoadGen reads it after user.conf, and its values override user.conf."""
+        return "".join(f"*.*.{key} = {value}\n" for key, value in self.audit.items())
+
 
 class ScenarioRules(_Facts):
     """Scenarios of one system category; `one_of` must have one of its members in closed."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness_llm.config.checkpoint import file_digest
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
+from harness_llm.fileio import write_atomically
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.runs.record import Run
 from harness_llm.submission.truncate import TRUNCATED_TESTS
@@ -33,9 +34,8 @@ def write_manifest(tree: Path, runs: Iterable[Run]) -> Path:
     found = {
         sha256: {"log": known.get(sha256, _UNKNOWN), "packaged": folders} for sha256, folders in _hashes(tree).items()
     }
-    aside = file.with_name(f"{file.name}.tmp")
-    aside.write_text(json.dumps(found, indent=2) + "\n")
-    aside.rename(file)
+    with write_atomically(file) as temporary:
+        temporary.write_text(json.dumps(found, indent=2) + "\n")
     return file
 
 

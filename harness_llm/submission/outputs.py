@@ -6,9 +6,9 @@ from pathlib import Path
 from harness_llm.config.assets import Assets
 from harness_llm.config.submission_names import Submission
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
-from harness_llm.evaluate.compliance.official_verdict import verify_officially
-from harness_llm.evaluate.official_accuracy import score_officially
-from harness_llm.evaluate.official_output import OfficialOutput
+from harness_llm.evaluate.official.accuracy_script import score_officially
+from harness_llm.evaluate.official.output import OfficialOutput
+from harness_llm.evaluate.official.verdict_script import verify_officially
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.runs.record import Run
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import GateFailed
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
+from harness_llm.fileio import replacing
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.paths import CHECKOUT, Workspace
@@ -62,7 +63,7 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
     """
     target = workspace.submission / submission.tree_name
     names = packaged_variants(submission, accuracy_scores(runs))
-    with _replacing(target) as tree:
+    with _editing(target) as tree:
         home = tree / submission.division / submission.submitter
         _write_json(home / "systems" / f"{submission.system}.json", documents.description)
         _pack_source(submission, home, workspace)
@@ -87,32 +88,13 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """A copy of `target` to work on, which takes its place when the block ends well."""
+def _editing(target: Path) -> Iterator[Path]:
+    """Yield a copy of the tree `target` that replaces `target` when the block ends without an exception."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside, old = (target.with_name(f"{target.name}.{end}") for end in ("tmp", "old"))
-    with _locked(target.parent):
-        _tidy(target, aside, old)
-        try:
-            if target.exists():
-                shutil.copytree(target, aside)
-            else:
-                aside.mkdir()
-            yield aside
-            if target.exists():
-                target.rename(old)
-            aside.rename(target)
-        finally:
-            _tidy(target, aside, old)
-
-
-def _tidy(target: Path, aside: Path, old: Path) -> None:
-    """Remove what a replacement left; the old tree comes back if no new one stands there."""
-    if old.exists() and not target.exists():
-        old.rename(target)
-    for leftover in (aside, old):
-        if leftover.exists():
-            shutil.rmtree(leftover)
+    with _locked(target.parent), replacing(target) as copy:
+        if target.exists():
+            shutil.copytree(target, copy, dirs_exist_ok=True)
+        yield copy
 
 
 @contextmanager
@@ -164,7 +146,7 @@ def _write_mapping(submission: Submission, home: Path) -> None:
 def write_calibration(submission: Submission, quantization: Quantization, workspace: Workspace) -> Path:
     """Put the calibration document alone into the tree of `submission`, before there are results; returns its path."""
     target = workspace.submission / submission.tree_name
-    with _replacing(target) as tree:
+    with _editing(target) as tree:
         document = _write_calibration(submission, tree / submission.division / submission.submitter, quantization)
         return target / document.relative_to(tree)
 

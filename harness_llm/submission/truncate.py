@@ -3,10 +3,10 @@
 The shape is that of tools/submission/truncate_accuracy_log.py.
 """
 
-import hashlib
 import shutil
 from pathlib import Path
 
+from harness_llm.config.checkpoint import file_digest
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 
@@ -26,8 +26,7 @@ def pack_accuracy(log: Path, folder: Path, scores: str = "") -> str:
     Returns:
         The sha256 of the whole log, which accuracy.txt ends with.
     """
-    with log.open("rb") as whole:
-        sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
+    sha256 = file_digest(log)
     _cut(log, folder / ANSWERS)
     (folder / SCORES).write_text(f"{scores}\nhash={sha256}\n" if scores else f"hash={sha256}\n")
     return sha256

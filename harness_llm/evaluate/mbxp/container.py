@@ -16,9 +16,8 @@ from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.evaluate import scoring_service as service
-from harness_llm.evaluate.languages import LANGUAGES, Language
 from harness_llm.evaluate.mbxp import runner
-from harness_llm.evaluate.mbxp.programs import Program, canaries
+from harness_llm.evaluate.mbxp.programs import LANGUAGES, Language, Program, assemble, canaries
 from harness_llm.evaluate.sandbox import NEVER, run_sandboxed
 
 ENGINES = ("docker", "podman")
@@ -44,6 +43,26 @@ def arguments(engine: str, name: str) -> list[str]:
         *("--workdir", _SCRATCH, "--env", f"HOME={_SCRATCH}"),
         *(IMAGE, "python3", "-c", Path(runner.__file__).read_text()),
     ]
+
+
+def score(targets: Sequence[str], answers: Sequence[str], workers: int) -> list[float]:
+    """Score 100 for each program that passes its test, else 0.
+
+    Args:
+        targets: JSON texts, as for `programs.assemble`.
+        answers: decoded answers, unchanged.
+        workers: maximum number of containers at a time; each uses one core.
+
+    Returns:
+        One value per sample in a language of `LANGUAGES`; samples in other languages are left out.
+
+    Raises:
+        EnvironmentMissing: no container engine works, or the image is missing or lacks a language.
+        RunFailed: a container ended early.
+    """
+    programs = [assemble(target, answer) for target, answer in zip(targets, answers, strict=True)]
+    scored = [program for program in programs if program is not None]
+    return [100.0 if passed else 0.0 for passed in run_programs(scored, workers)] if scored else []
 
 
 def run_programs(programs: Sequence[Program], workers: int) -> list[bool]:

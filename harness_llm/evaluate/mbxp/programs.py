@@ -4,10 +4,11 @@ The reference leaves the rest to mxeval (its execution.py at commit e09974f).
 """
 
 import json
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from harness_llm.evaluate.languages import LANGUAGES, Language
-
+Language = Literal["cpp", "javascript", "php", "python", "ruby", "typescript"]
+"""Programming languages of MBXP that the reference scores."""
+LANGUAGES: tuple[Language, ...] = get_args(Language)
 _FENCE = "```"
 
 

@@ -21,10 +21,8 @@ from harness_llm.hardware.pci import accelerators
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.asset_checks import check_assets
 from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
-from harness_llm.pipeline.doctor.driver_checks import installed_cuda
-from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus
-from harness_llm.pipeline.doctor.host_checks import check_host
-from harness_llm.pipeline.doctor.limit_checks import check_limits, read_limits
+from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus, installed_cuda
+from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 from harness_llm.pipeline.doctor.settings_checks import (
     check_acceptance,

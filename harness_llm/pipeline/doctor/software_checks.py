@@ -108,7 +108,7 @@ def check_official_scripts(request: Request) -> Iterator[CheckResult]:
     at_hand = checkout(request.workspace) is not None
     if set(request.asked) <= {_PERFORMANCE} or not (at_hand or request.choices.division == "closed"):
         return
-    from harness_llm.evaluate.official_accuracy import require_script  # noqa: PLC0415 - loads nltk
+    from harness_llm.evaluate.official.accuracy_script import require_script  # noqa: PLC0415 - loads nltk
 
     try:
         yield passed(_OFFICIAL, require_script(request.benchmark))

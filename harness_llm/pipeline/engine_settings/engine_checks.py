@@ -1,5 +1,6 @@
 """Check the engine settings of every scenario of a request."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,13 @@ from harness_llm.config.engine_facts import FP8_CACHES, resolve_facts
 from harness_llm.config.request import Request
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import NO_ACCELERATOR, Gpu, load_gpus
+from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, not_checked, passed, warned
 from harness_llm.pipeline.engine_settings.backend_rules import broken_rules
-from harness_llm.pipeline.engine_settings.candidate import Candidate, Resolution
 from harness_llm.pipeline.engine_settings.capacity import GIB, cache_bytes, sequence_bytes
-from harness_llm.pipeline.engine_settings.resolution import resolve_candidates, vllm_installed
-from harness_llm.pipeline.engine_settings.served import served_config
+from harness_llm.pipeline.engine_settings.resolution import Candidate, Resolution, resolve_candidates, vllm_installed
+from harness_llm.prepare.quantize.quantization_config import written_config
+from harness_llm.prepare.quantize.recipes import load_recipes
 
 RULES, BY_VLLM = "Engine settings", "Engine settings, vLLM"
 Found = tuple[str, CheckResult]
@@ -66,6 +68,26 @@ def _config(request: Request) -> dict[str, Any] | None:
     if request.choices.engine != "vllm" or request.choices.gpu == NO_ACCELERATOR:
         return None
     return served_config(request.benchmark, request.choices.gpu, request.workspace)
+
+
+def served_config(benchmark: Benchmark, gpu: str, workspace: Workspace) -> dict[str, Any] | None:
+    """config.json as vLLM will find it; None where it is not known yet.
+
+    That of the checkpoint in its place; else the published one, with the `quantization_config` that the default recipe
+    of `gpu` writes.
+    """
+    checkpoint = benchmark.checkpoint
+    file = workspace.models / checkpoint.quantized / "config.json"
+    if file.is_file():
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    if not checkpoint.config:
+        return None
+    config: dict[str, Any] = json.loads((workspace.benchmarks / checkpoint.config).read_text())
+    if checkpoint.quantized == checkpoint.original:
+        return config
+    written = written_config(load_recipes(benchmark, workspace).choose("", gpu))
+    return config | {"quantization_config": written} if written else None
 
 
 def gpu_facts(name: str, gpus: dict[str, Gpu]) -> Gpu | None:

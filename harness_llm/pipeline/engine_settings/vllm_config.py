@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pydantic
 
-from harness_llm.pipeline.engine_settings.candidate import Candidate, Resolution, Violation
+from harness_llm.pipeline.engine_settings.resolution import Candidate, Resolution, Violation
 
 
 def main() -> None:

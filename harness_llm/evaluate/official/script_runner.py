@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE, checkout
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.accuracy_file import parse
-from harness_llm.evaluate.namespaces import run_jailed
-from harness_llm.evaluate.sandbox import Finished, run_sandboxed, with_variables
-from harness_llm.evaluate.score import answers_by_index, token_counts
-from harness_llm.evaluate.scripts import (
+from harness_llm.evaluate.official.namespaces import run_jailed
+from harness_llm.evaluate.official.scripts import (
     ENVIRONMENT,
     LIMIT_S,
     VARIABLES,
@@ -26,6 +23,9 @@ from harness_llm.evaluate.scripts import (
     make_folder,
     python_arguments,
 )
+from harness_llm.evaluate.sandbox import Finished, run_sandboxed, with_variables
+from harness_llm.evaluate.score import answers_by_index, token_counts
+from harness_llm.fileio import write_atomically
 from harness_llm.loadgen.logs import read_accuracy_log
 from harness_llm.paths import ENVIRONMENTS, Workspace
 
@@ -77,9 +77,8 @@ def run_evaluator(method: str, inputs: Inputs) -> str:
     if done.code:
         raise RunFailed("the reference's evaluator failed", where=evaluator_of(method).script, found=_last_line(done))
     kept.parent.mkdir(parents=True, exist_ok=True)
-    aside = kept.with_suffix(f".{os.getpid()}")
-    aside.write_text(done.out)
-    aside.rename(kept)
+    with write_atomically(kept) as temporary:
+        temporary.write_text(done.out)
     return done.out
 
 

@@ -14,9 +14,9 @@ from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.errors import EnvironmentMissing, GateFailed
 from harness_llm.evaluate.accuracy_file import parse
-from harness_llm.evaluate.official_output import OfficialOutput, by_script, ours, require_checkout
-from harness_llm.evaluate.script_runner import kept_output, require_evaluator, run_evaluator
-from harness_llm.evaluate.scripts import EVALUATORS, Inputs, evaluator_of
+from harness_llm.evaluate.official.output import OfficialOutput, by_script, ours, require_checkout
+from harness_llm.evaluate.official.script_runner import kept_output, require_evaluator, run_evaluator
+from harness_llm.evaluate.official.scripts import EVALUATORS, Inputs, evaluator_of
 from harness_llm.protocol.token_store import open_store
 
 _CONFIG = "tokenizer_config.json"

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.errors import EnvironmentMissing, GateFailed, RunFailed
-from harness_llm.evaluate.official_output import OfficialOutput, by_script, ours, require_checkout
+from harness_llm.evaluate.official.output import OfficialOutput, by_script, ours, require_checkout
 from harness_llm.rules import ComplianceTest
 
 _SCRIPT = "compliance/{test}/run_verification.py"
