@@ -107,7 +107,7 @@ def test_what_is_missing_is_named_by_its_key() -> None:
     ]
     document = render_architecture(DESCRIPTION, known, ECC, [result("llama3.1-405b", "Server", 12.5)])
     assert all(f"- {key}\n" in document for key in missing)
-    assert "Nothing can be compared" in document
+    assert "The bandwidths of the system are not stated" in document
 
 
 def test_one_node_needs_no_nodes_named_but_all_of_several() -> None:
@@ -125,7 +125,7 @@ def test_one_node_needs_no_nodes_named_but_all_of_several() -> None:
 def test_a_document_is_written_about_nothing_too() -> None:
     document = render_architecture(DESCRIPTION | {"accelerators_per_node": "0"}, None, ECC, [])
     assert ["Accelerators", "none"] in rows(document, "Nodes")
-    assert "There are no datacenter results." in document
+    assert "The system has no datacenter results." in document
 
 
 def test_the_part_on_one_system_is_replaced_and_others_stay() -> None:

@@ -164,16 +164,16 @@ def test_programs_are_scored_in_their_order(engine: Path, monkeypatch: pytest.Mo
     [
         (
             {"info": "echo no daemon >&2; exit 1"},
-            "without a container engine",
+            "missing container engine",
             "docker: no daemon; no-such-engine: not installed",
         ),
         (
             {"image": "exit 1"},
-            "image that runs MBXP's programs is not there",
+            "missing container image of MBXP",
             "build --tag harness-llm-mbxp setup/mbxp",
         ),
-        ({"run": f"{RUN} | sed s/true/false/"}, "cannot run every language of MBXP", "go wrong in python"),
-        ({"run": f"{RUN} | sed s/false/true/"}, "cannot run every language of MBXP", "go wrong in python"),
+        ({"run": f"{RUN} | sed s/true/false/"}, "missing languages", "wrong results of test programs in python"),
+        ({"run": f"{RUN} | sed s/false/true/"}, "missing languages", "wrong results of test programs in python"),
     ],
 )
 def test_without_a_container_nothing_is_scored(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness_llm.checker.official import OfficialVerdict
 from harness_llm.errors import EnvironmentMissing, RunFailed
-from harness_llm.evaluate.official.script_runner import PYTHON
+from harness_llm.evaluate.official.script_runner import PYTHON, missing_packages
 
 _SCRIPT = "tools/submission/generate_final_report.py"
 _SHOWN = ("Division", "Platform", "Model", "Scenario", "Result", "Units", "Accuracy")
@@ -63,7 +63,7 @@ def make_final_report(summary: Path, round_name: str, inference: Path) -> list[P
         RunFailed: the script failed.
     """
     if not PYTHON.is_file():
-        raise EnvironmentMissing("the packages of the graders are missing", where=str(PYTHON), hint="make graders")
+        raise missing_packages()
     version = round_name.removeprefix("v")
     words = ("--input", str(summary), "--version", version, "--repository", f"submissions_inference_v{version}")
     targets = [summary.with_suffix(".xlsx"), summary.with_name(f"{summary.stem}_results.json")]

@@ -1,4 +1,4 @@
-"""What is uploaded, as one file: the same tree always gives the same bytes."""
+"""The archive that is uploaded; reproducible: the same tree gives the same bytes."""
 
 import gzip
 import tarfile
@@ -7,13 +7,13 @@ from pathlib import Path
 from harness_llm.config.checkpoint import file_digest
 from harness_llm.fileio import write_atomically
 
-_TIME = 315532800  # 1980-01-01, the oldest date that every archive format knows
+_TIME = 315532800  # 1980-01-01, the oldest date that every archive format can store
 
 
 def archive(tree: Path, submitter: str) -> Path:
     """Pack the folders of `submitter` in `tree` into `<tree>.tar.gz`, and write `<tree>.tar.gz.sha256` for sha256sum.
 
-    Content outside of a submitter's folder is not allowed (submission_rules:410), so none of it is packed.
+    Content outside the submitter's folder is not packed, because submission_rules:410 forbids it.
     """
     target = tree.with_name(f"{tree.name}.tar.gz")
     checksum = tree.with_name(f"{target.name}.sha256")

@@ -1,7 +1,7 @@
-"""A sandbox of Linux namespaces on a machine where no scoring service is: no network, only named paths, read-only.
+"""Sandbox of Linux namespaces for machines without a scoring service: no network, only listed paths, read-only.
 
-It limits time, neither memory nor processes, which takes a container. The container engine of MBXP cannot be used, as
-the evaluators' packages are on this machine and in no image of their own.
+It limits time, but not memory and processes. The container of MBXP cannot be used: the packages of the accuracy
+scripts are installed on this machine, not in an image.
 """
 
 import subprocess
@@ -17,72 +17,72 @@ _UNSHARE = (
     *("--propagation", "private", "--"),
 )
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-# $1: folder for the new root; $2: its /tmp; then the paths that are shown, --, and the command.
+# $1: folder for the new root; $2: its /tmp; then the paths to mount, --, and the command.
 _SCRIPT = """
 set -eu
 root=$1 scratch=$2
 shift 2
-show() {
+mount_path() {
     if [ -d "$1" ]; then mkdir -p "$root$1"; else mkdir -p "$root${1%/*}"; : > "$root$1"; fi
     mount --rbind "$1" "$root$1"
 }
 mount -t tmpfs -o mode=755 tmpfs "$root"
 mkdir "$root/proc" "$root/tmp" "$root/dev"
 mount --bind "$scratch" "$root/tmp"
-while [ "$1" != -- ]; do show "$1"; mount -o remount,bind,ro "$root$1"; shift; done
+while [ "$1" != -- ]; do mount_path "$1"; mount -o remount,bind,ro "$root$1"; shift; done
 shift
 mount -t proc proc "$root/proc"
-for device in null zero urandom; do show "/dev/$device"; done
+for device in null zero urandom; do mount_path "/dev/$device"; done
 mkdir "$root/dev/shm"
 mount -t tmpfs tmpfs "$root/dev/shm"
 exec chroot "$root" "$@"
 """
 
 
-def require_jail() -> None:
-    """Check that this user may make namespaces here.
+def require_namespaces() -> None:
+    """Check that this user may create namespaces.
 
     Raises:
-        EnvironmentMissing: the kernel or a container forbids it, or there is no program `unshare`.
+        EnvironmentMissing: the kernel or a container forbids it, or the program `unshare` is missing.
     """
     try:
         done = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
-        complaint = done.stderr.strip() if done.returncode else ""
+        error = done.stderr.strip() if done.returncode else ""
     except FileNotFoundError:
-        complaint = "unshare is not installed"
-    if complaint:
+        error = "unshare is not installed"
+    if error:
         raise EnvironmentMissing(
-            "programs that a model wrote cannot be kept from the network and from secrets of this machine",
-            expected="namespaces of this user (unshare --user --net true)",
-            found=complaint,
+            "no sandbox for model-generated programs: this user cannot create namespaces",
+            expected="unshare --user --net true succeeds",
+            found=error,
             hint="make submission ENVIRONMENT=container; "
-            "or let users make namespaces: sysctl kernel.unprivileged_userns_clone, "
+            "or allow user namespaces: sysctl kernel.unprivileged_userns_clone, "
             "kernel.apparmor_restrict_unprivileged_userns",
         )
 
 
-def run_jailed(
+def run_in_namespaces(
     command: Sequence[str], paths: Sequence[Path], variables: Mapping[str, str], seconds: float, scratch: Path
 ) -> Finished:
-    """Run a command that sees the operating system's programs and `paths` at their places, and an empty /tmp.
+    """Run a command with access to the system's programs, `paths` (read-only) and an empty /tmp only.
 
     Args:
-        variables: its environment.
-        scratch: a folder on a disk with room for what the command writes.
+        variables: environment of the command.
+        scratch: folder with disk space for the output of the command.
 
     Raises:
-        EnvironmentMissing: as `require_jail`.
-        RunFailed: it ran longer than `seconds`.
+        EnvironmentMissing: as `require_namespaces`.
+        RunFailed: the command ran longer than `seconds`.
     """
-    require_jail()
-    shown = [path for path in (*map(Path, _SYSTEM), *paths) if path.exists()]
+    require_namespaces()
+    mounted = [path for path in (*map(Path, _SYSTEM), *paths) if path.exists()]
     with TemporaryDirectory(dir=scratch) as root, TemporaryDirectory(dir=scratch) as tmp:
         inside = with_variables(command, variables)
         return run_sandboxed(
-            [*_UNSHARE, "sh", "-c", _SCRIPT, "sh", root, tmp, *_distinct(shown), "--", *inside], "", seconds
+            [*_UNSHARE, "sh", "-c", _SCRIPT, "sh", root, tmp, *_outermost(mounted), "--", *inside], "", seconds
         )
 
 
-def _distinct(paths: Sequence[Path]) -> list[str]:
-    """Paths without those below another one of them."""
+def _outermost(paths: Sequence[Path]) -> list[str]:
+    """`paths` without duplicates and without paths inside another one."""
     return [str(path) for path in dict.fromkeys(paths) if not any(path.is_relative_to(p) for p in paths if p != path)]

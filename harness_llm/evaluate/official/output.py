@@ -1,4 +1,4 @@
-"""What is packaged as accuracy.txt or as the verdict of a compliance test: a script's output, or harness-llm's own."""
+"""Text packaged as accuracy.txt or verdict of a compliance test, from an official script or from harness-llm."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,13 @@ from harness_llm.paths import Workspace
 
 @dataclass(frozen=True)
 class OfficialOutput:
-    """A text of a result.
+    """Content of a packaged file.
 
     Attributes:
         text: content of the file.
-        script: path in mlcommons/inference of what wrote it, `digest` its sha256; empty for our own text.
-        reason: why it is our own.
+        script: path of the official script in mlcommons/inference; empty for a text of harness-llm.
+        digest: sha256 of the script.
+        reason: why the official script was not used.
     """
 
     text: str
@@ -25,19 +26,21 @@ class OfficialOutput:
     reason: str = ""
 
 
-def by_script(text: str, checkout: Path, script: str) -> OfficialOutput:
-    """What the script of that path in `checkout` wrote."""
+def from_script(text: str, checkout: Path, script: str) -> OfficialOutput:
+    """Output of the script with the path `script` in `checkout`."""
     return OfficialOutput(text, script, file_digest(checkout / script))
 
 
-def ours(text: str, error: HarnessError) -> OfficialOutput:
-    """Our own text, because the script could not be run."""
+def from_harness(text: str, error: HarnessError) -> OfficialOutput:
+    """Text of harness-llm, used because of `error`."""
     return OfficialOutput(text, reason=": ".join(filter(None, [error.what, error.found])))
 
 
 def require_checkout() -> Path:
-    """The checkout of mlcommons/inference; raises EnvironmentMissing without one."""
+    """Return the checkout of mlcommons/inference; raise EnvironmentMissing if there is none."""
     folder = checkout(Workspace())
     if folder is None:
-        raise EnvironmentMissing("mlcommons/inference is not at hand", hint=f"make build; or set {CHECKOUT_VARIABLE}")
+        raise EnvironmentMissing(
+            "missing checkout of mlcommons/inference", hint=f"make build; or set {CHECKOUT_VARIABLE}"
+        )
     return folder.resolve()
