@@ -240,5 +240,5 @@ def test_answers_are_complete(made: Made) -> None:
 
 
 def test_unknown_evaluator() -> None:
-    with pytest.raises(ConfigError, match="unknown evaluator"):
+    with pytest.raises(ConfigError, match="unknown accuracy script"):
         evaluator_of("mmlu")

@@ -171,7 +171,7 @@ def test_ours_is_packaged_where_the_graders_are_missing(tmp_path: Path, monkeypa
     monkeypatch.setattr(nltk.data, "path", [])
     made = Made("llama2-70b", tmp_path)
     output = score_officially(made.benchmark, made.assets, made.log, "{'rouge1': 1.0}\n")
-    assert output == OfficialOutput("{'rouge1': 1.0}\n", reason="nltk has no sentence splitter")
+    assert output == OfficialOutput("{'rouge1': 1.0}\n", reason="missing sentence splitter of nltk")
 
 
 def test_ours_is_packaged_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,4 +240,4 @@ def test_test07_takes_the_score_of_the_accuracy_script(tmp_path: Path, score: st
     without = verify_officially(
         "TEST07", TESTS["TEST07"], benchmark, "Offline", run, scored=OfficialOutput("", reason="x")
     )
-    assert without == OfficialOutput(f"TEST {verdict}\n", reason="the accuracy script could not be run: x")
+    assert without == OfficialOutput(f"TEST {verdict}\n", reason="the accuracy script did not run: x")

@@ -123,4 +123,4 @@ def test_vllm_checks_the_engine_arguments_only_with_its_build_for_accelerators(m
     monkeypatch.setattr(software, "versions", lambda: CUDA)
     assert software.check_engine_arguments(request(), usable=True) == [refused]
     (result,) = software.check_engine_arguments(request(), usable=False)
-    assert result.found == "not checked: vLLM needs usable accelerators for it"
+    assert result.found == "not checked: no usable accelerators, which vLLM requires"

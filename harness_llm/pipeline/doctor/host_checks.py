@@ -12,14 +12,14 @@ from harness_llm.pipeline.doctor.check_result import CheckResult, failed, not_ch
 
 _GIB = 2**30
 _LEAST_SHARED = 1 * _GIB
-"""Docker leaves 64 MiB. Two vLLM workers exchange through rings of 10 chunks of 24 MiB (shm_broadcast.py of 0.30.0)."""
+"""Docker's default is 64 MiB. vLLM workers communicate through rings of 10 x 24 MiB (shm_broadcast.py of 0.30.0)."""
 _SHARED = 32 * _GIB
-"""As containers get it: setup/containers.yaml."""
+"""Size in containers (setup/containers.yaml)."""
 _UNLIMITED = "unlimited"
 _OPEN_FILES = 65535
-"""What vLLM asks for itself (set_ulimit in vllm/utils/system_utils.py of 0.30.0)."""
+"""Limit that vLLM sets (set_ulimit in vllm/utils/system_utils.py of 0.30.0)."""
 _PROCESSES = 16384
-"""An estimate: threads of LoadGen, eight replicas and their compilers. The usual limits are 4,096 or above 100,000."""
+"""Estimate of the threads of LoadGen, eight replicas and their compilers; usual limits are 4,096 or above 100,000."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Limits:
     """Limits of this process.
 
     Attributes:
-        shared_bytes: size of /dev/shm; None where it cannot be read.
-        soft: soft limits by their names in /proc/self/limits, as written there.
+        shared_bytes: size of /dev/shm; None if it cannot be read.
+        soft: soft limits by the names in /proc/self/limits.
     """
 
     shared_bytes: int | None = None
@@ -36,7 +36,7 @@ class Limits:
 
 
 def read_limits(root: Path = Path("/")) -> Limits:
-    """The limits of this process; `root` is where /proc and /dev are found."""
+    """Read the limits of this process; `root` is the parent folder of /proc and /dev."""
     rows = re.findall(r"^(Max [a-z ]+?) {2,}(\S+)", read(root / "proc/self/limits"), re.MULTILINE)
     try:
         found = os.statvfs(root / "dev/shm")
@@ -46,10 +46,10 @@ def read_limits(root: Path = Path("/")) -> Limits:
 
 
 def check_limits(found: Limits, group: int) -> Iterator[CheckResult]:
-    """Check what engines on GPUs need.
+    """Check the limits that engines on GPUs require.
 
     Args:
-        group: devices of one replica; workers of one device share nothing.
+        group: number of devices per replica; a replica with one device uses no shared memory.
     """
     if group > 1:
         yield _shared_memory(found.shared_bytes)
@@ -67,7 +67,7 @@ def _shared_memory(size: int | None) -> CheckResult:
         return not_checked(name, "its size cannot be read")
     found = f"{size / _GIB:.1f} GiB at /dev/shm"
     if size < _LEAST_SHARED:
-        return failed(name, found, expected=f"{_LEAST_SHARED // _GIB} GiB at least", hint=hint)
+        return failed(name, found, expected=f"at least {_LEAST_SHARED // _GIB} GiB", hint=hint)
     if size < _SHARED:
         return warned(name, found, expected=f"{_SHARED // _GIB} GiB", hint=hint)
     return passed(name, found)
@@ -80,15 +80,15 @@ def _limit(name: str, soft: str, least: int | None, option: str) -> CheckResult:
     if soft == _UNLIMITED or (least is not None and int(soft) >= least):
         return passed(label, soft)
     found, expected = (f"{soft} bytes", _UNLIMITED) if least is None else (soft, f"{least} or more")
-    return warned(label, found, expected=expected, hint=f"{option}; for good in /etc/security/limits.conf")
+    return warned(label, found, expected=expected, hint=f"{option}; permanently: /etc/security/limits.conf")
 
 
 def check_host(host: Host, node: str = "") -> Iterator[CheckResult]:
-    """A warning for each setting of `host`, from `read_host`, that should be changed; `node` is its address."""
+    """Warn of each setting of `host`, from `read_host`, that slows runs down; `node` is the address of the host."""
     tips = advice(host)
     for tip in tips:
         yield warned(tip.name, tip.why, where=node, hint=f"as root: {tip.command}")
     if missing := unread(host):
         yield not_checked("Host settings", f"this machine does not report {', '.join(missing)}")
     elif not tips:
-        yield passed("Host settings", "as before a measurement")
+        yield passed("Host settings", "suitable for measurements")

@@ -1,4 +1,4 @@
-"""Checks of the system: its description, the requirements of closed datacenter submissions, and ECC."""
+"""Checks of the system: description, requirements of closed datacenter submissions, released software, ECC."""
 
 from collections.abc import Iterator, Mapping
 

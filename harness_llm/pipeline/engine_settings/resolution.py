@@ -1,4 +1,4 @@
-"""Let vLLM resolve candidates; the results are kept, since importing vLLM takes seconds."""
+"""Resolve engine settings with vLLM; results are cached, because importing vLLM takes seconds."""
 
 import hashlib
 import importlib.util
@@ -21,7 +21,7 @@ _QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_S
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario's settings.
+    """Engine settings of one scenario.
 
     Attributes:
         config: config.json of the checkpoint.
@@ -36,7 +36,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that vLLM refuses; `argument` is empty where the refusal is of a combination."""
+    """A value that vLLM rejects; `argument` is empty if vLLM rejects a combination."""
 
     argument: str = ""
     expected: str = ""
@@ -44,11 +44,11 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """What vLLM made of a candidate.
+    """Result of vLLM's resolution of a candidate.
 
     Attributes:
-        platform: `none` where this build of vLLM has another platform than the candidate.
-        attention_backend: the one that vLLM chooses; empty without the platform.
+        platform: `none` if the vLLM build has another platform than the candidate.
+        attention_backend: backend that vLLM chooses; empty without the platform.
     """
 
     platform: str
@@ -60,18 +60,18 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def vllm_installed() -> bool:
-    """Whether this environment has a vLLM; the host's side of a container has none."""
+    """Whether vLLM is installed in this environment; not on a host that uses containers."""
     return importlib.util.find_spec("vllm") is not None
 
 
 def resolve_candidates(
     candidates: Sequence[Candidate], cache: Path, environment: Mapping[str, str] | None = None
 ) -> list[Resolution]:
-    """What vLLM makes of `candidates`, in their order.
+    """Resolve `candidates` with vLLM; results have the same order.
 
     Args:
-        cache: a folder where results are kept by the content of candidates and the build of vLLM.
-        environment: variables of vLLM's process, beside those of this one.
+        cache: folder with cached results, by the content of candidates and the build of vLLM.
+        environment: additional environment variables of vLLM's process.
 
     Raises:
         EnvironmentMissing: vLLM cannot be imported.
@@ -104,7 +104,7 @@ def run_vllm(
         )
         if process.returncode:
             raise EnvironmentMissing(
-                "vLLM cannot check the engine settings",
+                "check of the engine settings by vLLM failed",
                 where=f"{python} -m {PROGRAM}",
                 found="\n".join(process.stderr.splitlines()[-5:]),
                 hint="make setup",
