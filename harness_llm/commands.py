@@ -150,7 +150,7 @@ def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
     if output:
         write_accuracy(output, scores)
     sys.stdout.write(render_accuracy(scores))
-    missed = scorer.verdicts(scores)
+    missed = scorer.missed_gates(scores)
     if all(missed.values()):
         found = "; ".join(f"{name}: {line}" for name, lines in missed.items() for line in lines)
         raise GateFailed("the answers miss the accuracy gate", where=str(log_dir), found=found)

@@ -1,5 +1,6 @@
-"""Files: YAML and text that users write, and folders that are replaced as a whole."""
+"""Read text and YAML files; replace files and folders atomically."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import yaml
 
 from harness_llm.errors import ConfigError
 
-READABLE = 0o644
+READABLE = 0o044
 
 
 def read_yaml(file: Path) -> Any:
@@ -43,17 +44,39 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 @contextmanager
+def write_atomically(file: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `file` that replaces `file` when the block ends without an exception."""
+    temporary = file.with_name(f"{file.name}.tmp-{os.getpid()}")
+    try:
+        yield temporary
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
 def replacing(output: Path) -> Iterator[Path]:
-    """A fresh folder beside `output` that takes its place when the block ends well."""
-    temporary = output.with_name(f"{output.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    """Yield an empty folder beside `output` that replaces the folder `output` when the block ends without an exception.
+
+    The old folder is kept until the new one has its name: the next call undoes an interrupted replacement.
+    """
+    temporary, old = (output.with_name(f"{output.name}.{end}") for end in ("tmp", "old"))
+    _restore(output, temporary, old)
     temporary.mkdir(parents=True)
     try:
         yield temporary
         for file in temporary.iterdir():
-            file.chmod(READABLE)  # safetensors writes for the owner alone; containers run as someone else
-        shutil.rmtree(output, ignore_errors=True)
+            file.chmod(file.stat().st_mode | READABLE)  # safetensors writes files that only their owner can read
+        if output.exists():
+            output.rename(old)
         temporary.rename(output)
-    except BaseException:  # Ctrl-C too: nothing half-written stays
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    finally:  # after Ctrl-C too
+        _restore(output, temporary, old)
+
+
+def _restore(output: Path, temporary: Path, old: Path) -> None:
+    """Remove the remains of a replacement; without a new folder, the old one gets its name back."""
+    if old.exists() and not output.exists():
+        old.rename(output)
+    for remains in (temporary, old):
+        shutil.rmtree(remains, ignore_errors=True)

@@ -9,9 +9,8 @@ from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchm
 from harness_llm.config.engine_config import EngineConfig, load_config
 from harness_llm.hardware.gpus import Gpu, load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.pipeline.engine_settings.candidate import Candidate
-from harness_llm.pipeline.engine_settings.engine_checks import candidate, gpu_facts
-from harness_llm.pipeline.engine_settings.served import served_config
+from harness_llm.pipeline.engine_settings.engine_checks import candidate, gpu_facts, served_config
+from harness_llm.pipeline.engine_settings.resolution import Candidate
 from harness_llm.rules import load_round, round_names
 
 HERE = Workspace(CHECKOUT)

@@ -67,7 +67,7 @@ def test_score_that_the_checker_misreads_is_not_written(tmp_path: Path, value: f
         ("{'rouge1': nan}", "cannot read ROUGE1"),
         ("{'rouge1': 4e-05}", "cannot read ROUGE1"),
         ("{'rouge1':44.4}", "cannot read ROUGE1"),
-        ("{'rouge1': 4.4.4}", "ROUGE1 is no number"),
+        ("{'rouge1': 4.4.4}", "ROUGE1 is not a number"),
         ('{"rouge1": 44.4}', "ROUGE1 is missing"),
         ("hash=abc", "ROUGE1 is missing"),
     ],

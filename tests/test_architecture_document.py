@@ -107,7 +107,7 @@ def test_missing_value_is_named_by_its_key() -> None:
     ]
     document = render_architecture(DESCRIPTION, known, ECC, [result("llama3.1-405b", "Server", 12.5)])
     assert all(f"- {key}\n" in document for key in missing)
-    assert "Nothing can be compared" in document
+    assert "The bandwidths of the system are not stated" in document
 
 
 def test_several_nodes_must_all_be_named() -> None:
@@ -125,7 +125,7 @@ def test_several_nodes_must_all_be_named() -> None:
 def test_document_without_any_value_is_written() -> None:
     document = render_architecture(DESCRIPTION | {"accelerators_per_node": "0"}, None, ECC, [])
     assert ["Accelerators", "none"] in rows(document, "Nodes")
-    assert "There are no datacenter results." in document
+    assert "The system has no datacenter results." in document
 
 
 def test_section_of_one_system_is_replaced_and_others_are_kept() -> None:

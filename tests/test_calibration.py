@@ -17,7 +17,7 @@ from harness_llm.submission.calibration import (
     read_quantization,
     render_calibration,
 )
-from harness_llm.submission.engine_numbers import EngineNumbers, read_numbers
+from harness_llm.submission.engine_formats import EngineFormats, read_formats
 
 BENCHMARK = load_benchmark("demo", Workspace(CHECKOUT))
 
@@ -26,6 +26,7 @@ FP8 = {"type": "float", "num_bits": 8, "symmetric": True, "group_size": None, "b
 WEIGHTS: dict[str, Any] = {**FP8, "strategy": "channel", "dynamic": False, "observer": "memoryless_minmax"}
 PER_TOKEN: dict[str, Any] = {**FP8, "strategy": "token", "dynamic": True, "observer": None}
 PER_TENSOR: dict[str, Any] = {**FP8, "strategy": "tensor", "dynamic": False, "observer": "static_minmax"}
+NO_RECORD = "The checkpoint has no record of its calibration data."
 
 
 def config(activations: dict[str, Any] | None, kv_cache: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -65,9 +66,9 @@ def served(environment: dict[str, str] | None = None, server: dict[str, Any] | N
 
 
 def engine_section(fingerprints: dict[str, dict], model: dict[str, Any] | None = None) -> str:
-    engines = {scenario: read_numbers(fingerprint, model or {}) for scenario, fingerprint in fingerprints.items()}
+    engines = {scenario: read_formats(fingerprint, model or {}) for scenario, fingerprint in fingerprints.items()}
     document = render_calibration(BENCHMARK, Quantization({}, model or {}, engines))
-    assert "Nothing is quantized" not in document
+    assert "No tensor is quantized" not in document
     return section(document, "By the engine")
 
 
@@ -94,21 +95,21 @@ def test_own_quantization_is_described_completely(tmp_path: Path) -> None:
 
 def test_static_scales_are_described_with_their_calibration_set(tmp_path: Path) -> None:
     bare = render_calibration(BENCHMARK, quantized(PER_TENSOR))
-    assert section(bare, "Calibration data") == "It is not recorded with the checkpoint."
+    assert section(bare, "Calibration data") == NO_RECORD
     told = render_calibration(BENCHMARK, quantized(PER_TENSOR, calibration={"file": "cal.pkl", "samples": 1000}))
     assert section(told, "Calibration data") == "- file: cal.pkl\n- samples: 1000"
 
 
 def test_weight_and_cache_formats_are_described() -> None:
     document = render_calibration(BENCHMARK, quantized(None, PER_TENSOR))
-    assert section(document, "Activations") == "They are not quantized."
+    assert section(document, "Activations") == "Activations are not quantized."
     assert "one scale per tensor" in section(document, "KV cache")
-    assert section(document, "Calibration data") == "It is not recorded with the checkpoint."
+    assert section(document, "Calibration data") == NO_RECORD
 
 
 def test_measurements_name_the_served_weight_format() -> None:
     assert measurements(BENCHMARK, Quantization(), "Offline") == BENCHMARK.measurements
-    int4 = Quantization({"recipe": {"weights": "int4"}}, engines={"Server": EngineNumbers(weights="fp8")})
+    int4 = Quantization({"recipe": {"weights": "int4"}}, engines={"Server": EngineFormats(weights="fp8")})
     for scenario, weights in (("Offline", "int4"), ("Server", "fp8")):
         changed = measurements(BENCHMARK, int4, scenario)
         assert changed == BENCHMARK.measurements | {"weight_data_types": weights}
@@ -128,15 +129,15 @@ def test_scale_without_an_observer_names_none() -> None:
 def test_foreign_checkpoint_is_described_by_its_configuration(tmp_path: Path) -> None:
     quark = {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}
     document = render_calibration(BENCHMARK, read_quantization(write_checkpoint(tmp_path / "quark", quark), {}))
-    assert "quantized before it came here" in document
-    assert section(document, "Calibration data") == "It is not recorded with the checkpoint."
-    assert "dtype: fp8_e4m3" in section(document, "Its quantization_config")
+    assert "provided in quantized form" in document
+    assert section(document, "Calibration data") == NO_RECORD
+    assert "dtype: fp8_e4m3" in section(document, "quantization_config of the checkpoint")
 
 
 def test_unchanged_published_checkpoint_is_described_as_published(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "bf16", None)
     document = render_calibration(BENCHMARK, read_quantization(checkpoint, {"Offline": served(dtype="bfloat16")}))
-    assert "Nothing is quantized" in document
+    assert "No tensor is quantized" in document
     assert "##" not in document
 
 
@@ -153,7 +154,7 @@ def test_changed_checkpoint_is_refused(tmp_path: Path) -> None:
         ({"type": "int", "num_bits": 4}, "INT4, symmetric", "448"),
         ({"strategy": "group", "group_size": 128}, "one scale per group of 128 values", "channel"),
         ({"symmetric": False}, "with a zero point", "m /"),
-        ({"observer": "mse"}, "the observer is `mse`", "m /"),
+        ({"observer": "mse"}, "(observer `mse`)", "m /"),
         ({"scale_dtype": "torch.uint8"}, "stored as torch.uint8", "m /"),
         ({"num_bits": 6}, "float of 6 bits", "m /"),
     ],
@@ -174,19 +175,23 @@ def test_cache_quantized_by_the_engine_is_described_by_scenario() -> None:
     )
     quantized_too, plain = text.split("\n\nInteractive:\n\n")
     assert quantized_too.startswith(
-        "Offline, Server:\n\n- What is not quantized has the format bfloat16.\n- The KV cache"
+        "Offline, Server:\n\n- Data type of all tensors that are not quantized: bfloat16.\n- The KV cache"
     )
     assert "FP8 (E4M3) (`kv_cache_dtype: fp8`). The checkpoint stores no scales of keys and values" in quantized_too
-    assert "The engine quantizes nothing beside" in plain
+    assert "The engine quantizes no further tensors" in plain
 
 
 @pytest.mark.parametrize(
     ("name", "model", "said"),
     [
-        ("fp8", {"quantization_config": config(None, PER_TENSOR)}, "are those that the checkpoint stores"),
+        (
+            "fp8",
+            {"quantization_config": config(None, PER_TENSOR)},
+            "Scales of keys and values are read from the checkpoint",
+        ),
         ("auto", {"quantization_config": config(None, PER_TENSOR)}, "FP8 (E4M3) (`kv_cache_dtype: fp8`)"),
         ("fp8_e5m2", {}, "FP8 (E5M2)"),
-        ("int8_per_token_head", {}, "Each token and head has a scale of its own"),
+        ("int8_per_token_head", {}, "Each token and head has its own scale"),
         ("turboquant_4bit_nc", {}, "stored in turboquant_4bit_nc"),
     ],
 )
@@ -196,9 +201,9 @@ def test_cache_scales_are_described(name: str, model: dict[str, Any], said: str)
 
 def test_weights_quantized_at_load_time_are_described() -> None:
     fingerprint = served(quantization="fp8")
-    assert "when vLLM loads them, by its method `fp8`" in engine_section({"Offline": fingerprint})
-    assert read_numbers(fingerprint, {}).weights == "fp8"
-    assert not read_numbers(fingerprint, {"quantization_config": config(PER_TOKEN)}).weights
+    assert "at load time, by its method `fp8`" in engine_section({"Offline": fingerprint})
+    assert read_formats(fingerprint, {}).weights == "fp8"
+    assert not read_formats(fingerprint, {"quantization_config": config(PER_TOKEN)}).weights
 
 
 def test_every_number_format_setting_is_described() -> None:
@@ -213,8 +218,8 @@ def test_every_number_format_setting_is_described() -> None:
 @pytest.mark.parametrize(
     ("speculation", "said"),
     [
-        ({"method": "mtp"}, "proposed by the checkpoint's own head (`method: mtp`)"),
-        ({"method": "eagle3", "model": "/models/a-head"}, "draft head `a-head` in its published format"),
+        ({"method": "mtp"}, "The checkpoint's own draft head (`method: mtp`) proposes tokens"),
+        ({"method": "eagle3", "model": "/models/a-head"}, "The draft head `a-head` proposes tokens."),
     ],
 )
 def test_draft_head_is_named_in_the_speculating_scenario(speculation: dict[str, Any], said: str) -> None:
@@ -223,7 +228,7 @@ def test_draft_head_is_named_in_the_speculating_scenario(speculation: dict[str, 
     )
     speculating, plain = text.split("\n\nServer:\n\n")
     assert said in speculating
-    assert "proposed" not in plain
+    assert "proposes" not in plain
 
 
 @pytest.mark.parametrize(
@@ -237,7 +242,7 @@ def test_draft_head_is_named_in_the_speculating_scenario(speculation: dict[str, 
 def test_quantization_by_a_foreign_server_is_described_as_unknown(server: dict[str, Any], said: str) -> None:
     fingerprint = served(server=server)
     assert said in engine_section({"Offline": fingerprint})
-    quantization = Quantization(engines={"Offline": read_numbers(fingerprint, {})})
+    quantization = Quantization(engines={"Offline": read_formats(fingerprint, {})})
     assert [said in notice and "incomplete for Offline" in notice for notice in quantization.notices] == [True]
 
 

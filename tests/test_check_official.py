@@ -167,6 +167,6 @@ def test_published_results_get_the_verdict_of_the_official_checker(golden, tree,
 
 
 def test_folder_without_the_official_checker_is_refused(tmp_path):
-    with pytest.raises(EnvironmentMissing, match="not there") as error:
+    with pytest.raises(EnvironmentMissing, match="missing official submission checker") as error:
         run_official(tmp_path, ROUND.round, tmp_path)
     assert error.value.where == str(tmp_path / "tools" / "submission")

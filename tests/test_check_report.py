@@ -53,7 +53,7 @@ not judged scope: Vision
   where: open/d
     found: resnet
 
-2 errors, 1 warning, 1 for the size of the runs, 1 result not judged
+2 errors, 1 warning, 1 because of small runs, 1 result not judged
 """
     )
 
@@ -72,7 +72,7 @@ def test_tree_without_findings_is_one_line():
 def test_both_official_verdicts_are_shown():
     verdicts = [OfficialVerdict((), 0, [], ["SUMMARY: OK"]), OfficialVerdict(("--x",), 1, ["ERROR a"], ["b"])]
     assert render_official(verdicts) == (
-        "official checker: OK (exit 0)\nofficial checker --x: refuses the tree (exit 1)\n  ERROR a\n"
+        "official checker: OK (exit 0)\nofficial checker --x: rejects the tree (exit 1)\n  ERROR a\n"
     )
 
 

@@ -17,7 +17,7 @@ from harness_llm.pipeline.panel import Panel
 
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
 WORSE = {"state": "INVALID", "reasons": [TOO_FEW, "LoadGen error: no"]}
-LATE = {"state": "INVALID", "reasons": ["LoadGen says INVALID: TTFT constraint not met", TOO_FEW]}
+LATE = {"state": "INVALID", "reasons": ["LoadGen result INVALID: TTFT constraint not met", TOO_FEW]}
 LOST = {"state": "FAILED", "reasons": ["a replica was lost"]}
 
 

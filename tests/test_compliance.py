@@ -14,7 +14,6 @@ import pytest
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError
 from harness_llm.evaluate.compliance import TESTS, Evidence, Verdict, test07, test09
-from harness_llm.evaluate.compliance.audit_config import audit_config
 from harness_llm.loadgen.logs import Answer, read_accuracy_log
 from harness_llm.rules.rounds import load_round, round_names
 
@@ -27,9 +26,9 @@ BOUNDS = {"min_output_tokens": 3.5, "max_output_tokens": 4.5}
     ("score", "passed"), [(60.698, True), (83.13, True), (60.6979, False), (0.0, False), (math.nan, False)]
 )
 def test_test07_compares_the_score_with_the_threshold(score: float, passed: bool) -> None:
-    verdict = test07.verify(score, THRESHOLD)
+    verdict = test07.Verdict(score, THRESHOLD)
     assert verdict.passed is passed
-    assert verdict.failures == ([] if passed else [f"the answers score {score:.10g}, at least 60.698 is right"])
+    assert verdict.failures == ([] if passed else [f"accuracy {score:.10g} below the threshold 60.698"])
     assert verdict.render() == (
         f"Accuracy score: {score}\nAccuracy threshold: 60.698\n"
         f"Accuracy check pass: {passed}\nTEST {'PASS' if passed else 'FAIL'}\n"
@@ -53,12 +52,12 @@ def test_test09_compares_the_mean_length_with_both_bounds(lengths: list[int], fa
 
 def test_test09_failure_names_the_mean_and_the_bounds() -> None:
     assert test09.verify([3, 3, 4], BOUNDS).failures == [
-        "an answer has 3.33 tokens on average, 3.5 to 4.5 is right"
+        "mean answer length 3.33 tokens, outside 3.5 to 4.5"
     ]  # fmt: skip
 
 
 def test_log_without_answers_is_refused() -> None:
-    with pytest.raises(ConfigError, match="holds no answers"):
+    with pytest.raises(ConfigError, match="no answers in the log"):
         test09.verify([], BOUNDS)
 
 
@@ -102,7 +101,7 @@ def test_every_compliance_test_of_every_round_is_implemented() -> None:
 
 @pytest.mark.parametrize("test", TESTS)
 def test_audit_config_contains_the_settings_of_the_round(test: str) -> None:
-    lines = audit_config(ROUND.compliance[test]).splitlines()
+    lines = ROUND.compliance[test].audit_config.splitlines()
     assert lines == [f"*.*.{key} = {value}" for key, value in ROUND.compliance[test].audit.items()]
     assert lines[0] == "*.*.mode = 2"
 
@@ -117,7 +116,7 @@ class TestOfficialScripts:
         script = f"{sys.executable} -c \"print(open('{tmp_path / 'scores.txt'}').read())\""
         report = _official(tmp_path, "TEST07", "--accuracy-script", script, "--accuracy-threshold", str(THRESHOLD))
         assert [line for line in report if line.startswith(("Accuracy ", "TEST "))] == (
-            test07.verify(score, THRESHOLD).render().splitlines()
+            test07.Verdict(score, THRESHOLD).render().splitlines()
         )
 
     @pytest.mark.parametrize("lengths", [[4, 4, 4, 4], [3, 4, 3, 4], [2, 2, 9, 1], [1, 1, 1, 1], [9, 9, 9, 9]])

@@ -165,7 +165,7 @@ def test_errors_of_host_and_docker_are_reported_together_before_a_build(
 ) -> None:
     monkeypatch.setattr(checks, "check_host", lambda *_: [failed("GPUs", "none on the PCI bus")])
     daemon.free = 0
-    with pytest.raises(EnvironmentMissing, match="2 checks refuse") as caught:
+    with pytest.raises(EnvironmentMissing, match="2 checks failed") as caught:
         submission.submit([], ENVIRON)
     assert "none on the PCI bus" in caught.value.found
     assert "too little disk space" in caught.value.found

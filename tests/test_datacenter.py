@@ -11,7 +11,7 @@ from test_architecture_document import DESCRIPTION, ECC, TWO_NODES, result
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.hardware.ecc import Ecc, Fact, State
 from harness_llm.runs.selection import RunStatus, Selection
-from harness_llm.submission.datacenter import Requirements, measured_results, requirements
+from harness_llm.submission.datacenter import Requirements, measured_results, requirements_of
 from harness_llm.submission.package import _refuse_without_ecc
 
 SLOW = result("deepseek-r1", "Offline", 1e5)  # 64 Gbit/s out, the narrowest part has 40
@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def owed(file: Path, ecc: Ecc = ECC, **changes: str) -> Requirements:
-    found = requirements(DESCRIPTION | {"system_type": "datacenter,edge"} | changes, ecc, file)
+    found = requirements_of(DESCRIPTION | {"system_type": "datacenter,edge"} | changes, ecc, file)
     assert found
     return found
 
@@ -36,19 +36,19 @@ def test_complete_requirements_are_accepted(file: Path) -> None:
     found = owed(file)
     found.require()
     found.require([GOOD])
-    assert found.notices([GOOD]) == []
+    assert (found.missing(), found.violations([GOOD])) == ([], [])
     assert "llama3.1-405b" in found.render([GOOD])
 
 
 def test_edge_systems_have_no_datacenter_requirements(file: Path) -> None:
-    assert requirements(DESCRIPTION | {"system_type": "edge"}, ECC, file) is None
+    assert requirements_of(DESCRIPTION | {"system_type": "edge"}, ECC, file) is None
 
 
 def test_too_small_bandwidth_is_refused(file: Path) -> None:
     with pytest.raises(GateFailed) as caught:
         owed(file).require([GOOD, SLOW])
-    assert caught.value.found == ("deepseek-r1 Offline needs 64 Gbit/s out, and there are 40 Gbit/s (NIC to CPU)")
-    assert owed(file).notices([GOOD, SLOW]) == [f"closed datacenter forbids: {caught.value.found}"]
+    assert caught.value.found == "deepseek-r1 Offline requires 64 Gbit/s out; available: 40 Gbit/s (NIC to CPU)"
+    assert owed(file).violations([GOOD, SLOW]) == [caught.value.found]
 
 
 @pytest.mark.parametrize(("memory", "accelerators"), [(State.OFF, State.ON), (State.ON, State.OFF)])
@@ -64,7 +64,7 @@ def test_all_unknown_requirements_are_listed_at_once(tmp_path: Path) -> None:
         found.require([SLOW])
     keys = ("architecture.nodes", "architecture.nics", "architecture.data_path", "ecc.memory", "ecc.accelerators")
     assert [line.split(":")[0].strip() for line in caught.value.found.splitlines()[1:]] == list(keys)
-    assert len(found.notices([SLOW])) == len(keys)
+    assert (len(found.missing()), found.violations([SLOW])) == (len(keys), [])
 
 
 def test_stated_ecc_is_accepted(file: Path) -> None:
@@ -77,7 +77,7 @@ def test_stated_ecc_is_accepted(file: Path) -> None:
 
 def test_undetected_accelerators_are_required(file: Path) -> None:
     unseen = Ecc(Fact(State.ON, "EDAC"), Fact(State.ABSENT))
-    assert owed(file, unseen).missing() == ["ecc.accelerators: true or false, the machine does not tell"]
+    assert owed(file, unseen).missing() == ["ecc.accelerators: true or false; this machine does not report it"]
     assert owed(file, unseen, accelerators_per_node="0").missing() == []
 
 

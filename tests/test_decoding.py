@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models
 
 transformers = pytest.importorskip("transformers")
 
-from harness_llm.evaluate.decoding import decoder, tidied  # noqa: E402
+from harness_llm.evaluate.decoding import clean_up, decoder  # noqa: E402
 
 CLEAN = transformers.PreTrainedTokenizerFast.clean_up_tokenization
 WORDS = ["<s>", "It", "is", "n't", "here", ",", "'s", "so", "."]
@@ -29,13 +29,13 @@ def test_spaces_are_cleaned_where_the_tokenizer_demands_it(checkpoint: Path, fla
     plain = Tokenizer.from_file(str(checkpoint / "tokenizer.json")).decode([0, 1, 2, 3, 4, 5, 1, 6, 7, 8])
     [text] = decoder(checkpoint)([[0, 1, 2, 3, 4, 5, 1, 6, 7, 8]])
     assert "<s>" not in text
-    assert text == (tidied(plain) if tidy else plain)
+    assert text == (clean_up(plain) if tidy else plain)
 
 
 @given(st.lists(st.sampled_from([*WORDS, " ", "'", "?", "!", "'m", "'ve", "'re", "x"])).map(" ".join))
 def test_cleaned_text_equals_that_of_transformers(text: str) -> None:
-    assert tidied(text) == CLEAN(None, text)
+    assert clean_up(text) == CLEAN(None, text)
 
 
 def test_spaces_before_punctuation_are_removed() -> None:
-    assert tidied("It is n't here , it 's so .") == "It isn't here, it's so."
+    assert clean_up("It is n't here , it 's so .") == "It isn't here, it's so."

@@ -11,7 +11,7 @@ from workspaces import NAMES, edit, make_workspace
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
-from harness_llm.evaluate import script_runner as evaluator
+from harness_llm.evaluate.official import script_runner as evaluator
 from harness_llm.hardware import device_lock as devices
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import from_json, refuse, render, to_json
@@ -85,7 +85,7 @@ def test_all_errors_are_reported_at_once_before_any_run(harness: CommandLine, tm
         edit(file, lambda content: content.setdefault("harness_config", {}).update(warmup_samples=5))
     done = harness(command, "--model", "toy", *ON_CPU, "--division", "closed", "--profile", "valid")
     assert done.code == 2
-    assert "error: 3 checks refuse this submission" in done.err
+    assert "error: 3 checks failed" in done.err
     for scenario in ("offline", "server"):
         assert f"{scenario}_cpu.yaml: harness_config.warmup_samples" in done.err
     assert ("missing --company" if command == "submit" else "missing --system-name") in done.err
@@ -96,8 +96,8 @@ def test_all_errors_are_reported_at_once_before_any_run(harness: CommandLine, tm
 def test_gaps_and_requirements_of_closed_are_reported_together(harness: CommandLine, tmp_path: Path) -> None:
     done = harness("submit", "--model", "toy", *ON_CPU, "--division", "closed", "--profile", "valid", *NAMES)
     assert done.code == 2
-    assert "the description of box has gaps" in done.err
-    assert "closed datacenter needs to know more of box" in done.err
+    assert "missing fields in the description of box" in done.err
+    assert "missing facts about box, which closed datacenter must document" in done.err
     assert str(tmp_path / "submission/systems/box.yaml") in done.err
 
 
@@ -132,7 +132,7 @@ def test_missing_evaluator_is_an_error(harness: CommandLine, monkeypatch: pytest
     assert results(harness, "--part", "software", *words)["Scoring"][0]["level"] == "error"
     done = harness("submit", *words)
     assert done.code == 3
-    assert "evaluator" in done.err
+    assert "missing accuracy script" in done.err
 
 
 def test_performance_alone_needs_no_evaluator(harness: CommandLine) -> None:
@@ -227,7 +227,7 @@ def test_results_that_the_official_checker_never_accepts_are_a_warning(
     warnings = results(harness, *words, "--gpu", "h100", *NAMES).get("Official checker", [])
     assert {warning["level"] for warning in warnings} <= {"warning"}
     assert [warning["found"].partition(f", {division}: ")[0] for warning in warnings] == [
-        f"never accepts {words[1]} {scenarios}" for scenarios in found
+        f"always rejects {words[1]} {scenarios}" for scenarios in found
     ]
     assert all(warning["hint"] for warning in warnings)
 
@@ -259,5 +259,5 @@ def test_official_script_that_cannot_run_is_a_warning(
     monkeypatch.setattr(evaluator, "PYTHON", Path("/no/such/python"))
     (result,) = results(harness, *DEMO, *NAMES)["Official scripts"]
     assert (result["level"], result["hint"]) == ("warning", "make graders")
-    assert "harness-llm's own accuracy.txt would be packaged" in result["found"]
+    assert "accuracy.txt would be computed by harness-llm" in result["found"]
     assert "Official scripts" not in results(harness, *DEMO, *NAMES, "--tests", "performance")

@@ -99,7 +99,7 @@ def test_each_disk_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("part", [Part.ALL, Part.HOST])
 def test_every_command_checks_what_it_will_download(purpose: Purpose, part: Part, workspace: Workspace) -> None:
     found = examined(purpose, part=part)
-    assert found["Model and data"].found == "to be made: dataset, calibration, model, checkpoint"
+    assert found["Model and data"].found == "to prepare: dataset, calibration, model, checkpoint"
     assert found["Hugging Face token"].level is Level.ERROR
 
 
@@ -111,7 +111,7 @@ def test_prepare_checks_before_the_first_download(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(provision, "download", lambda *_: pytest.fail("a download began"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, GB))
     choices = choose({"model": "llama2-70b", "gpu": "h200"})
-    with pytest.raises(EnvironmentMissing, match="2 checks refuse") as caught:
+    with pytest.raises(EnvironmentMissing, match="2 checks failed") as caught:
         prepare([choices], Panel(Console(stderr=True)))
     assert "Hugging Face token" in caught.value.found
     assert "Disk" in caught.value.found

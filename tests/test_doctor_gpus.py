@@ -14,9 +14,9 @@ from harness_llm.config.options import Choices, choose
 from harness_llm.hardware import device_lock as devices
 from harness_llm.hardware.gpu_state import Devices
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
-from harness_llm.pipeline.doctor.driver_checks import check_nvidia_driver, installed_cuda
 from harness_llm.pipeline.doctor.examination import examine
-from harness_llm.pipeline.doctor.limit_checks import Limits, check_limits
+from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver, installed_cuda
+from harness_llm.pipeline.doctor.host_checks import Limits, check_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 
 GIB = 2**30

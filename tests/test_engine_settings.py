@@ -13,10 +13,9 @@ from harness_llm.config.options import choose
 from harness_llm.config.request import resolve
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
 from harness_llm.pipeline.engine_settings.backend_rules import broken_rules, load_rules
-from harness_llm.pipeline.engine_settings.candidate import Resolution
 from harness_llm.pipeline.engine_settings.capacity import cache_bytes, sequence_bytes
 from harness_llm.pipeline.engine_settings.engine_checks import check_by_vllm, check_rules, scenario_results
-from harness_llm.pipeline.engine_settings.resolution import resolve_candidates
+from harness_llm.pipeline.engine_settings.resolution import Resolution, resolve_candidates
 
 CASES = all_cases()
 IDS = [str(case) for case in CASES]

@@ -178,8 +178,8 @@ def test_result_that_meets_both_variants_is_packaged_twice(workspace: Workspace)
     assert files(high) == files(low)
     for name in files(high):
         assert ((high / name).read_bytes() == (low / name).read_bytes()) is not name.endswith("README.md"), name
-    assert f"The same runs stand for {LOW} too." in (high / "Server/README.md").read_text()
-    assert f"The same runs stand for {HIGH} too." in (low / "Server/README.md").read_text()
+    assert f"The same runs are also packaged as {LOW}." in (high / "Server/README.md").read_text()
+    assert f"The same runs are also packaged as {HIGH}." in (low / "Server/README.md").read_text()
 
 
 def test_source_is_packaged_once_and_variants_refer_to_it(workspace: Workspace) -> None:
@@ -218,7 +218,7 @@ def test_results_of_other_systems_are_kept(workspace: Workspace) -> None:
 
 
 def test_tree_is_unchanged_where_no_variant_is_met(workspace: Workspace) -> None:
-    with pytest.raises(GateFailed, match="accuracy of llama2-70b is not enough"):
+    with pytest.raises(GateFailed, match="accuracy of llama2-70b too low"):
         build(workspace, closed("v6.1"), {"Offline": FAIR})
     assert not workspace.submission.exists()
 
@@ -227,7 +227,7 @@ def test_documents_name_the_folders_of_the_round(workspace: Workspace) -> None:
     home = build(workspace, closed("v5.1"), {"Offline": BEST})
     text = (home / "documentation/README.md").read_text()
     assert "`measurements/<system>/<benchmark>/<scenario>/README.md`" in text
-    assert "`code/` holds the program" in text
+    assert "`code/` holds the source code" in text
     assert (
         "in `code/llama2-70b/harness-llm/`,\n" in (home / f"measurements/{SYSTEM}/{HIGH}/Offline/README.md").read_text()
     )

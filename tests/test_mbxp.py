@@ -11,7 +11,7 @@ from waiting import ends
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.mbxp import container, runner
-from harness_llm.evaluate.mbxp import score as mbxp
+from harness_llm.evaluate.mbxp import container as mbxp
 from harness_llm.evaluate.mbxp.programs import LANGUAGES, Program, assemble, canaries
 from harness_llm.evaluate.sandbox import run_sandboxed
 
@@ -154,16 +154,16 @@ def test_programs_are_scored_in_order(engine: Path, monkeypatch: pytest.MonkeyPa
     [
         (
             {"info": "echo no daemon >&2; exit 1"},
-            "without a container engine",
+            "missing container engine",
             "docker: no daemon; no-such-engine: not installed",
         ),
         (
             {"image": "exit 1"},
-            "image that runs MBXP's programs is not there",
+            "missing container image of MBXP",
             "build --tag harness-llm-mbxp setup/mbxp",
         ),
-        ({"run": f"{RUN} | sed s/true/false/"}, "cannot run every language of MBXP", "go wrong in python"),
-        ({"run": f"{RUN} | sed s/false/true/"}, "cannot run every language of MBXP", "go wrong in python"),
+        ({"run": f"{RUN} | sed s/true/false/"}, "missing languages", "wrong results of test programs in python"),
+        ({"run": f"{RUN} | sed s/false/true/"}, "missing languages", "wrong results of test programs in python"),
     ],
 )
 def test_scoring_without_a_container_engine_is_refused(

@@ -20,10 +20,11 @@ from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing, GateFailed
 from harness_llm.evaluate.accuracy_file import parse, render
-from harness_llm.evaluate.compliance.official_verdict import verify_officially
 from harness_llm.evaluate.decoding import decoder
-from harness_llm.evaluate.official_accuracy import require_script, score_officially, script_of
-from harness_llm.evaluate.official_output import OfficialOutput
+from harness_llm.evaluate.official import script_runner as evaluator
+from harness_llm.evaluate.official.accuracy_script import require_script, score_officially, script_of
+from harness_llm.evaluate.official.output import OfficialOutput
+from harness_llm.evaluate.official.verdict_script import verify_officially
 from harness_llm.evaluate.score import answers_by_index, score_answers
 from harness_llm.loadgen.logs import read_accuracy_log
 from harness_llm.paths import CHECKOUT, Workspace
@@ -148,7 +149,7 @@ def test_difference_from_our_scores_is_an_error(tmp_path: Path) -> None:
     made = Made("llama2-70b", tmp_path)
     scores = parse(made.own)
     wrong = render(scores | {"ROUGE2": round(scores["ROUGE2"] + 0.01, 4)})
-    with pytest.raises(GateFailed, match="scores the answers otherwise") as caught:
+    with pytest.raises(GateFailed, match="computes other scores") as caught:
         score_officially(made.benchmark, made.assets, made.log, wrong)
     assert caught.value.found.startswith("ROUGE2: ")
     assert "\n" not in caught.value.found
@@ -159,17 +160,17 @@ def test_our_accuracy_file_is_packaged_without_the_graders(tmp_path: Path, monke
     monkeypatch.setattr(nltk.data, "path", [])
     made = Made("llama2-70b", tmp_path)
     output = score_officially(made.benchmark, made.assets, made.log, "{'rouge1': 1.0}\n")
-    assert output == OfficialOutput("{'rouge1': 1.0}\n", reason="nltk has no sentence splitter")
+    assert output == OfficialOutput("{'rouge1': 1.0}\n", reason="missing sentence splitter of nltk")
 
 
 def test_our_accuracy_file_is_packaged_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
     benchmark = load_benchmark("llama2-70b", Workspace(CHECKOUT))
-    with pytest.raises(EnvironmentMissing, match="not at hand"):
+    with pytest.raises(EnvironmentMissing, match="missing checkout of mlcommons/inference"):
         require_script(benchmark)
     assets = Assets(tmp_path, tmp_path, {}, tmp_path)
     output = score_officially(benchmark, assets, tmp_path / "log.json", "ours")
-    assert output == OfficialOutput("ours", reason="mlcommons/inference is not at hand")
+    assert output == OfficialOutput("ours", reason="missing checkout of mlcommons/inference")
 
 
 def compliance_run(folder: Path, test: str, entries: list[dict[str, Any]], own: str) -> Path:
@@ -201,7 +202,7 @@ def test_difference_from_our_verdict_is_an_error(tmp_path: Path) -> None:
     entries[3]["token_count"] += 1
     run = compliance_run(tmp_path / "run", "TEST06", entries, TEST06.format("Skipped"))
     benchmark = load_benchmark("llama2-70b", Workspace(CHECKOUT))
-    with pytest.raises(GateFailed, match="decides otherwise") as caught:
+    with pytest.raises(GateFailed, match="gives another verdict") as caught:
         verify_officially("TEST06", TESTS["TEST06"], benchmark, "Offline", run, scored=None)
     assert "Sample length check pass: False" in caught.value.found
 
@@ -228,4 +229,4 @@ def test_test07_uses_the_score_of_the_official_script(tmp_path: Path, score: str
     without = verify_officially(
         "TEST07", TESTS["TEST07"], benchmark, "Offline", run, scored=OfficialOutput("", reason="x")
     )
-    assert without == OfficialOutput(f"TEST {verdict}\n", reason="the accuracy script could not be run: x")
+    assert without == OfficialOutput(f"TEST {verdict}\n", reason="the accuracy script did not run: x")

@@ -65,7 +65,7 @@ def test_benchmark_missing_from_a_round_lists_the_rounds_that_have_it(name: str,
         else:
             with pytest.raises(ConfigError, match=f"round {round_.round} has no benchmark {name}") as caught:
                 round_.benchmark(name)
-            assert caught.value.hint == f"the rounds that have it: {', '.join(rounds)}"
+            assert caught.value.hint == f"rounds that have it: {', '.join(rounds)}"
             assert caught.value.expected == ", ".join(round_.benchmarks)
 
 

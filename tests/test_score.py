@@ -57,8 +57,8 @@ def test_first_answer_to_a_sample_is_scored() -> None:
     ("entries", "message"),
     [
         ([answer(0, 1)], "1 of 2 samples have no answer"),
-        ([answer(0, 1), answer(2, 1)], "an answer is to sample 2"),
-        ([answer(-1, 1)], "an answer is to sample -1"),
+        ([answer(0, 1), answer(2, 1)], "answer to sample 2"),
+        ([answer(-1, 1)], "answer to sample -1"),
     ],
 )
 def test_missing_and_unknown_samples_are_refused(entries: list[Answer], message: str) -> None:
@@ -69,9 +69,9 @@ def test_missing_and_unknown_samples_are_refused(entries: list[Answer], message:
 @pytest.mark.parametrize(
     ("targets", "kinds", "message"),
     [
-        (["one"], None, "answers and targets do not match"),
-        (["one", "two"], [""], "answers and kinds do not match"),
-        (["one", "two"], ["", "GSM8K"], "samples of a kind that the benchmark does not score"),
+        (["one"], None, "number of targets differs"),
+        (["one", "two"], [""], "number of kinds differs"),
+        (["one", "two"], ["", "GSM8K"], "samples of a kind without a scoring method"),
     ],
 )
 def test_inconsistent_scoring_input_is_refused(targets: list[str], kinds: list[str] | None, message: str) -> None:
@@ -195,7 +195,7 @@ def test_mixtral_scores_each_kind_of_sample() -> None:
 def test_programs_are_not_scored_without_a_container_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "ENGINES", ("no-such-engine",))
     target = '{"lang": "python", "entry_point": "f", "test": ""}'
-    with pytest.raises(EnvironmentMissing, match="without a container engine"):
+    with pytest.raises(EnvironmentMissing, match="missing container engine"):
         score([target], ["def f(): pass"], accuracy("MBXP", MBXP="mbxp"), ["MBXP"])
 
 
@@ -224,7 +224,7 @@ def test_missing_sentence_splitter_is_reported_with_the_command(
     punkt.forget()
     with pytest.raises(EnvironmentMissing, match="sentence splitter") as caught:
         score(["the"], ["the"], accuracy("ROUGELSUM", sentence_split=True))
-    assert caught.value.hint == "python -m nltk.downloader punkt_tab"
+    assert caught.value.hint.startswith("python -m nltk.downloader punkt_tab")
 
 
 # Requirements of scoring, checked before a run

@@ -9,10 +9,10 @@ import pytest
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
-from harness_llm.evaluate import namespaces as jail
-from harness_llm.evaluate import script_runner as evaluator
-from harness_llm.evaluate.script_runner import evaluate, require_evaluator
-from harness_llm.evaluate.scripts import EVALUATORS, Inputs, evaluator_of
+from harness_llm.evaluate.official import namespaces as jail
+from harness_llm.evaluate.official import script_runner as evaluator
+from harness_llm.evaluate.official.script_runner import evaluate, require_evaluator
+from harness_llm.evaluate.official.scripts import EVALUATORS, Inputs, evaluator_of
 
 METHODS = sorted(name for name, evaluator in EVALUATORS.items() if evaluator.executes)
 # In place of the reference's scripts: modules with the functions that are called, which check what they see.
@@ -74,7 +74,7 @@ MISUSES = {
 
 def missing() -> str:
     try:
-        jail.require_jail()
+        jail.require_namespaces()
     except EnvironmentMissing as error:
         return f"{error.what}: {error.found}"
     return ""
@@ -151,14 +151,14 @@ def test_checkout_of_make_build_or_image_is_used(made: Made, named: bool, monkey
 @pytest.mark.parametrize("method", METHODS)
 def test_missing_checkout_is_reported(made: Made, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CHECKOUT_VARIABLE, "/no/such/checkout")
-    with pytest.raises(EnvironmentMissing, match="reference's evaluator, which is missing") as caught:
+    with pytest.raises(EnvironmentMissing, match="missing accuracy script") as caught:
         require_evaluator(method)
     assert CHECKOUT_VARIABLE in caught.value.hint
 
 
 def test_missing_packages_are_reported(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "PYTHON", Path("/no/such/python"))
-    with pytest.raises(EnvironmentMissing, match="packages of the graders are missing") as caught:
+    with pytest.raises(EnvironmentMissing, match="missing packages of the official scripts") as caught:
         require_evaluator("deepseek-r1")
     assert caught.value.hint == "make graders"
 
@@ -177,7 +177,7 @@ def test_missing_packages_are_reported(made: Made, monkeypatch: pytest.MonkeyPat
 )
 def test_failing_grader_is_found_before_a_run(made: Made, method: str, file: str, text: str, found: str) -> None:
     (made.script(method).parent / file).write_text(text)
-    with pytest.raises(EnvironmentMissing, match="cannot work here") as caught:
+    with pytest.raises(EnvironmentMissing, match="accuracy script cannot run here") as caught:
         require_evaluator(method)
     assert caught.value.found == found
     assert "make graders" in caught.value.hint
@@ -185,22 +185,22 @@ def test_failing_grader_is_found_before_a_run(made: Made, method: str, file: str
 
 def test_math_grader_of_deepseek_is_tried(made: Made) -> None:
     made.script("deepseek-r1").write_text(GRADERS.replace("parsed == ground_truth", "False"))
-    with pytest.raises(EnvironmentMissing, match="cannot work here"):
+    with pytest.raises(EnvironmentMissing, match="accuracy script cannot run here"):
         require_evaluator("deepseek-r1")
 
 
 def test_missing_problems_are_an_error(made: Made) -> None:
     (made.problems / "test.jsonl").unlink()
     for method in METHODS:
-        with pytest.raises(RunFailed, match="evaluator failed"):
+        with pytest.raises(RunFailed, match="accuracy script failed"):
             made.score(method)
 
 
 @pytest.mark.parametrize(
     ("script", "what"),
     [
-        ("def main(): raise SystemExit('it broke')", "evaluator failed"),
-        ("def main(): print({'exact_match': None})", "printed no score"),
+        ("def main(): raise SystemExit('it broke')", "accuracy script failed"),
+        ("def main(): print({'exact_match': None})", "no score in the output"),
     ],
 )
 def test_evaluator_without_a_score_is_reported(made: Made, script: str, what: str) -> None:
@@ -222,7 +222,7 @@ def test_programs_in_an_evaluator_have_no_network_and_no_files(
         attempt = MISUSES[misuse].format(**values)
         exec(attempt.replace("open('/usr/left', 'w')", "pass"), {})  # noqa: S102 - works outside
         made.script("gpt-oss-120b").write_text(f"def main():\n    {attempt}\n    print({{'exact_match': 1.0}})\n")
-        with pytest.raises(RunFailed, match="evaluator failed") as caught:
+        with pytest.raises(RunFailed, match="accuracy script failed") as caught:
             made.score("gpt-oss-120b")
     assert "Error" in caught.value.found
 
@@ -230,7 +230,7 @@ def test_programs_in_an_evaluator_have_no_network_and_no_files(
 def test_evaluator_has_limited_time(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "LIMIT_S", 2)
     made.script("gpt-oss-120b").write_text("import time\ndef main(): time.sleep(600)\n")
-    with pytest.raises(RunFailed, match="ran too long"):
+    with pytest.raises(RunFailed, match="time limit of the scoring sandbox exceeded"):
         made.score("gpt-oss-120b")
 
 
@@ -240,5 +240,5 @@ def test_missing_answers_are_refused(made: Made) -> None:
 
 
 def test_unknown_evaluator_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown evaluator"):
+    with pytest.raises(ConfigError, match="unknown accuracy script"):
         evaluator_of("mmlu")

@@ -378,7 +378,7 @@ def test_run_that_does_not_count_is_planned_again_and_no_other(
 
     package = copy.run("package", *NAMES)
     assert package.code == 1
-    assert "nothing is packaged" in package.err
+    assert "incomplete results, not packaged" in package.err
     assert f"demo/Server/performance: {state}, " in package.err
     assert reason in package.err
     assert not list(copy.workspace.submission.glob("inference*"))

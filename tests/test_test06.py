@@ -38,11 +38,11 @@ def answer(ids: list[int], first: list[int] | None = None, claimed: int | None =
         (answer([5, 2, 128009], [5]), "end-of-sequence ids at [1, 2] of 3 tokens", "eos"),
         (answer([5, 2, 6], [5]), "end-of-sequence ids at [1] of 3 tokens", "eos"),
         (answer([2, 2], [2]), "end-of-sequence ids at [0, 1] of 2 tokens", "eos"),
-        (answer([5, 6], [6]), "reported was [6], but the answer begins with [5]", "first_token"),
-        (answer([5], [5, 6]), "reported was [5, 6], but the answer begins with [5]", "first_token"),
-        (answer([5, 6], []), "no first token was reported", "first_token"),
-        (answer([5, 6]), "no first token was reported", "first_token"),
-        (answer([5, 6], [5], claimed=3), "3 tokens were claimed, but the answer has 2", "length"),
+        (answer([5, 6], [6]), "reported first token [6], but the answer begins with [5]", "first_token"),
+        (answer([5], [5, 6]), "reported first token [5, 6], but the answer begins with [5]", "first_token"),
+        (answer([5, 6], []), "no reported first token", "first_token"),
+        (answer([5, 6]), "no reported first token", "first_token"),
+        (answer([5, 6], [5], claimed=3), "3 reported tokens, but the answer has 2", "length"),
     ],
 )
 def test_each_fault_fails_its_check_and_names_the_sample(entry: Answer, fault: str | None, failed: str | None) -> None:
@@ -80,7 +80,7 @@ def test_failed_verdict_is_rendered() -> None:
 
 
 def test_empty_log_is_refused() -> None:
-    with pytest.raises(ConfigError, match="holds no answers") as caught:
+    with pytest.raises(ConfigError, match="no answers in the log") as caught:
         verify([], "Offline", EOS, "a log")
     assert caught.value.where == "a log"
 

@@ -15,7 +15,7 @@ from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import ConfigError, GateFailed
-from harness_llm.evaluate.official_output import OfficialOutput
+from harness_llm.evaluate.official.output import OfficialOutput
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.rules.rounds import load_round
 from harness_llm.runs.record import State, find_runs
@@ -309,7 +309,7 @@ def test_calibration_document_written_before_any_run_is_kept_until_the_first(
     assert files(home) == {"documentation/calibration.md", "documentation/calibration/demo_cpu-box.md"}
     write_all(workspace.logs)
     pack(workspace)
-    assert "Nothing is quantized" in document.read_text()
+    assert "No tensor is quantized" in document.read_text()
 
 
 def test_scenarios_with_other_versions_are_refused(workspace: Workspace) -> None:
@@ -337,11 +337,11 @@ def test_available_system_with_a_nightly_engine_is_a_notice(workspace: Workspace
 def test_readme_states_that_accuracy_txt_is_not_of_the_official_scripts(workspace: Workspace) -> None:
     write_all(workspace.logs)
     made = pack(workspace)
-    assert [n for n in made.notices if "for Offline accuracy, Offline TEST06: mlcommons/inference is not at hand" in n]
+    assert [n for n in made.notices if "for Offline accuracy, Offline TEST06: missing checkout" in n]
     result = made.tree / "open/Acme/results/cpu-box/demo/Offline"
     text = (result / "README.md").read_text()
-    assert "- `accuracy.txt` is harness-llm's own, not the output of the official script: mlcommons" in text
-    assert "- `verify_accuracy.txt` of TEST06 is harness-llm's own" in text
+    assert "- `accuracy.txt` was computed by harness-llm, not by the official script: missing checkout" in text
+    assert "- `verify_accuracy.txt` of TEST06 was computed by harness-llm" in text
 
 
 def test_output_of_the_official_scripts_is_packaged(workspace: Workspace) -> None:

@@ -1,1 +1,1 @@
-"""Check of a submission tree, of any submitter, against the rules of a round."""
+"""Check of submission trees of any submitter by the rules of a round, and the official checker."""

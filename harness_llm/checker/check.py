@@ -33,57 +33,58 @@ RESULT: tuple[Rule[Result], ...] = (
 
 
 def check(tree: Path, rules: Round) -> list[Finding]:
-    """Everything in which `tree` departs from the rules of a round.
+    """Check a tree by the rules of a round.
 
-    Rules on results apply to LLM results with LoadGen logs; other results are listed as not judged. In a tree whose
-    profile says that it is small, what it cannot meet for its size is no error.
+    Rules on results apply to LLM results with LoadGen logs; other results are reported as not judged. In a tree whose
+    profile declares small runs, rules on their size do not produce errors.
 
     Args:
-        tree: the folder that holds closed/, network/ or open/.
-        rules: the round.
+        tree: the folder that contains closed/, network/ or open/.
+        rules: the rules of the round.
 
     Raises:
-        ConfigError: there is no such folder.
+        ConfigError: the folder does not exist.
     """
     if not tree.is_dir():
-        raise ConfigError("there is no such tree", where=str(tree), expected="a folder with closed/ or open/")
+        raise ConfigError("no such tree", where=str(tree), expected="a folder with closed/ or open/")
     root = Tree(tree, rules)
-    found = list(_tree(root))
+    found = list(_check_tree(root))
     if root.small:
         found = [replace(f, severity=Severity.SCALE) if f.scale else f for f in found]
     return found
 
 
-def _tree(tree: Tree) -> Iterator[Finding]:
+def _check_tree(tree: Tree) -> Iterator[Finding]:
     yield from _apply((*structure.TREE, *files.TREE), tree, tree)
     for submitter in tree.submitters:
         yield from _apply(structure.SUBMITTER, submitter, tree)
         for subject in submitter.systems:
-            yield from _system(subject, tree)
+            yield from _check_system(subject, tree)
 
 
-def _system(subject: System, tree: Tree) -> Iterator[Finding]:
+def _check_system(subject: System, tree: Tree) -> Iterator[Finding]:
     yield from _apply((*system.SYSTEM, *files.SYSTEM), subject, tree)
     for benchmark in subject.benchmarks:
-        yield from _benchmark(benchmark, tree)
+        yield from _check_benchmark(benchmark, tree)
 
 
-def _benchmark(benchmark: Benchmark, tree: Tree) -> Iterator[Finding]:
+def _check_benchmark(benchmark: Benchmark, tree: Tree) -> Iterator[Finding]:
     yield from _apply(structure.BENCHMARK, benchmark, tree)
     for result in benchmark.results:
         if result.judged:
-            yield from _result(result, tree)
+            yield from _check_result(result, tree)
 
 
-def _result(result: Result, tree: Tree) -> Iterator[Finding]:
+def _check_result(result: Result, tree: Tree) -> Iterator[Finding]:
     yield from _apply(RESULT, result, tree)
     for finding in _apply(compliance.RESULT, result, tree):
-        yield finding if result.submitter.enforced else finding.on(advised(finding.citation))  # open owes no tests
-    yield from _log(result.performance, performance.LOG, tree)
-    yield from _log(result.accuracy, accuracy.LOG, tree)
+        # Open does not require compliance tests.
+        yield finding if result.submitter.enforced else finding.on(advised(finding.citation))
+    yield from _check_log(result.performance, performance.LOG, tree)
+    yield from _check_log(result.accuracy, accuracy.LOG, tree)
 
 
-def _log(log: Log, rules: Iterable[Rule[Log]], tree: Tree) -> Iterator[Finding]:
+def _check_log(log: Log, rules: Iterable[Rule[Log]], tree: Tree) -> Iterator[Finding]:
     yield from _apply(logs.FILE, log, tree)
     if log.readable:
         yield from _apply((*logs.READABLE, *rules), log, tree)

@@ -1,4 +1,4 @@
-"""What the official checker makes of a tree, kept beside the archive: its summary, and the final report of it."""
+"""Output of the official checker beside the archive: its summary, and the final report made from it."""
 
 import csv
 import io
@@ -9,20 +9,20 @@ from pathlib import Path
 
 from harness_llm.checker.official import OfficialVerdict
 from harness_llm.errors import EnvironmentMissing, RunFailed
-from harness_llm.evaluate.script_runner import PYTHON
+from harness_llm.evaluate.official.script_runner import PYTHON, missing_packages
 
 _SCRIPT = "tools/submission/generate_final_report.py"
-_SHOWN = ("Division", "Platform", "Model", "Scenario", "Result", "Units", "Accuracy")
+_COLUMNS = ("Division", "Platform", "Model", "Scenario", "Result", "Units", "Accuracy")
 
 
 def keep_report(tree: Path, verdicts: Sequence[OfficialVerdict], round_name: str, inference: Path | None) -> list[str]:
-    """Keep the summary of the checker's plain run as `<tree>_summary.csv`, and its final report; lines to be shown.
+    """Write the summary of the official checker as `<tree>_summary.csv`, and the final report; return lines to print.
 
-    Files of an earlier tree are removed, whether there is a checker now or not.
+    Files of an earlier tree are removed in any case.
 
     Args:
         round_name: for example v6.1.
-        inference: the checkout whose checker gave `verdicts`; None where there is none.
+        inference: checkout of the checker that gave `verdicts`; None without one.
 
     Raises:
         RunFailed: the script of the final report failed.
@@ -42,37 +42,37 @@ def keep_report(tree: Path, verdicts: Sequence[OfficialVerdict], round_name: str
 
 
 def render_summary(summary: str) -> str:
-    """The results that the checker counts, one a line; it lists no result that it refuses."""
+    """List the results that the official checker accepted, one per line."""
     rows = list(csv.DictReader(io.StringIO(summary)))
-    lines = ["  ".join(row.get(name, "") for name in _SHOWN) for row in rows]
+    lines = ["  ".join(row.get(name, "") for name in _COLUMNS) for row in rows]
     return "\n".join([f"official summary: {len(rows)} results", *(f"  {line}" for line in lines)])
 
 
 def make_final_report(summary: Path, round_name: str, inference: Path) -> list[Path]:
-    """Make the final report of a summary with the official script, beside it: a spreadsheet, and JSON.
+    """Make the final report of a summary with the official script: a spreadsheet and a JSON file beside it.
 
     Args:
         round_name: for example v6.1.
         inference: a checkout of mlcommons/inference.
 
     Returns:
-        The files; none for a summary without results, of which the script makes nothing.
+        The files; none for a summary without results.
 
     Raises:
         EnvironmentMissing: the script's packages are missing.
         RunFailed: the script failed.
     """
     if not PYTHON.is_file():
-        raise EnvironmentMissing("the packages of the graders are missing", where=str(PYTHON), hint="make graders")
+        raise missing_packages()
     version = round_name.removeprefix("v")
-    words = ("--input", str(summary), "--version", version, "--repository", f"submissions_inference_v{version}")
+    options = ("--input", str(summary), "--version", version, "--repository", f"submissions_inference_v{version}")
     targets = [summary.with_suffix(".xlsx"), summary.with_name(f"{summary.stem}_results.json")]
     for target in targets:
         target.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:  # the script leaves ids.json in the current folder
-        command = [str(PYTHON), "-B", str(inference.resolve() / _SCRIPT), *words]
+    with tempfile.TemporaryDirectory() as scratch:  # the script writes ids.json into the working directory
+        command = [str(PYTHON), "-B", str(inference.resolve() / _SCRIPT), *options]
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise RunFailed("the final report failed", where=_SCRIPT, found=last)
+        raise RunFailed("script of the final report failed", where=_SCRIPT, found=last)
     return [target for target in targets if target.is_file()]

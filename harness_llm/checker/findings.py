@@ -1,7 +1,7 @@
-"""Rules, and what they find.
+"""Rules of the check, and their findings.
 
-A rule is a function that yields the faults of one subject (the tree, a system, a result, a log). The first line of its
-docstring is the message. Its basis says who demands what it checks, and so whether a fault is an error.
+A rule is a function that yields the violations of one subject: the tree, a system, a result or a log. The first line of
+its docstring is the message of its findings. Its basis determines their severity.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +16,9 @@ S = TypeVar("S")
 
 
 class Severity(StrEnum):
-    """An error decides the exit code, a warning is advice.
+    """Severity of a finding; only errors change the exit code.
 
-    What a tree of small runs cannot meet for its size is `scale` there. A result to which no rule applies is
-    `not judged`.
+    In a tree of small runs, findings on the size of runs are `scale`. A result outside the scope is `not judged`.
     """
 
     ERROR = "error"
@@ -29,10 +28,10 @@ class Severity(StrEnum):
 
 
 class Authority(StrEnum):
-    """Who demands what a rule checks.
+    """Source of a rule.
 
-    The official checker rejects a result with the fault; a clause of MLCommons' rules forbids it, which the official
-    checker does not notice; neither does, and the rule is advice; or the result is out of scope of the rules here.
+    CHECKER: the official checker rejects the result. CLAUSE: a clause of MLCommons' rules forbids it, and the official
+    checker does not check that clause. ADVICE: neither of them. SCOPE: the rules here do not apply to the result.
     """
 
     CHECKER = "official checker"
@@ -50,42 +49,42 @@ _SEVERITY = {
 
 
 class Basis(NamedTuple):
-    """An authority, and the file and function or line where it demands something."""
+    """Authority of a rule, and its citation: file and function or line."""
 
     authority: Authority
     citation: str
 
 
 def rejected(citation: str) -> Basis:
-    """What the official checker rejects, by file and function of tools/submission/submission_checker."""
+    """Basis: the official checker rejects it; citation in tools/submission/submission_checker."""
     return Basis(Authority.CHECKER, citation)
 
 
 def forbidden(citation: str) -> Basis:
-    """What a clause forbids, by file and line."""
+    """Basis: a clause forbids it; citation by file and line."""
     return Basis(Authority.CLAUSE, citation)
 
 
 def advised(citation: str) -> Basis:
-    """What neither the official checker nor a clause demands, and where it comes from."""
+    """Basis: advice; citation of its source."""
     return Basis(Authority.ADVICE, citation)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One place where a tree departs from a rule.
+    """One violation of a rule in a tree.
 
     Attributes:
-        rule: the name of the rule, for example `seeds`.
-        authority: the official checker, a clause or advice.
-        citation: where it demands this.
-        severity: errors decide the exit code.
-        what: one sentence that names the fault.
-        path: relative to the tree.
-        expected: what would have been right.
-        found: what is there.
-        hint: what to do about it.
-        scale: whether it is a matter of size or duration alone.
+        rule: id of the rule, for example `seeds`.
+        authority: source of the rule.
+        citation: file and line of the source.
+        severity: error, warning, scale or not judged.
+        what: message of the rule, one sentence.
+        path: path relative to the tree.
+        expected: expected value.
+        found: found value.
+        hint: how to correct it.
+        scale: whether the rule concerns only size or duration of a run.
     """
 
     rule: str
@@ -100,12 +99,12 @@ class Finding:
     scale: bool = False
 
     def on(self, basis: Basis) -> "Finding":
-        """The same finding on another basis."""
+        """Copy of the finding with another basis."""
         return replace(self, **basis._asdict(), severity=_SEVERITY[basis.authority])
 
 
-class Fault(NamedTuple):
-    """What a rule yields; `hint` and `basis` replace the rule's own."""
+class Violation(NamedTuple):
+    """A violation that a rule yields; `hint` and `basis` override those of the rule."""
 
     path: Path
     expected: str = ""
@@ -116,56 +115,56 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule(Generic[S]):
-    """One named rule over subjects of one kind."""
+    """A rule on subjects of one type."""
 
     id: str
     basis: Basis
     what: str
     hint: str
     scale: bool
-    faults: Callable[[S], Iterable[Fault]]
+    violations: Callable[[S], Iterable[Violation]]
 
     def findings(self, subject: S, tree: Path) -> Iterator[Finding]:
-        """Apply the rule; what it cannot read is a finding too."""
+        """Apply the rule to `subject`; unreadable files become findings too."""
         try:
-            for fault in self.faults(subject):
-                yield self._finding(fault, tree)
+            for violation in self.violations(subject):
+                yield self._finding(violation, tree)
         except ConfigError as error:
-            fault = Fault(Path(error.where), error.expected, error.found or error.what, error.hint)
-            yield replace(self._finding(fault, tree), what=error.what, scale=False)
+            violation = Violation(Path(error.where), error.expected, error.found or error.what, error.hint)
+            yield replace(self._finding(violation, tree), what=error.what, scale=False)
 
-    def _finding(self, fault: Fault, tree: Path) -> Finding:
-        authority, citation = fault.basis or self.basis
+    def _finding(self, violation: Violation, tree: Path) -> Finding:
+        authority, citation = violation.basis or self.basis
         return Finding(
             rule=self.id,
             authority=authority,
             citation=citation,
             severity=_SEVERITY[authority],
             what=self.what,
-            path=str(fault.path.relative_to(tree)),
-            expected=fault.expected,
-            found=fault.found,
-            hint=self.hint if fault.hint is None else fault.hint,
+            path=str(violation.path.relative_to(tree)),
+            expected=violation.expected,
+            found=violation.found,
+            hint=self.hint if violation.hint is None else violation.hint,
             scale=self.scale,
         )
 
 
 def rule(
-    id: str,  # noqa: A002 (the word of the finding's readers)
+    id: str,  # noqa: A002 - the field's name in --json
     basis: Basis,
     *,
     hint: str = "",
     scale: bool = False,
-) -> Callable[[Callable[[S], Iterable[Fault]]], Rule[S]]:
-    """Name the function below as a rule; `scale` marks what small runs cannot meet."""
+) -> Callable[[Callable[[S], Iterable[Violation]]], Rule[S]]:
+    """Decorator that makes a function a rule; `scale` marks rules on the size of runs."""
 
-    def named(faults: Callable[[S], Iterable[Fault]]) -> Rule[S]:
-        what = (faults.__doc__ or "").strip().splitlines()[0].rstrip(".")
-        return Rule(id, basis, what, hint, scale, faults)
+    def decorate(violations: Callable[[S], Iterable[Violation]]) -> Rule[S]:
+        what = (violations.__doc__ or "").strip().splitlines()[0].rstrip(".")
+        return Rule(id, basis, what, hint, scale, violations)
 
-    return named
+    return decorate
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """1 if there is an error among the findings, else 0."""
+    """1 if at least one finding is an error, else 0."""
     return int(any(finding.severity is Severity.ERROR for finding in findings))

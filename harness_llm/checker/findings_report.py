@@ -13,7 +13,7 @@ _PLACES = 5
 
 
 def render(findings: Sequence[Finding]) -> str:
-    """The findings for a reader: errors first, each rule once, with the places where it is broken."""
+    """Render findings as text: errors first, grouped by rule, with the paths of each group."""
     ordered = sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.rule, f.what, f.citation, f.path))
     groups = groupby(ordered, key=lambda f: (f.severity, f.rule, f.what, f.citation))
     blocks = [_block(list(group)) for _, group in groups]
@@ -38,7 +38,7 @@ def _summary(findings: Sequence[Finding]) -> str:
     counts = {severity: sum(f.severity is severity for f in findings) for severity in Severity}
     text = f"{_counted(counts[Severity.ERROR], 'error')}, {_counted(counts[Severity.WARNING], 'warning')}"
     scale, others = counts[Severity.SCALE], counts[Severity.NOT_JUDGED]
-    text += f", {scale} for the size of the runs" if scale else ""
+    text += f", {scale} because of small runs" if scale else ""
     return f"{text}, {_counted(others, 'result')} not judged" if others else text
 
 
@@ -47,16 +47,16 @@ def _counted(number: int, noun: str) -> str:
 
 
 def render_official(verdicts: Sequence[OfficialVerdict]) -> str:
-    """What the official checker said, one line a run, and its last words where it refuses the tree."""
+    """Render the verdicts of the official checker, one line per run, and its error lines if it rejects the tree."""
     lines = []
     for verdict in verdicts:
         name = " ".join(("official checker", *verdict.arguments))
-        lines.append(f"{name}: {'OK' if verdict.passed else 'refuses the tree'} (exit {verdict.exit_code})")
+        lines.append(f"{name}: {'OK' if verdict.passed else 'rejects the tree'} (exit {verdict.exit_code})")
         if not verdict.passed:
             lines += [f"  {line}" for line in (verdict.errors or verdict.tail)[-_PLACES * 2 :]]
     return "\n".join(lines) + "\n"
 
 
 def as_json(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict] = ()) -> dict[str, Any]:
-    """Findings and verdicts for json.dumps."""
+    """Findings and verdicts as a JSON document."""
     return {"findings": [asdict(f) for f in findings], "official": [asdict(v) for v in verdicts]}

@@ -1,58 +1,58 @@
 """Rules on measurements.json and the files beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness_llm.checker.findings import Fault, Rule, advised, forbidden, rejected, rule
+from harness_llm.checker.findings import Rule, Violation, advised, forbidden, rejected, rule
 from harness_llm.checker.submission_tree import Result, json_or_none, load_json
 from harness_llm.config.user_conf import UserConf, parse
 from harness_llm.errors import ConfigError
 
 
 @rule("measurements-file", rejected("measurements_checks.py, missing_check"))
-def measurements_file(result: Result) -> Iterator[Fault]:
-    """A result has no readable measurements."""
+def measurements_file(result: Result) -> Iterable[Violation]:
+    """The measurements file of a result is missing or unreadable."""
     load_json(result.measurements)
-    yield from ()
+    return ()
 
 
 @rule("measurements-field", rejected("measurements_checks.py, required_fields_check"))
-def measurements_field(result: Result) -> Iterator[Fault]:
+def measurements_field(result: Result) -> Iterator[Violation]:
     """A field of the measurements is missing or empty."""
     fields = json_or_none(result.measurements)
     if fields is not None:
         for name in result.round.measurements_fields:
             if not fields.get(name):
-                yield Fault(result.measurements, f"a value for {name}", repr(fields.get(name)))
+                yield Violation(result.measurements, f"a value for {name}", repr(fields.get(name)))
 
 
 @rule("measurements-beside", rejected("measurements_checks.py, required_files_check"))
-def measurements_beside(result: Result) -> Iterator[Fault]:
+def measurements_beside(result: Result) -> Iterator[Violation]:
     """A file beside the measurements is missing or empty."""
     for name in result.round.measurements_files:
         path = result.measurements.parent / name
         if not path.is_file():
-            yield Fault(path, "a file", "none")
+            yield Violation(path, "a file", "none")
         elif path.stat().st_size == 0:
-            yield Fault(path, "text", "an empty file")
+            yield Violation(path, "text", "an empty file")
 
 
 @rule("user-conf", advised("loadgen/test_settings_internal.cc:508-814"))
-def user_conf(result: Result) -> Iterator[Fault]:
-    """LoadGen passes over a line of user.conf."""
+def user_conf(result: Result) -> Iterable[Violation]:
+    """LoadGen ignores a line of user.conf."""
     _settings(result)
-    yield from ()
+    return ()
 
 
 @rule("user-conf-closed", forbidden("loadgen/test_settings_internal.cc:735-760"), hint="delete the line and run again")
-def user_conf_closed(result: Result) -> Iterator[Fault]:
-    """A setting of user.conf makes the result eligible for the open division alone."""
+def user_conf_closed(result: Result) -> Iterator[Violation]:
+    """A setting of user.conf is allowed only in the open division."""
     try:
         settings = _settings(result) if result.submitter.enforced else UserConf({})
     except ConfigError:
         return
     for name in settings.open_only():
-        yield Fault(_path(result), "LoadGen's own value", name)
+        yield Violation(_path(result), "the default of LoadGen", name)
 
 
 def _path(result: Result) -> Path:

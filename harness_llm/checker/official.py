@@ -15,14 +15,14 @@ _LAST = 20
 
 @dataclass(frozen=True)
 class OfficialVerdict:
-    """What one run of the official checker said.
+    """Output of one run of the official checker.
 
     Attributes:
-        arguments: besides tree, round and csv; some faults show only with --submission-exceptions.
+        arguments: besides tree, round and csv; some violations are reported only with --submission-exceptions.
         exit_code: 0 if it accepts the tree.
-        errors: its lines that say ERROR.
-        tail: its last lines, which hold the traceback if it broke off.
-        summary: the CSV file that it wrote, with the results that it counts.
+        errors: lines with ERROR.
+        tail: last lines, with the traceback of a crash.
+        summary: content of its CSV file, which lists the accepted results.
     """
 
     arguments: tuple[str, ...]
@@ -41,7 +41,7 @@ def run_official(tree: Path, round_name: str, inference_dir: Path) -> list[Offic
     """Run the official checker, plain and with `--submission-exceptions`.
 
     Args:
-        tree: the folder that holds closed/ or open/.
+        tree: the folder that contains closed/ or open/.
         round_name: for example v6.1.
         inference_dir: a checkout of mlcommons/inference.
 
@@ -51,10 +51,10 @@ def run_official(tree: Path, round_name: str, inference_dir: Path) -> list[Offic
     folder = inference_dir / "tools" / "submission"
     if not (folder / "submission_checker" / "main.py").is_file():
         raise EnvironmentMissing(
-            "the official submission checker is not there",
+            "missing official submission checker",
             where=str(folder),
             expected="a checkout of mlcommons/inference",
-            hint=f"make build; or git clone {URL}, and set {CHECKOUT_VARIABLE} to it",
+            hint=f"make build; or git clone {URL}, and set {CHECKOUT_VARIABLE} to its path",
         )
     return [_run(tree.resolve(), round_name, folder, arguments) for arguments in _ARGUMENTS]
 

@@ -1,8 +1,8 @@
-"""Rules on what stands where: divisions, submitters, benchmarks and scenarios."""
+"""Rules on the folders of a tree: divisions, submitters, benchmarks and scenarios."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from harness_llm.checker.findings import Authority, Basis, Fault, Rule, advised, forbidden, rejected, rule
+from harness_llm.checker.findings import Authority, Basis, Rule, Violation, advised, forbidden, rejected, rule
 from harness_llm.checker.submission_tree import DIVISIONS, Benchmark, Result, Submitter, Tree, load_json
 from harness_llm.config.submission_names import VALID
 from harness_llm.rules.rounds import ScenarioRules
@@ -10,157 +10,157 @@ from harness_llm.submission.datacenter import DOCUMENT
 from harness_llm.submission.places import PROFILE
 
 _ARCHITECTURE = (DOCUMENT, "documentation/bandwidth.adoc")
-"""Our name for it, and that of policies/submission_rules.adoc:376."""
+"""The name that harness-llm uses, and the name in policies/submission_rules.adoc:376."""
 
 _STRUCTURE = "policies/submission_rules.adoc:303-312, 366-403"
 
 
-@rule("tree", forbidden(_STRUCTURE), hint="give the folder that holds the divisions")
-def divisions(tree: Tree) -> Iterator[Fault]:
+@rule("tree", forbidden(_STRUCTURE), hint="pass the folder that contains the divisions")
+def divisions(tree: Tree) -> Iterator[Violation]:
     """The tree has no submitter."""
     if not tree.submitters:
-        yield Fault(tree.path, f"{' or '.join(DIVISIONS)}/<submitter>/", "none")
+        yield Violation(tree.path, f"{' or '.join(DIVISIONS)}/<submitter>/", "none")
 
 
 @rule("results", rejected("loader.py, load"), hint="remove the submitter's folder, or package a result")
-def results(submitter: Submitter) -> Iterator[Fault]:
+def results(submitter: Submitter) -> Iterator[Violation]:
     """A submitter has no result."""
     if not submitter.results:
         basis = forbidden(_STRUCTURE) if (submitter.path / "results").is_dir() else None
-        yield Fault(submitter.path, "results/<system>/<benchmark>/<scenario>/", "none", basis=basis)
+        yield Violation(submitter.path, "results/<system>/<benchmark>/<scenario>/", "none", basis=basis)
 
 
 @rule("profile", advised("harness-llm"))
-def profile(submitter: Submitter) -> Iterator[Fault]:
-    """A submitter's profile cannot be read."""
+def profile(submitter: Submitter) -> Iterable[Violation]:
+    """The profile of a submitter cannot be read."""
     if (submitter.path / PROFILE).exists():
         load_json(submitter.path / PROFILE)
-    yield from ()
+    return ()
 
 
 @rule(
     "not-submittable",
     advised("inference_policies/inference_rules.adoc:139-146"),
-    hint="harness-llm submit … --profile valid makes one",
+    hint="harness-llm submit … --profile valid makes a submission",
 )
-def not_submittable(submitter: Submitter) -> Iterator[Fault]:
-    """The results were made of small runs and are no submission."""
+def not_submittable(submitter: Submitter) -> Iterator[Violation]:
+    """The results come from small runs and are not a submission."""
     if submitter.profile != VALID:
-        yield Fault(submitter.path / PROFILE, "profile valid", f"profile {submitter.profile}")
+        yield Violation(submitter.path / PROFILE, "profile valid", f"profile {submitter.profile}")
 
 
 @rule("source", rejected("measurements_checks.py, directory_exist_check"))
-def source(submitter: Submitter) -> Iterator[Fault]:
+def source(submitter: Submitter) -> Iterator[Violation]:
     """The submitter's source is missing or empty."""
     folder = submitter.path / submitter.tree.round.layout.source
     if not folder.is_dir():
-        yield Fault(folder, "a folder with the code that ran", "no such folder")
+        yield Violation(folder, "a folder with the code that ran", "no such folder")
     elif not any(folder.iterdir()):
         shared = forbidden("inference_policies/inference_rules.adoc:65-70")
-        yield Fault(folder, "the code that ran", "an empty folder", basis=shared)
+        yield Violation(folder, "the code that ran", "an empty folder", basis=shared)
 
 
 @rule("calibration", forbidden("inference_policies/inference_rules.adoc:686-690; policies/submission_rules.adoc:375"))
-def calibration(submitter: Submitter) -> Iterator[Fault]:
-    """A description of the quantization is missing."""
+def calibration(submitter: Submitter) -> Iterator[Violation]:
+    """The calibration document is missing."""
     names = submitter.tree.round.layout.calibration
     judged = any(result.judged for result in submitter.results)
     if submitter.enforced and judged and not _has_document(submitter, names):
-        yield Fault(submitter.path, " or ".join(names), "neither")
+        yield Violation(submitter.path, " or ".join(names), "neither")
 
 
 def _has_document(submitter: Submitter, names: Iterable[str]) -> bool:
-    """Whether there is one, of any format; some submit one for each maker of accelerators."""
-    places = (submitter.path / name for name in names)
-    return any(file for place in places for file in place.parent.glob(f"{place.stem}*"))
+    """Whether a document exists, in any format; some submitters have one for each vendor of accelerators."""
+    paths = (submitter.path / name for name in names)
+    return any(file for path in paths for file in path.parent.glob(f"{path.stem}*"))
 
 
 @rule(
     "architecture",
     advised("inference_policies/inference_rules.adoc:449-457"),
-    hint="say what the network cards are and which way the data take, with their bandwidths",
+    hint="describe the network cards and the data path, with their bandwidths",
 )
-def architecture(submitter: Submitter) -> Iterator[Fault]:
-    """A description of the datacenter systems is missing."""
+def architecture(submitter: Submitter) -> Iterator[Violation]:
+    """The architecture document of the datacenter systems is missing."""
     datacenter = any("datacenter" in str(system.field("system_type")) for system in submitter.systems)
     if submitter.enforced and datacenter and not _has_document(submitter, _ARCHITECTURE):
-        yield Fault(submitter.path, " or ".join(_ARCHITECTURE), "none")
+        yield Violation(submitter.path, " or ".join(_ARCHITECTURE), "none")
 
 
 @rule("model-mapping", rejected("loader.py, load"))
-def model_mapping(submitter: Submitter) -> Iterator[Fault]:
-    """The names of benchmarks cannot be read."""
+def model_mapping(submitter: Submitter) -> Iterable[Violation]:
+    """The mapping of benchmark names cannot be read."""
     if not submitter.enforced and submitter.mapping_path.exists():
         load_json(submitter.mapping_path)
-    yield from ()
+    return ()
 
 
 @rule("benchmark", rejected("configuration.py, get_mlperf_model"))
-def benchmark(subject: Benchmark) -> Iterator[Fault]:
+def benchmark(subject: Benchmark) -> Iterator[Violation]:
     """The round has no such benchmark."""
     submitter = subject.system.submitter
     rules = submitter.tree.round
     if subject.variant not in (*rules.benchmarks, *rules.not_judged):
         found = subject.name if subject.name == subject.variant else f"{subject.name}, for {subject.variant}"
         hint = "" if submitter.enforced else f"map it in {submitter.mapping_path.name}"
-        yield Fault(subject.path, " or ".join(rules.benchmarks), found, hint)
+        yield Violation(subject.path, " or ".join(rules.benchmarks), found, hint)
 
 
 @rule(
     "scope",
     Basis(Authority.SCOPE, "docs/check.md, What is judged"),
-    hint="the official checker judges it: git clone https://github.com/mlcommons/inference",
+    hint="use the official checker: git clone https://github.com/mlcommons/inference",
 )
-def not_judged(subject: Benchmark) -> Iterator[Fault]:
-    """No rule on results applies: another benchmark than an LLM's, or no LoadGen."""
+def not_judged(subject: Benchmark) -> Iterator[Violation]:
+    """The result is out of scope: not an LLM benchmark, or not measured with LoadGen."""
     known = subject.rules is not None or subject.variant in subject.system.submitter.tree.round.not_judged
     for result in subject.results if known else ():
         if not result.judged:
             found = f"{subject.variant}{', measured with mlcommons/endpoints' if result.endpoints else ''}"
-            yield Fault(result.path, "an LLM benchmark measured with LoadGen", found)
+            yield Violation(result.path, "an LLM benchmark measured with LoadGen", found)
 
 
 @rule("scenarios", rejected("loader.py, check_scenarios; performance_check.py, scenarios_check"))
-def scenarios(subject: Benchmark) -> Iterator[Fault]:
-    """The scenarios are not those that the division asks for."""
+def scenarios(subject: Benchmark) -> Iterator[Violation]:
+    """The scenarios differ from those that the division requires."""
     submitter, system_type = subject.system.submitter, str(subject.system.field("system_type"))
     judged = [result for result in subject.results if result.judged]
     if not (submitter.enforced and subject.rules and judged and system_type in submitter.tree.round.system.types):
         return
-    asked = _asked(subject.rules.scenarios, system_type)
-    if not asked:
-        yield Fault(subject.path, f"a {' or '.join(subject.rules.scenarios)} system", system_type)
-    for rules in asked:
+    required = _required(subject.rules.scenarios, system_type)
+    if not required:
+        yield Violation(subject.path, f"a {' or '.join(subject.rules.scenarios)} system", system_type)
+    for rules in required:
         yield from _missing(subject, rules)
-    allowed = {name for rules in asked for name in (*rules.required, *rules.optional)}
+    allowed = {name for rules in required for name in (*rules.required, *rules.optional)}
     for result in judged:
-        if asked and result.scenario not in allowed:
-            yield Fault(result.path, " or ".join(sorted(allowed)), result.scenario)
+        if required and result.scenario not in allowed:
+            yield Violation(result.path, " or ".join(sorted(allowed)), result.scenario)
 
 
-def _asked(scenarios: Mapping[str, ScenarioRules], system_type: str) -> list[ScenarioRules]:
-    """What a system of both categories owes: both, unless a round says otherwise."""
+def _required(scenarios: Mapping[str, ScenarioRules], system_type: str) -> list[ScenarioRules]:
+    """Scenario rules of a system; both categories together have those of each, unless the round has rules for both."""
     categories = sorted(system_type.split(","))
     own = scenarios.get(",".join(categories))
     return [own] if own else [scenarios[category] for category in categories if category in scenarios]
 
 
-def _missing(subject: Benchmark, rules: ScenarioRules) -> Iterator[Fault]:
+def _missing(subject: Benchmark, rules: ScenarioRules) -> Iterator[Violation]:
     present = {result.scenario for result in subject.results}
     for name in rules.required:
         if name not in present:
-            yield Fault(subject.path, name, ", ".join(sorted(present)))
+            yield Violation(subject.path, name, ", ".join(sorted(present)))
     if rules.one_of and not present.intersection(rules.one_of):
-        yield Fault(subject.path, " or ".join(rules.one_of), ", ".join(sorted(present)))
+        yield Violation(subject.path, " or ".join(rules.one_of), ", ".join(sorted(present)))
 
 
 @rule("scenario-name", rejected("performance_check.py, inferred_check"))
-def scenario_name(result: Result) -> Iterator[Fault]:
-    """A folder is not named like a scenario."""
+def scenario_name(result: Result) -> Iterator[Violation]:
+    """The name of a folder is not a scenario."""
     if result.folder not in result.round.scenarios:
-        known = result.scenario in result.round.scenarios  # which is enough for the official checker
+        known = result.scenario in result.round.scenarios  # the official checker ignores case
         basis = advised("policies/submission_rules.adoc:414") if known else None
-        yield Fault(result.path, " or ".join(result.round.scenarios), result.folder, basis=basis)
+        yield Violation(result.path, " or ".join(result.round.scenarios), result.folder, basis=basis)
 
 
 TREE: tuple[Rule[Tree], ...] = (divisions,)

@@ -1,4 +1,4 @@
-"""A submission tree as it lies on disk: submitters, systems, results; files are read when asked for."""
+"""Model of a submission tree on disk: submitters, systems, benchmarks, results and logs; files are read lazily."""
 
 import glob
 import json
@@ -21,21 +21,21 @@ def load_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the file is missing or not a JSON object.
     """
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError as error:
         raise ConfigError("a file is missing", where=str(path), expected="a JSON object") from error
     except (OSError, ValueError) as error:
-        raise ConfigError("a file is not JSON", where=str(path), found=str(error)) from error
+        raise ConfigError("invalid JSON", where=str(path), found=str(error)) from error
     if not isinstance(document, dict):
         raise ConfigError("a file is not a JSON object", where=str(path), found=type(document).__name__)
     return document
 
 
 def json_or_none(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None where `load_json` would complain."""
+    """Read a JSON object; None if `load_json` would raise."""
     try:
         return load_json(path)
     except ConfigError:
@@ -43,15 +43,15 @@ def json_or_none(path: Path) -> dict[str, Any] | None:
 
 
 def folders(path: Path) -> list[Path]:
-    """The folders in `path`, sorted; none if there is no such path."""
+    """Sorted folders in `path`; empty if `path` does not exist."""
     return sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
 
 
 def official_name(name: str, mapping: Mapping[str, Any], rules: Round) -> str:
-    """The official checker's name for a benchmark that a submitter calls `name` (configuration.py, get_mlperf_model).
+    """Official benchmark name for the folder name of a submitter (configuration.py, get_mlperf_model).
 
     Args:
-        mapping: of the submitter's names to official ones.
+        mapping: official names by the submitter's names.
     """
     if name in rules.benchmarks or name in rules.not_judged:
         return name
@@ -61,21 +61,21 @@ def official_name(name: str, mapping: Mapping[str, Any], rules: Round) -> str:
 
 
 def declared_round(tree: Path) -> str:
-    """The round that a tree of ours says it was made for; empty for others."""
+    """The round in the profile of a tree that harness-llm made; empty for other trees."""
     found = (json_or_none(file) or {} for file in sorted(tree.glob(f"*/*/{PROFILE}")))
     return next((str(profile["round"]) for profile in found if "round" in profile), "")
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Everything below one root, judged by one round."""
+    """A tree and the rules of a round."""
 
     path: Path
     round: Round
 
     @cached_property
     def small(self) -> str:
-        """The profile by which each submitter declares that its runs are too small; empty if one does not."""
+        """Profile of small runs that all submitters declare; empty if a submitter does not."""
         profiles = [submitter.profile for submitter in self.submitters]
         return next(iter(profiles), "") if VALID not in profiles else ""
 
@@ -97,27 +97,27 @@ class Submitter:
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Folder of the submitter."""
         return self.tree.path / self.division / self.name
 
     @cached_property
     def profile(self) -> str:
-        """The profile of its runs, as `PROFILE` declares it; the valid one if nothing is declared."""
+        """Profile of the runs, from `PROFILE`; the valid profile without that file."""
         return str((json_or_none(self.path / PROFILE) or {}).get("profile", VALID))
 
     @property
     def enforced(self) -> bool:
-        """Whether gates, scenarios and compliance bind here; open reports instead."""
+        """Whether gates, scenarios and compliance are enforced; not in open."""
         return self.division != "open"
 
     @property
     def mapping_path(self) -> Path:
-        """What names of its own stand for."""
+        """File with official names of the submitter's benchmark names."""
         return self.path / "model_mapping.json"
 
     @cached_property
     def mapping(self) -> dict[str, Any]:
-        """Its own benchmark names to official ones; none outside open."""
+        """Official names by the submitter's benchmark names; empty outside open."""
         return {} if self.enforced else json_or_none(self.mapping_path) or {}
 
     @cached_property
@@ -140,27 +140,27 @@ class System:
 
     @property
     def path(self) -> Path:
-        """The folder of its results."""
+        """Folder of the results."""
         return self.submitter.path / "results" / self.name
 
     @property
     def description_path(self) -> Path:
-        """What it is made of."""
+        """File with the system description."""
         return self.submitter.path / "systems" / f"{self.name}.json"
 
     @property
     def nameplate_path(self) -> Path | None:
-        """The file with the power that its supplies are made for; None where the round has none."""
-        place = self.submitter.tree.round.nameplate_power.format(system=self.name)
-        return self.submitter.path / place if place else None
+        """File with the nameplate power of the system; None if the round has no such file."""
+        path = self.submitter.tree.round.nameplate_power.format(system=self.name)
+        return self.submitter.path / path if path else None
 
     @cached_property
     def description(self) -> dict[str, Any] | None:
-        """The system's fields; None if they cannot be read."""
+        """Fields of the system description; None if it cannot be read."""
         return json_or_none(self.description_path)
 
     def field(self, name: str) -> Any:
-        """The value of one field of the description; None without."""
+        """Value of one field of the description; None if it is missing."""
         return (self.description or {}).get(name)
 
     @cached_property
@@ -178,46 +178,46 @@ class Benchmark:
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Folder of the benchmark."""
         return self.system.path / self.name
 
     @property
     def variant(self) -> str:
-        """The official benchmark that it is judged by."""
+        """Name of the official benchmark whose rules apply."""
         submitter = self.system.submitter
         return official_name(self.name, submitter.mapping, submitter.tree.round)
 
     @property
     def rules(self) -> BenchmarkRules | None:
-        """The rules of the official benchmark; None where the round does not have it or it is not judged here."""
+        """Rules of the official benchmark; None if the round does not have it or it is not judged here."""
         return self.system.submitter.tree.round.benchmarks.get(self.variant)
 
     @cached_property
     def results(self) -> list["Result"]:
-        """One per scenario folder."""
+        """One result per scenario folder."""
         return [Result(self, folder.name) for folder in folders(self.path)]
 
 
 @dataclass(frozen=True)
 class Result:
-    """`results/<system>/<benchmark>/<scenario>/` and what belongs to it."""
+    """`results/<system>/<benchmark>/<scenario>/`, with measurements and compliance tests."""
 
     benchmark: Benchmark
     folder: str
 
     @property
     def scenario(self) -> str:
-        """Its scenario, however its folder spells it; the folder's name where there is no such scenario."""
+        """Scenario of the folder, ignoring case; the folder's name if it is not a scenario."""
         return next((name for name in self.round.scenarios if name.lower() == self.folder.lower()), self.folder)
 
     @property
     def judged(self) -> bool:
-        """Whether the rules on results apply: to LLM benchmarks, measured with LoadGen."""
+        """Whether the rules on results apply: an LLM benchmark measured with LoadGen."""
         return self.benchmark.rules is not None and not self.endpoints
 
     @property
     def endpoints(self) -> bool:
-        """Whether it was measured with mlcommons/endpoints instead of LoadGen (loader.py:469-473)."""
+        """Whether the result was measured with mlcommons/endpoints instead of LoadGen (loader.py:469-473)."""
         logs = self.performance.path.exists() or self.accuracy.path.exists()
         return not logs and (self.path / "performance" / "result_summary.json").is_file()
 
@@ -228,56 +228,56 @@ class Result:
 
     @property
     def submitter(self) -> Submitter:
-        """Who submits it."""
+        """Submitter of the result."""
         return self.system.submitter
 
     @property
     def round(self) -> Round:
-        """The round that it is judged by."""
+        """Rules of the round."""
         return self.submitter.tree.round
 
     @property
     def rules(self) -> BenchmarkRules:
-        """The rules of its benchmark; asked for only where the round has it."""
+        """Rules of the benchmark; ConfigError if the round does not have it."""
         return self.round.benchmark(self.benchmark.variant)
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Folder of the result."""
         return self.benchmark.path / self.folder
 
     @cached_property
     def performance(self) -> "Log":
-        """The performance run's log."""
+        """Log of the performance run."""
         return Log(self, self.path / "performance" / "run_1" / DETAIL, "PerformanceOnly")
 
     @cached_property
     def accuracy(self) -> "Log":
-        """The accuracy run's log."""
+        """Log of the accuracy run."""
         return Log(self, self.path / "accuracy" / DETAIL, "AccuracyOnly")
 
     @cached_property
     def measurements(self) -> Path:
-        """The measurements, by a name that the official checker takes; by ours where there are none."""
+        """The measurements file, by any name that the official checker accepts; default is the name in the layout."""
         layout = self.round.layout
         pattern = layout.measurements_glob.format_map({key: glob.escape(name) for key, name in self._names.items()})
-        return min(self.submitter.path.glob(pattern), default=self._place(layout.measurements))
+        return min(self.submitter.path.glob(pattern), default=self._path_of(layout.measurements))
 
     def compliance(self, test: str) -> Path:
-        """The folder of a compliance test."""
-        return self._place(self.round.layout.compliance) / test
+        """Folder of a compliance test."""
+        return self._path_of(self.round.layout.compliance) / test
 
     @property
     def _names(self) -> dict[str, str]:
         return {"system": self.system.name, "benchmark": self.benchmark.name, "scenario": self.folder}
 
-    def _place(self, template: str) -> Path:
+    def _path_of(self, template: str) -> Path:
         return self.submitter.path / template.format_map(self._names)
 
 
 @dataclass(frozen=True)
 class Log:
-    """One mlperf_log_detail.txt of a result, and LoadGen's name for the test that it should be of."""
+    """An mlperf_log_detail.txt of a result; `mode` is the expected mode of LoadGen."""
 
     result: Result
     path: Path
@@ -285,7 +285,7 @@ class Log:
 
     @cached_property
     def detail(self) -> DetailLog:
-        """The log itself; asked for only where it is `readable`."""
+        """Parsed log; ConfigError if it is not `readable`."""
         return parse_detail(self.path)
 
     @cached_property

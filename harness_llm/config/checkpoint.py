@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.errors import ConfigError
+from harness_llm.fileio import write_atomically
 
 CACHE = ".digests.json"
 TRAINING = "manifest.json"  # the record of how the demo's checkpoint was trained
@@ -94,6 +95,5 @@ def _key(file: Path) -> str:
 
 
 def _remember(cache: Path, known: dict[str, str]) -> None:
-    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(known, indent=1))
-    temporary.rename(cache)
+    with write_atomically(cache) as temporary:
+        temporary.write_text(json.dumps(known, indent=1))

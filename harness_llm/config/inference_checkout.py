@@ -1,12 +1,12 @@
 """The checkout of mlcommons/inference: where it is, and how `make build` clones it."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.fileio import replacing
 from harness_llm.paths import ENVIRONMENTS, Workspace
 
 CHECKOUT_VARIABLE = "MLPERF_INFERENCE_DIR"
@@ -41,16 +41,10 @@ def clone(folder: Path, url: str = URL, commit: str = COMMIT, submodules: Sequen
             )
         _add(folder, submodules)
         return f"{folder} is at {commit}"
-    aside = folder.with_name(f"{folder.name}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
+    with replacing(folder) as temporary:
         for words in ("init --quiet", f"fetch --quiet --depth=1 {url} {commit}", f"checkout --quiet {commit}"):
-            _git(aside, *words.split())
-        _add(aside, submodules)
-        aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+            _git(temporary, *words.split())
+        _add(temporary, submodules)
     return f"{url} at {commit} -> {folder}"
 
 

@@ -18,7 +18,7 @@ from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed
 from harness_llm.pipeline.doctor.doctor_report import from_json
-from harness_llm.pipeline.doctor.driver_checks import check_nvidia_driver
+from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver
 from harness_llm.pipeline.doctor.purpose import Part
 
 _GIB = 2**30

@@ -26,8 +26,8 @@ from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.mbxp.container import IMAGE, container_name, has_image, run_batch
 from harness_llm.evaluate.mbxp.programs import Program
+from harness_llm.evaluate.official.scripts import ENVIRONMENT, LIMIT_S, VARIABLES, evaluator_of, python_arguments
 from harness_llm.evaluate.sandbox import Finished, run_sandboxed
-from harness_llm.evaluate.scripts import ENVIRONMENT, LIMIT_S, VARIABLES, evaluator_of, python_arguments
 
 INSIDE = "/run/harness-llm"
 _SOCKET = "scoring.sock"

@@ -1,1 +1,1 @@
-"""Scores of answers, accuracy gates, verdicts of runs and compliance tests."""
+"""Accuracy scores, accuracy gates, results of runs and compliance tests."""

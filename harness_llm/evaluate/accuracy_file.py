@@ -1,4 +1,4 @@
-"""accuracy.txt: the scores of a run, as the official checker finds them (its constants.py:1804-1831)."""
+"""accuracy.txt: scores of a run in the format that the official checker reads (its constants.py:1804-1831)."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -20,8 +20,8 @@ _KEYS = {
     "GEN_LEN": "gen_len",
     "GEN_NUM": "gen_num",
 }
-# The checker's patterns stop at the first character that is no digit or point: 1e-05 would be 1.
-_PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?")
+# The checker's patterns stop at the first character that is not a digit or point: they read 1e-05 as 1.
+_PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _ROUGE_VALUE = r"\s+'?([\d.]+)'?"
 _VALUE = r"\s([\d.]+)"
 
@@ -34,18 +34,18 @@ _PATTERNS = {metric: _pattern(key) for metric, key in _KEYS.items()}
 
 
 def render(scores: Mapping[str, float]) -> str:
-    """The one line of accuracy.txt.
+    """Render the line of accuracy.txt.
 
     Raises:
-        ConfigError: a score is no plain number, which the checker would not find or read as another one.
+        ConfigError: a score is not a plain decimal number, which the checker would misread.
     """
     items = []
     for metric, score in scores.items():
         text = repr(score)
-        if not _PLAIN.fullmatch(text):
+        if not _PLAIN_NUMBER.fullmatch(text):
             raise ConfigError(
                 f"the official checker cannot read {metric}",
-                expected="a plain float or int, 0 or more",
+                expected="a decimal number >= 0 without exponent",
                 found=text,
             )
         items.append(f"'{_KEYS[metric]}': {text}")
@@ -53,15 +53,15 @@ def render(scores: Mapping[str, float]) -> str:
 
 
 def parse(text: str, metrics: Collection[str] = (), where: str = ACCURACY) -> dict[str, float]:
-    """What the official checker reads in an accuracy.txt.
+    """Read the scores in an accuracy.txt as the official checker does.
 
     Args:
-        text: the file's content.
-        metrics: those that must be there, in full.
-        where: the file's name, for messages.
+        text: content of the file.
+        metrics: required metrics.
+        where: name of the file, for messages.
 
     Raises:
-        ConfigError: one of `metrics` is missing, or what the checker reads is not what stands there.
+        ConfigError: one of `metrics` is missing, or the checker would read another value than the written one.
     """
     scores = {}
     for line in text.splitlines():
@@ -74,30 +74,30 @@ def parse(text: str, metrics: Collection[str] = (), where: str = ACCURACY) -> di
 
 
 def write(path: Path, scores: Mapping[str, float]) -> None:
-    """Write accuracy.txt and read it back.
+    """Write accuracy.txt and verify it by reading it.
 
     Raises:
-        ConfigError: a score cannot be written so that the checker reads it.
+        ConfigError: a score has no format that the checker can read.
     """
     path.write_text(render(scores))
     parsed = parse(path.read_text(), scores, str(path))
     if parsed != dict(scores):
         raise ConfigError(
-            "accuracy.txt does not hold the scores", where=str(path), expected=str(scores), found=str(parsed)
+            "accuracy.txt differs from the scores", where=str(path), expected=str(scores), found=str(parsed)
         )
 
 
 def _require(metric: str, score: float | None, text: str, where: str) -> None:
     written = re.findall(rf"'{_KEYS[metric]}':\s*([^,}}\n]*)", text)
     if not written:
-        raise ConfigError(f"{metric} is missing", where=where, expected=f"'{_KEYS[metric]}': a plain number")
-    if score is None or not _PLAIN.fullmatch(written[-1].strip().strip("'")):
+        raise ConfigError(f"{metric} is missing", where=where, expected=f"'{_KEYS[metric]}': a decimal number")
+    if score is None or not _PLAIN_NUMBER.fullmatch(written[-1].strip().strip("'")):
         raise ConfigError(
             f"the official checker cannot read {metric}",
             where=where,
-            expected=f"'{_KEYS[metric]}': a plain number",
+            expected=f"'{_KEYS[metric]}': a decimal number",
             found=written[-1],
-            hint="convert numpy's numbers with float() before printing",
+            hint="convert NumPy scalars with float() before printing",
         )
 
 
@@ -105,4 +105,4 @@ def _float(text: str, metric: str, where: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise ConfigError(f"{metric} is no number", where=where, found=text) from error
+        raise ConfigError(f"{metric} is not a number", where=where, found=text) from error

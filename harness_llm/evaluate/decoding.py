@@ -1,4 +1,4 @@
-"""Answers as texts, as the references' AutoTokenizer.batch_decode(skip_special_tokens=True) gives them."""
+"""Decode answers like AutoTokenizer.batch_decode(skip_special_tokens=True), which the reference scripts use."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 # transformers, PreTrainedTokenizerBase.clean_up_tokenization, in this order.
-_TIDIED = (
+_REPLACEMENTS = (
     (" .", "."),
     (" ?", "?"),
     (" !", "!"),
@@ -22,26 +22,26 @@ _TIDIED = (
 
 
 def decoder(checkpoint: Path) -> Callable[[list[list[int]]], list[str]]:
-    """What turns lists of ids into texts by the tokenizer of `checkpoint`, special tokens left out.
+    """Return a function that decodes lists of token ids with the tokenizer of `checkpoint`, without special tokens.
 
-    Spaces before punctuation go where its tokenizer_config.json says so, as with Llama 3.1.
+    Spaces before punctuation are removed if tokenizer_config.json sets clean_up_tokenization_spaces (Llama 3.1).
     """
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
 
     def decode(answers: list[list[int]]) -> list[str]:
         texts: list[str] = tokenizer.decode_batch(answers, skip_special_tokens=True)
-        return [tidied(text) for text in texts] if _tidies(checkpoint) else texts
+        return [clean_up(text) for text in texts] if _cleans_up(checkpoint) else texts
 
     return decode
 
 
-def tidied(text: str) -> str:
-    """`text` without spaces before punctuation and short forms."""
-    for found, replacement in _TIDIED:
+def clean_up(text: str) -> str:
+    """Remove spaces before punctuation and English contractions."""
+    for found, replacement in _REPLACEMENTS:
         text = text.replace(found, replacement)
     return text
 
 
-def _tidies(checkpoint: Path) -> bool:
+def _cleans_up(checkpoint: Path) -> bool:
     file = checkpoint / "tokenizer_config.json"
     return file.is_file() and json.loads(file.read_text()).get("clean_up_tokenization_spaces") is True

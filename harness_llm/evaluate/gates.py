@@ -1,4 +1,4 @@
-"""Gates: the bounds that the scores of an accuracy run must keep."""
+"""Accuracy gates: lower and upper bounds of the scores of an accuracy run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _LENGTHS = ("TOKENS_PER_SAMPLE", "GEN_LEN")  # bounded on both sides
 
 @dataclass(frozen=True)
 class Gates:
-    """Bounds by metric; a score on its bound passes."""
+    """Bounds by metric; a score equal to its bound passes."""
 
     lower: dict[str, float]
     upper: dict[str, float]
@@ -21,7 +21,7 @@ class Gates:
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """One score against one bound; `found` is None where the metric was not scored."""
+    """One score and one bound; `found` is None if the metric was not scored."""
 
     metric: str
     side: Literal["lower", "upper"]
@@ -30,22 +30,22 @@ class GateVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the score keeps the bound; NaN does not."""
+        """Whether the score is within the bound; NaN is not."""
         if self.found is None:
             return False
         return self.found >= self.bound if self.side == "lower" else self.found <= self.bound
 
     def __str__(self) -> str:
         found = "not scored" if self.found is None else f"{self.found:.10g}"
-        demand = "at least" if self.side == "lower" else "at most"
-        return f"{self.metric} {'passes' if self.passed else 'fails'}: {found}, {demand} {self.bound:.10g}"
+        relation = "at least" if self.side == "lower" else "at most"
+        return f"{self.metric} {'passes' if self.passed else 'fails'}: {found}, {relation} {self.bound:.10g}"
 
 
 def gates_for(benchmark: Benchmark, rules: BenchmarkRules, reference_scores: Mapping[str, float] | None) -> Gates:
-    """The bounds of `benchmark`: shares of the scores of its reference where it names one, else the round's.
+    """Gates of `benchmark`: relative to the scores of its reference if it has one, else from the round.
 
     Raises:
-        EnvironmentMissing: the benchmark names a reference, and its scores, or one of them, are not given.
+        EnvironmentMissing: the benchmark has a reference, and a score of it is missing.
     """
     accuracy = benchmark.accuracy
     if accuracy.reference is None:
@@ -53,7 +53,7 @@ def gates_for(benchmark: Benchmark, rules: BenchmarkRules, reference_scores: Map
     scores = reference_scores or {}
     if missing := [metric for metric in accuracy.metrics if metric not in scores]:
         raise EnvironmentMissing(
-            f"{benchmark.name} is held to scores of its reference, which are not there",
+            f"missing reference scores of {benchmark.name}",
             where=accuracy.reference,
             expected=", ".join(missing),
         )
@@ -65,7 +65,7 @@ def gates_for(benchmark: Benchmark, rules: BenchmarkRules, reference_scores: Map
 
 
 def judge(scores: Mapping[str, float], gates: Gates) -> list[GateVerdict]:
-    """Every bound, with what was found; all must have passed."""
+    """Judge each bound; a run passes if all verdicts have passed."""
     lower = [GateVerdict(metric, "lower", bound, scores.get(metric)) for metric, bound in gates.lower.items()]
     upper = [GateVerdict(metric, "upper", bound, scores.get(metric)) for metric, bound in gates.upper.items()]
     return lower + upper

@@ -1,4 +1,4 @@
-"""Right or wrong: what the reference makes of one answer, 0 to 100, its quirks included."""
+"""Match metrics of one answer, 0 to 100; they reproduce the reference scripts, including their quirks."""
 
 import re
 
@@ -8,10 +8,10 @@ _NUMBER = re.compile(r"-?[\d,]*\.?\d+")
 
 
 def niah_em(target: str, prediction: str) -> float:
-    """Needles found, as language/llama3.1-405b/evaluate-accuracy.py counts them.
+    """Share of found needles, by language/llama3.1-405b/evaluate-accuracy.py.
 
-    It takes UUIDs of answer and target in pairs and looks which characters of the one occur in the other, so that a
-    wrong UUID earns something, and one too many costs something.
+    The script pairs UUIDs of answer and target and counts shared characters, so that a wrong UUID scores above 0 and
+    an additional UUID lowers the score.
     """
     found, wanted = (_UUID.findall(text) for text in (prediction, target))
     if not found:
@@ -25,9 +25,9 @@ def _shared(own: str, other: str) -> float:
 
 
 def qa_em(target: str, prediction: str) -> float:
-    """Questions answered, as language/llama3.1-405b/evaluate-accuracy.py has it.
+    """Correctness of an answer to a question, by language/llama3.1-405b/evaluate-accuracy.py.
 
-    What follows the last "Answer: " must be a part of the target, or hold one of the target's `|`-separated answers.
+    The text after the last "Answer: " must be part of the target, or contain one of its `|`-separated answers.
     """
     answer = prediction.rpartition("Answer: ")[2]
     normal = _normal(answer)
@@ -39,10 +39,10 @@ def _normal(text: str) -> str:
 
 
 def gsm8k(target: str, prediction: str) -> float:
-    """Numbers worked out, as language/mixtral-8x7b/evaluate-accuracy.py has it.
+    """Correctness of the resulting number, by language/mixtral-8x7b/evaluate-accuracy.py.
 
-    The number is the first after the last "The answer is", or else the last of all; a question that the model goes on
-    to ask itself does not count.
+    The number is the first one after the last "The answer is", else the last number of the text. Text after the next
+    "\\nQ:" is ignored.
     """
     text = prediction.split("\nQ:", maxsplit=1)[0]
     _, delimiter, conclusion = text.rpartition("The answer is")
@@ -58,7 +58,7 @@ def _float(text: str) -> float | None:
 
 
 def exact(target: str, prediction: str) -> float:
-    """The same text but for white space around it."""
+    """Whether the texts are equal except for leading and trailing whitespace."""
     return _percent(right=target.strip() == prediction.strip())
 
 

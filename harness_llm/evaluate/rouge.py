@@ -1,6 +1,6 @@
-"""ROUGE as rouge_score's RougeScorer(use_stemmer=True) has it, to the last bit, but fast.
+"""ROUGE, bit-identical to rouge_score's RougeScorer(use_stemmer=True) and faster.
 
-Words become ids once for all texts, and common subsequences are found on bit vectors (Hyyrö, "Bit-parallel
+Each distinct word is stemmed once. Longest common subsequences are computed on bit vectors (Hyyrö, "Bit-parallel
 LCS-length computation revisited", 2004).
 """
 
@@ -24,7 +24,7 @@ _Item = TypeVar("_Item", bound=Hashable)
 
 
 class _Vocabulary(dict[str, int]):
-    """Ids of words: equal where rouge_score's tokens are."""
+    """Ids of words; two words have the same id if rouge_score maps them to the same token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ _VOCABULARY = _Vocabulary()
 
 
 class _Text:
-    """A text as ROUGE sees it."""
+    """Tokens of a text."""
 
     def __init__(self, text: str) -> None:
         self.sentences = [_tokens(line) for line in text.split("\n") if line]
@@ -53,20 +53,20 @@ class _Text:
 
     @cached_property
     def counts(self) -> Counter[int]:
-        """How often each word occurs."""
+        """Number of occurrences of each word."""
         return Counter(self.tokens)
 
     @cached_property
-    def places(self) -> list[dict[int, int]]:
-        """Per sentence, where each word of it stands: bit j is the place j."""
-        return [_places(sentence) for sentence in self.sentences]
+    def positions(self) -> list[dict[int, int]]:
+        """Positions of each word, per sentence, as a bit mask: bit j is position j."""
+        return [_positions(sentence) for sentence in self.sentences]
 
 
-def _places(sentence: list[int]) -> dict[int, int]:
-    places: dict[int, int] = {}
-    for place, token in enumerate(sentence):
-        places[token] = places.get(token, 0) | 1 << place
-    return places
+def _positions(sentence: list[int]) -> dict[int, int]:
+    positions: dict[int, int] = {}
+    for position, token in enumerate(sentence):
+        positions[token] = positions.get(token, 0) | 1 << position
+    return positions
 
 
 def _tokens(line: str) -> list[int]:
@@ -77,7 +77,7 @@ def _tokens(line: str) -> list[int]:
 def score(target: str, prediction: str, metrics: Sequence[str]) -> list[float]:
     """F-measures (0 to 1) of `prediction` against `target`, in the order of `metrics`.
 
-    Sentences stand on lines of their own, which only ROUGELSUM minds.
+    Sentences are separated by newlines, which only ROUGELSUM uses.
     """
     texts = _Text(target), _Text(prediction)
     return [_SCORERS[metric](*texts) for metric in metrics]
@@ -98,11 +98,11 @@ def _rouge_l(target: _Text, prediction: _Text) -> float:
 
 
 def _rouge_l_sum(target: _Text, prediction: _Text) -> float:
-    """Union of common subsequences per target sentence; a word counts as often as both texts have it."""
+    """Union of the common subsequences of each target sentence; counts of a word are clipped to both texts."""
     left = {token: min(n, prediction.counts[token]) for token, n in target.counts.items()}
     hits = 0
     for sentence in target.sentences:
-        found = map(_common_positions, repeat(sentence), prediction.sentences, prediction.places)
+        found = map(_common_positions, repeat(sentence), prediction.sentences, prediction.positions)
         for position in sorted(set(chain.from_iterable(found))):
             token = sentence[position]
             if left[token]:
@@ -123,13 +123,13 @@ def _overlap(a: Counter[_Item], b: Counter[_Item]) -> int:
     return sum(min(n, b[item]) for item, n in a.items() if item in b)
 
 
-def _common_positions(a: list[int], b: list[int], places: dict[int, int]) -> list[int]:
-    """Positions in `a` of that longest common subsequence which rouge_score's way back picks.
+def _common_positions(a: list[int], b: list[int], in_b: dict[int, int]) -> list[int]:
+    """Positions in `a` of the longest common subsequence that rouge_score's backtracking selects.
 
-    It steps over a word of `a` that `b` lacks wherever it meets one, so that these can be left out beforehand.
+    Backtracking skips words of `a` that are not in `b`, so they are removed first.
     """
-    shared = [i for i, token in enumerate(a) if token in places]
-    rows = _rows([places[a[i]] for i in shared], len(b))
+    shared = [i for i, token in enumerate(a) if token in in_b]
+    rows = _rows([in_b[a[i]] for i in shared], len(b))
     positions = []
     i, j = len(shared), len(b)
     while i and j:
@@ -145,9 +145,11 @@ def _common_positions(a: list[int], b: list[int], places: dict[int, int]) -> lis
 
 
 def _rows(matches: list[int], length: int) -> list[int]:
-    """The table of common lengths: bit j of row i is set where b[j] lengthens what a[:i] and b[:j] share.
+    """Table of LCS lengths: bit j of row i is set if b[j] extends the LCS of a[:i] and b[:j].
 
-    `matches` has the places in `b`, of `length` words, of each word of `a`.
+    Args:
+        matches: for each word of `a`, its positions in `b` as a bit mask.
+        length: number of words of `b`.
     """
     full = (1 << length) - 1
     vector, rows = full, [0]

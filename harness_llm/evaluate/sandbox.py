@@ -1,4 +1,4 @@
-"""A sandboxed program that runs code of a model: start, watch, and end it together with its parent."""
+"""Run a sandboxed program that executes model-generated code; it ends with its parent process."""
 
 import os
 import subprocess
@@ -18,9 +18,9 @@ def _end_with_standard_input():
     os._exit(1)
 threading.Thread(target=_end_with_standard_input, daemon=True).start()
 """
-"""Python code that ends a process when its standard input closes, which happens when the other end is killed.
+"""Python code that exits when standard input closes, which happens when the parent process ends.
 
-It reads the descriptor: a lock of `sys.stdin` would be copied locked into forked processes.
+It reads the file descriptor, because forked processes would inherit a locked `sys.stdin`.
 """
 
 NEVER = threading.Event()
@@ -29,7 +29,7 @@ _OUTPUT_BYTES = 1 << 20
 
 
 class Finished(NamedTuple):
-    """Exit code and the last MiB of both outputs."""
+    """Exit code, and the last MiB of stdout and stderr."""
 
     code: int
     out: str
@@ -37,19 +37,19 @@ class Finished(NamedTuple):
 
 
 def with_variables(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """`command` with `variables` as its whole environment."""
+    """Prefix `command` so that `variables` are its entire environment."""
     return ["env", "--ignore-environment", *(f"{name}={value}" for name, value in variables.items()), *command]
 
 
 def run_sandboxed(command: Sequence[str], text: str, seconds: float, stop: threading.Event = NEVER) -> Finished:
-    """Run the command of a sandbox with `text` on its standard input, which stays open until the sandbox ends.
+    """Run a sandbox command with `text` on standard input, which stays open until the sandbox exits.
 
     Args:
         seconds: time limit.
-        stop: ends the sandbox when it is set.
+        stop: event that ends the sandbox.
 
     Raises:
-        RunFailed: the time is over, or `stop` was set.
+        RunFailed: the time limit was exceeded, or `stop` was set.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=out, stderr=err)
@@ -64,7 +64,7 @@ def run_sandboxed(command: Sequence[str], text: str, seconds: float, stop: threa
 
 def _feed(pipe: IO[bytes] | None, text: str) -> None:
     rest = memoryview(text.encode())
-    with suppress(OSError, ValueError):  # the sandbox ended early, which its exit code shows
+    with suppress(OSError, ValueError):  # the sandbox exited early; its exit code is reported
         while pipe and rest:
             rest = rest[pipe.write(rest) :]
 
@@ -78,7 +78,7 @@ def _wait(process: "subprocess.Popen[bytes]", seconds: float, stop: threading.Ev
         if stop.is_set():
             raise RunFailed("scoring was interrupted")
         if time.monotonic() > limit:
-            raise RunFailed("the sandbox that scores answers ran too long", expected=f"an end within {seconds:.0f} s")
+            raise RunFailed("time limit of the scoring sandbox exceeded", expected=f"at most {seconds:.0f} s")
 
 
 def _tail(file: IO[bytes]) -> str:

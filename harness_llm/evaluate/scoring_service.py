@@ -1,8 +1,8 @@
-"""The scoring service: a process outside of a container starts the sandboxes that the container cannot start itself.
+"""Scoring service, client side and messages.
 
-Client side, and the messages. A connection carries one request and one answer, each one line of JSON. A request has
-programs or names of files, never a command or an image. The answer is `{"value": …}` or `{"error": …}`, the facts of a
-HarnessError. harness_llm/containers/scoring_server.py is the server.
+The server (harness_llm/containers/scoring_server.py) runs outside the container and starts sandboxes for it. A
+connection carries one request and one answer, each one line of JSON. A request contains programs or file names, never
+a command or an image. The answer is `{"value": …}` or `{"error": …}` with the facts of a HarnessError.
 """
 
 import json
@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from harness_llm.errors import EnvironmentMissing, RunFailed, rebuild
-from harness_llm.evaluate.languages import Language
+from harness_llm.evaluate.mbxp.programs import Language
 
 VARIABLE = "HARNESS_LLM_SCORING"
-"""Names the socket of the service; only set inside a container."""
+"""Environment variable with the path of the service's socket; set only inside a container."""
 REQUEST_BYTES = 16 << 20
 BATCH = 100
-"""Programs in one request, and in one container."""
+"""Maximum number of programs per request and per container."""
 
 
 class _Message(BaseModel):
@@ -27,7 +27,7 @@ class _Message(BaseModel):
 
 
 class RequireMbxp(_Message):
-    """Check that MBXP can be scored; builds the image that is missing. Answer: null."""
+    """Check that MBXP can be scored; build the image if it is missing. Answer: null."""
 
     kind: Literal["require-mbxp"] = "require-mbxp"
 
@@ -40,20 +40,20 @@ class ProgramText(_Message):
 
 
 class RunMbxp(_Message):
-    """Run programs. Answer: a list of booleans, whether each one passes."""
+    """Run programs. Answer: a list of booleans, true for each program that passes."""
 
     kind: Literal["run-mbxp"] = "run-mbxp"
     programs: list[ProgramText] = Field(max_length=BATCH)
 
 
 class Grade(_Message):
-    """Run an evaluator of the reference on files that the asking container sees. Answer: exit code and both outputs.
+    """Run an official accuracy script on files of the requesting container. Answer: exit code, stdout and stderr.
 
     Attributes:
-        method: one of `grading.EVALUATORS`.
-        folder: made by `grading.make_folder`.
-        log: mlperf_log_accuracy.json; with `source`, empty for a trial without answers.
-        source: the data set as it was published.
+        method: key of `official.scripts.EVALUATORS`.
+        folder: created by `official.scripts.make_folder`.
+        log: mlperf_log_accuracy.json; `log` and `source` are empty for a trial without answers.
+        source: the published data set.
     """
 
     kind: Literal["grade"] = "grade"
@@ -68,16 +68,16 @@ REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 def is_offered() -> bool:
-    """Whether this process runs in a container that has a scoring service outside."""
+    """Whether a scoring service is available outside this container."""
     return bool(os.environ.get(VARIABLE))
 
 
 def ask(request: Request) -> Any:
-    """Send a request and wait for its answer.
+    """Send a request and return its answer.
 
     Raises:
-        EnvironmentMissing: the service does not answer, or reports that something is missing.
-        RunFailed: the service ended before its answer, or reports a failure.
+        EnvironmentMissing: the service does not accept the connection, or reports a missing program or package.
+        RunFailed: the service closed the connection without an answer, or reports a failure.
     """
     address = os.environ[VARIABLE]
     try:
@@ -88,10 +88,10 @@ def ask(request: Request) -> Any:
                 line = answers.readline()
     except OSError as error:
         raise EnvironmentMissing(
-            "the scoring service outside of this container does not answer", where=address, found=str(error)
+            "no connection to the scoring service outside this container", where=address, found=str(error)
         ) from error
     if not line.endswith(b"\n"):
-        raise RunFailed("the scoring service outside of this container ended before its answer", where=address)
+        raise RunFailed("the scoring service outside this container ended without an answer", where=address)
     answer = json.loads(line)
     if facts := answer.get("error"):
         raise rebuild(facts)

@@ -1,4 +1,4 @@
-"""nltk's sentence splitter: wherever nltk finds its data, else fetched by nltk's own downloader."""
+"""nltk's sentence splitter: find its data, or download it with nltk."""
 
 import os
 from pathlib import Path
@@ -8,15 +8,22 @@ from harness_llm.paths import Workspace
 
 PACKAGE = "punkt_tab"
 SEARCHED = "NLTK_DATA"
+_HINT = f"python -m nltk.downloader {PACKAGE}, on a machine with network access; {SEARCHED} sets another folder"
 
 
 def has_splitter(folder: Path) -> bool:
-    """Whether there is one; `folder` is searched too, from now on and in child processes."""
+    """Whether nltk finds a splitter; adds `folder` to the search path of this process and its children."""
     import nltk  # noqa: PLC0415 - 0.5 s
 
     if str(folder) not in nltk.data.path:
         nltk.data.path.append(str(folder))
         os.environ[SEARCHED] = os.pathsep.join([*filter(None, [os.environ.get(SEARCHED)]), str(folder)])
+    return _loads()
+
+
+def _loads() -> bool:
+    import nltk  # noqa: PLC0415 - 0.5 s
+
     try:
         nltk.sent_tokenize("One. Two.")
     except LookupError:
@@ -24,11 +31,23 @@ def has_splitter(folder: Path) -> bool:
     return True
 
 
+def require_splitter() -> None:
+    """Raise EnvironmentMissing if nltk finds no sentence splitter."""
+    if not _loads():
+        raise _missing()
+
+
+def _missing() -> EnvironmentMissing:
+    return EnvironmentMissing(
+        "missing sentence splitter of nltk", where=SEARCHED, expected=f"the data package {PACKAGE}", hint=_HINT
+    )
+
+
 def find_splitter() -> Path:
-    """The folder of the splitter's data.
+    """Find the folder of the splitter's data.
 
     Raises:
-        EnvironmentMissing: there is none.
+        EnvironmentMissing: it is not installed.
     """
     import nltk  # noqa: PLC0415 - 0.5 s
 
@@ -36,19 +55,14 @@ def find_splitter() -> Path:
     try:
         return Path(str(nltk.data.find(f"tokenizers/{PACKAGE}/"))).resolve()
     except LookupError as error:
-        raise EnvironmentMissing(
-            "nltk has no sentence splitter",
-            where=SEARCHED,
-            expected=f"the data package {PACKAGE}",
-            hint=f"python -m nltk.downloader {PACKAGE}, where there is a network; {SEARCHED} names another folder",
-        ) from error
+        raise _missing() from error
 
 
 def fetch_splitter(folder: Path) -> None:
-    """Put one into `folder`.
+    """Download the splitter into `folder`.
 
     Raises:
-        EnvironmentMissing: it cannot be fetched.
+        EnvironmentMissing: the download failed.
     """
     import nltk  # noqa: PLC0415 - 0.5 s
 
@@ -56,9 +70,9 @@ def fetch_splitter(folder: Path) -> None:
         nltk.download(PACKAGE, download_dir=str(folder), quiet=True, raise_on_error=True)
     except (ValueError, OSError) as error:
         raise EnvironmentMissing(
-            "nltk has no sentence splitter, and it cannot be fetched",
+            "download of nltk's sentence splitter failed",
             where=str(folder),
-            expected=f"nltk's data package {PACKAGE}, which scoring this benchmark takes",
+            expected=f"nltk's data package {PACKAGE}, which scoring this benchmark requires",
             found=str(error),
-            hint=f"python -m nltk.downloader {PACKAGE}, where there is a network; {SEARCHED} names another folder",
+            hint=_HINT,
         ) from error

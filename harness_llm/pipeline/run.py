@@ -15,7 +15,6 @@ from harness_llm.config.benchmark import Sampling
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
-from harness_llm.evaluate.compliance.audit_config import audit_config
 from harness_llm.evaluate.run_result import RunResult, Scorer, after_losses, gather, judge_compliance, judge_performance
 from harness_llm.hardware.host_settings import read_host
 from harness_llm.loadgen.logs import ACCURACY
@@ -149,7 +148,7 @@ def _write_inputs(context: ScenarioContext, test: str, path: Path) -> None:
     config = context.plan.config.model_dump(mode="json")
     (path / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False))
     if test in context.request.round.compliance:
-        (path / AUDIT_CONFIG).write_text(audit_config(context.request.round.compliance[test]))
+        (path / AUDIT_CONFIG).write_text(context.request.round.compliance[test].audit_config)
 
 
 def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:

@@ -1,4 +1,4 @@
-"""What MLCommons demands, one YAML file per round, and the one module that reads them."""
+"""Rules of MLPerf Inference: one YAML file per round, and the module that reads them."""
 
 from harness_llm.rules.rounds import (
     BenchmarkRules,

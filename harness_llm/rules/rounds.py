@@ -1,6 +1,6 @@
-"""The rules of a round as frozen models; each value's source is cited where it stands.
+"""Rules of a round as frozen models; the YAML files cite the source of each value.
 
-What has not changed since v5.0 stands once in `every_round.yaml`; `<round>.yaml` comes on top, key by key.
+`every_round.yaml` contains the values that all rounds share; keys of `<round>.yaml` override them.
 """
 
 import datetime as dt
@@ -20,11 +20,11 @@ class _Facts(BaseModel):
 
 
 class LoadGenRules(_Facts):
-    """Which LoadGen belongs to the round; its seeds are compiled in.
+    """LoadGen of the round; its seeds are compiled in.
 
     Attributes:
-        version: the one that is installed here.
-        versions: all whose embedded mlperf.conf holds `seeds`.
+        version: version that harness-llm installs.
+        versions: all versions whose embedded mlperf.conf contains `seeds`.
     """
 
     package: str
@@ -34,11 +34,11 @@ class LoadGenRules(_Facts):
 
 
 class Layout(_Facts):
-    """Where things stand in a submitter's folder; `{system}`, `{benchmark}`, `{scenario}` are filled in.
+    """Paths in a submitter's folder, with the placeholders `{system}`, `{benchmark}` and `{scenario}`.
 
     Attributes:
-        measurements: as we name it.
-        measurements_glob: every name that the official checker takes.
+        measurements: path that harness-llm writes.
+        measurements_glob: all paths that the official checker accepts.
     """
 
     source: str
@@ -49,14 +49,14 @@ class Layout(_Facts):
 
 
 class SystemRules(_Facts):
-    """What `systems/<system>.json` must hold, and what it may hold.
+    """Required and optional fields of `systems/<system>.json`.
 
     Attributes:
-        filled: present and not empty.
-        present: present, perhaps empty.
-        network: present where one of them is.
-        cloud: of systems in a cloud.
-        power: of systems whose power is measured; `power_capacity` in watts.
+        filled: required, not empty.
+        present: required, may be empty.
+        network: required if one of them is present.
+        cloud: fields of cloud systems.
+        power: fields of systems with measured power; `power_capacity` in watts.
     """
 
     statuses: tuple[str, ...]
@@ -72,12 +72,12 @@ class SystemRules(_Facts):
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Fields that the official checker knows of some systems alone."""
+        """Fields that the official checker reads for some systems only."""
         return (*self.network, *self.cloud, *self.power, self.power_capacity)
 
 
 class FolderRules(_Facts):
-    """The files of a folder; others are rejected."""
+    """Files of a folder; the checker rejects others."""
 
     required: tuple[str, ...]
     optional: tuple[str, ...]
@@ -88,10 +88,10 @@ class ComplianceTest(_Facts):
 
     Attributes:
         audit: keys of its audit.config that LoadGen reads.
-        verdict: the file that the checker looks for; it must hold one text of each group of `passes`.
-        whole_lines: whether such a text must be a line of its own.
-        bounds: what the test holds a run to, by name.
-        packed: files of the run that stand in the tree beside the verdict, by their place there.
+        verdict: name of the verdict file; it must contain one text of each group of `passes`.
+        whole_lines: whether each text must be a complete line.
+        bounds: bounds of the test by name.
+        packed: files of the run that are packaged beside the verdict, by their path in the tree.
     """
 
     audit: dict[str, int]
@@ -101,9 +101,14 @@ class ComplianceTest(_Facts):
     bounds: dict[str, float] = {}
     packed: dict[str, str]
 
+    @property
+    def audit_config(self) -> str:
+        """Text of audit.config; LoadGen reads it after user.conf, and its values override user.conf."""
+        return "".join(f"*.*.{key} = {value}\n" for key, value in self.audit.items())
+
 
 class ScenarioRules(_Facts):
-    """Scenarios of one system category; `one_of` must have one of its members in closed."""
+    """Scenarios of one system category; closed requires one scenario of `one_of`."""
 
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
@@ -111,19 +116,19 @@ class ScenarioRules(_Facts):
 
     @property
     def usual(self) -> tuple[str, ...]:
-        """What makes a closed result: all that is required, and one of those of which one is."""
+        """Scenarios of a closed result: all required ones, and the first of `one_of`."""
         return (*self.required, *self.one_of[:1])
 
 
 class LatencyLimit(_Facts):
-    """p99 limits in milliseconds; a result must lie strictly below."""
+    """p99 limits in milliseconds; a result must be strictly below."""
 
     ttft: float
     tpot: float
 
 
 class Decoding(_Facts):
-    """How the rules want tokens chosen; `top_k` 0 is off, `beams` above 1 is beam search."""
+    """Decoding parameters that the rules require; `top_k` 0 is off, `beams` above 1 is beam search."""
 
     temperature: float
     top_p: float = 1.0
@@ -132,12 +137,12 @@ class Decoding(_Facts):
 
 
 class Speculation(_Facts):
-    """How a scenario may speculate.
+    """Speculative decoding that the rules allow in a scenario.
 
     Attributes:
         method: vLLM's name of the algorithm.
-        head: repository of the draft head; empty where the model's own checkpoint contains it.
-        tokens: draft tokens of a step, one candidate for each (top-k 1).
+        head: repository of the draft head; empty if the model's checkpoint contains it.
+        tokens: draft tokens per step, with one candidate each (top-k 1).
     """
 
     method: str
@@ -146,11 +151,11 @@ class Speculation(_Facts):
 
 
 class NeverAccepted(_Facts):
-    """Results that the official checker (mlcommons/inference b66003e1) refuses, whatever was measured.
+    """Results that the official checker (mlcommons/inference b66003e1) rejects regardless of the measurement.
 
     Attributes:
-        reason: the file and line of the checker that refuses.
-        hint: what the submitter can do instead.
+        reason: why, with file and line of the checker.
+        hint: alternative for the submitter.
     """
 
     divisions: tuple[str, ...]
@@ -160,20 +165,22 @@ class NeverAccepted(_Facts):
 
 
 class BenchmarkRules(_Facts):
-    """One benchmark variant in one round. Gates are lower bounds, limits are upper bounds.
+    """Rules of one benchmark variant in one round. Gates are lower bounds, limits are upper bounds.
 
     Attributes:
-        samples: of the performance set; `accuracy_samples` where accuracy has a set of its own.
-        offline_samples: what a closed Offline query must hold; None where the checker has no number.
+        samples: of the performance set; `accuracy_samples` if accuracy has another set.
+        offline_samples: minimum samples of a closed Offline query; None if the checker has no value.
         latency_ms: p99 limits by scenario.
-        answer_latency_ms: p99 limits on whole answers by scenario; LoadGen's target_latency, else 0.
-        checker_compliance: tests that today's official checker wants beside `compliance`, those of the round itself.
-        token_latencies: whether LoadGen counts tokens (else it infers them from the samples).
-        output_tokens: mean of the reference's answers in performance.
-        max_output_tokens: of performance; `accuracy_max_output_tokens` where accuracy has a limit of its own.
-        speculation: scenarios that may speculate.
-        never_accepted: what the official checker of today refuses of it.
-        ingress_tokens: token ids that one query may bring, `egress_tokens` that its answer may hold; of 4 bytes each.
+        answer_latency_ms: p99 limits on complete answers by scenario (LoadGen's target_latency).
+        compliance: tests that the round requires.
+        checker_compliance: further tests that today's official checker requires.
+        token_latencies: whether LoadGen counts tokens; otherwise it infers them from the samples.
+        output_tokens: mean output tokens of the reference in performance.
+        max_output_tokens: of performance; `accuracy_max_output_tokens` if accuracy has another limit.
+        speculation: allowed speculative decoding by scenario.
+        never_accepted: results that today's official checker always rejects.
+        ingress_tokens: tokens of a query for the bandwidth requirement, 4 bytes each; None if negligible.
+        egress_tokens: tokens of an answer; None likewise.
     """
 
     loadgen_name: str
@@ -200,23 +207,23 @@ class BenchmarkRules(_Facts):
     never_accepted: tuple[NeverAccepted, ...] = ()
 
     def loadgen_model(self, scenario: str) -> str:
-        """LoadGen's name for the benchmark; Interactive is a model name of its own (mlperf.conf:119-164)."""
+        """LoadGen's model name of the benchmark; Interactive has a separate one (mlperf.conf:119-164)."""
         return f"{self.loadgen_name}-interactive" if scenario == "Interactive" else self.loadgen_name
 
 
 class Round(_Facts):
-    """Everything that changes from round to round.
+    """Rules of a round.
 
     Attributes:
-        scenarios: a tree's names to LoadGen's.
-        inferred: by scenario, those whose results an edge system may use for it.
-        metrics: what the official checker reads of a log, by LoadGen's scenario; the last is the result. Where LoadGen
-            infers tokens, their inferred rate takes its place.
-        aliases: names of benchmarks that the official checker takes for another's.
-        name_parts: likewise, where the key is part of a name that is neither official nor mapped.
-        power: folders below performance/ of a result with a power measurement.
-        nameplate_power: the file with the power that a system's supplies are made for; empty where a round has none.
-        not_judged: benchmarks that the round has besides `benchmarks`.
+        scenarios: LoadGen's scenario names by the names in a tree.
+        inferred: scenarios whose results an edge system may use for another scenario, by the latter.
+        metrics: keys of a log that the official checker reads, by LoadGen's scenario; the last one is the result. If
+            LoadGen infers tokens, the inferred token rate replaces it.
+        aliases: official names by aliases that the official checker accepts.
+        name_parts: official names by parts of names that are neither official nor mapped.
+        power: folders in performance/ of a result with a power measurement.
+        nameplate_power: file with the nameplate power of a system; empty if the round has none.
+        not_judged: further benchmarks of the round, which harness-llm does not judge.
     """
 
     round: str
@@ -242,31 +249,31 @@ class Round(_Facts):
     benchmarks: dict[str, BenchmarkRules]
 
     def variants(self, names: Sequence[str]) -> dict[str, BenchmarkRules]:
-        """The rules of those of `names` that the round has, in their order; it is an error if there is none."""
+        """Rules of those of `names` that the round has, in their order; ConfigError if it has none."""
         found = {name: self.benchmarks[name] for name in names if name in self.benchmarks}
         return found or {names[0]: self.benchmark(names[0])}
 
     def benchmark(self, variant: str) -> BenchmarkRules:
-        """The rules of `variant`, for example `llama2-70b-99.9`."""
+        """Rules of `variant`, for example `llama2-70b-99.9`; ConfigError if the round does not have it."""
         if variant not in self.benchmarks:
-            having = [name for name in round_names() if variant in load_round(name).benchmarks]
+            rounds = [name for name in round_names() if variant in load_round(name).benchmarks]
             raise ConfigError(
                 f"round {self.round} has no benchmark {variant}",
                 expected=", ".join(self.benchmarks),
-                hint=f"the rounds that have it: {', '.join(having)}" if having else "",
+                hint=f"rounds that have it: {', '.join(rounds)}" if rounds else "",
             )
         return self.benchmarks[variant]
 
 
 def round_names() -> list[str]:
-    """All rounds that have a file, oldest first."""
+    """Names of all rounds, oldest first."""
     files = resources.files("harness_llm.rules").iterdir()
     return sorted(f.name.removesuffix(".yaml") for f in files if f.name.startswith("v"))
 
 
 @functools.cache
 def load_round(name: str) -> Round:
-    """The rules of the round called `name`, for example `v6.1`."""
+    """Load the rules of the round `name`, for example `v6.1`."""
     if name not in round_names():
         raise ConfigError(
             f"there is no round {name}",
@@ -282,7 +289,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The round's own values, completed: its layout by name, and facts of the benchmarks that it has."""
+    """Merge the common values with those of a round: its layout, and only the benchmarks that it has."""
     layouts = common.pop("layouts")
     benchmarks = {name: common["benchmarks"][name] | facts for name, facts in own["benchmarks"].items()}
     return common | own | {"layout": layouts[own["layout"]], "benchmarks": benchmarks}

@@ -1,1 +1,1 @@
-"""From VALID runs to a tree in MLCommons' layout and its archive."""
+"""Packaging: the submission tree in MLCommons' layout, its documents and its archive, from VALID runs."""

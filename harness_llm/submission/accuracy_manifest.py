@@ -1,4 +1,4 @@
-"""Where the whole accuracy logs of a tree are, which the submitter keeps: beside the archive, by their hashes."""
+"""Manifest of the complete accuracy logs, which the submitter keeps: paths by the hashes in the tree."""
 
 import json
 import os
@@ -8,21 +8,22 @@ from pathlib import Path
 
 from harness_llm.config.checkpoint import file_digest
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
+from harness_llm.fileio import write_atomically
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.runs.record import Run
 from harness_llm.submission.truncate import TRUNCATED_TESTS
 
 _HASH = re.compile(r"^hash=([0-9a-f]{64})$", re.MULTILINE)
-_UNKNOWN = "unknown: packaged by another checkout"
+_UNKNOWN = "unknown: packaged from another checkout"
 
 
 def write_manifest(tree: Path, runs: Iterable[Run]) -> Path:
-    """Write `<tree>_accuracy_logs.json`: for each hash in the tree, the packaged folders and the whole log.
+    """Write `<tree>_accuracy_logs.json`: for each hash in the tree, the packaged folders and the complete log.
 
-    Paths of logs are relative to the manifest. Results of earlier calls stay as they were recorded.
+    Paths of logs are relative to the manifest. Entries of earlier calls are kept.
 
     Args:
-        runs: those that were packaged now.
+        runs: the runs packaged by this call.
     """
     file = tree.with_name(f"{tree.name}_accuracy_logs.json")
     known = {sha256: entry["log"] for sha256, entry in _read(file).items()}
@@ -33,9 +34,8 @@ def write_manifest(tree: Path, runs: Iterable[Run]) -> Path:
     found = {
         sha256: {"log": known.get(sha256, _UNKNOWN), "packaged": folders} for sha256, folders in _hashes(tree).items()
     }
-    aside = file.with_name(f"{file.name}.tmp")
-    aside.write_text(json.dumps(found, indent=2) + "\n")
-    aside.rename(file)
+    with write_atomically(file) as temporary:
+        temporary.write_text(json.dumps(found, indent=2) + "\n")
     return file
 
 
@@ -45,7 +45,7 @@ def _read(file: Path) -> Mapping[str, Mapping[str, str]]:
 
 
 def _hashes(tree: Path) -> dict[str, list[str]]:
-    """The folders in `tree` whose accuracy.txt has a hash, by hash."""
+    """Folders in `tree` by the hash in their accuracy.txt."""
     found: dict[str, list[str]] = {}
     for scores in sorted(tree.rglob(SCORES)):
         for sha256 in _HASH.findall(scores.read_text()):

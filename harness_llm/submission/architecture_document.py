@@ -1,7 +1,7 @@
-"""documentation/system_architecture.md: nodes, network and data path of a system, and the bandwidth its results need.
+"""documentation/system_architecture.md: nodes, network and data path of a system, and its bandwidth check.
 
-The rules ask closed datacenter submitters for the network interfaces, the way from them to the accelerators, and proof
-that it carries what the throughput needs (inference_rules.adoc:451-457).
+Closed datacenter submitters must document the network interfaces, the path from them to the accelerators, and its
+bandwidth (inference_rules.adoc:451-457).
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
-from harness_llm.config.architecture import Architecture, Link
+from harness_llm.config.architecture import Architecture
 from harness_llm.config.system_file import ARCHITECTURE
 from harness_llm.hardware.ecc import Ecc
 from harness_llm.submission.bandwidth import TOKEN_BYTES, Bandwidth, MeasuredResult, Segment, compare
@@ -19,16 +19,16 @@ _TITLE = "# System architecture of "
 
 
 def missing_facts(description: Mapping[str, str], architecture: Architecture | None) -> list[str]:
-    """The keys of the system file without which bandwidths cannot be judged, each with what belongs there."""
-    known = architecture or Architecture()
-    keys = _missing_nodes(description, known)
-    keys += _missing_of("nics", known.nics, ("model", "count", "gbit_s"))
-    keys += _missing_of("data_path", known.data_path, ("from", "to", "kind", "gbit_s", "evidence"))
+    """Missing keys of the system file that the bandwidth check requires, each with its expected content."""
+    stated = architecture or Architecture()
+    keys = _missing_nodes(description, stated)
+    keys += _missing_in_list("nics", stated.nics, ("model", "count", "gbit_s"))
+    keys += _missing_in_list("data_path", stated.data_path, ("from", "to", "kind", "gbit_s", "evidence"))
     return [f"{ARCHITECTURE}.{key}" for key in keys]
 
 
-def compared(architecture: Architecture | None, results: Sequence[MeasuredResult]) -> list[Bandwidth]:
-    """Each of `results` against what is known of the way; none while nothing is known."""
+def check_bandwidths(architecture: Architecture | None, results: Sequence[MeasuredResult]) -> list[Bandwidth]:
+    """Check the bandwidth of each result; empty if the system file states no bandwidth."""
     segments = _segments(architecture) if architecture else []
     return [compare(result, segments) for result in results] if segments else []
 
@@ -39,11 +39,11 @@ def render_architecture(
     ecc: Ecc,
     results: Sequence[MeasuredResult],
 ) -> str:
-    """The document on one system.
+    """Render the part of the document on one system.
 
     Args:
-        description: the content of `systems/<system>.json`.
-        results: of this system, all that stand in the tree.
+        description: content of `systems/<system>.json`.
+        results: all results of the system in the tree.
     """
     return render(
         "system_architecture.md.j2",
@@ -53,39 +53,39 @@ def render_architecture(
         architecture=architecture or Architecture(),
         missing=missing_facts(description, architecture),
         results=results,
-        bandwidths=compared(architecture, results),
+        bandwidths=check_bandwidths(architecture, results),
         token_bytes=TOKEN_BYTES,
     )
 
 
 def merged(document: str, part: str) -> str:
-    """`document` with the part on one system, from `render_architecture`, put in the place of its last version."""
+    """Add `part`, from `render_architecture`, to `document`; it replaces an earlier part on the same system."""
     parts = re.split(rf"^(?={_TITLE})", document, flags=re.MULTILINE)
     others = [other for other in parts if other.strip() and other.splitlines()[0] != part.splitlines()[0]]
     return "\n".join(text.rstrip("\n") + "\n" for text in sorted([*others, part]))
 
 
-def _way(link: Link) -> str:
-    return f"{link.start} to {link.to}"
-
-
 def _missing_nodes(description: Mapping[str, str], architecture: Architecture) -> list[str]:
-    """Several nodes have roles; one has all of them."""
+    """Roles of nodes are required for several nodes only."""
     total, stated = description["number_of_nodes"], sum(node.count for node in architecture.nodes)
     if (total == "1" and not architecture.nodes) or total == str(stated):
         return []
     return [f"nodes: name, count and role of {total} nodes, of which {stated} are stated"]
 
 
-def _missing_of(name: str, items: Sequence[BaseModel], keys: Sequence[str]) -> list[str]:
+def _missing_in_list(name: str, items: Sequence[BaseModel], keys: Sequence[str]) -> list[str]:
     if not items:
         return [f"{name}: a list with {', '.join(keys)} in each entry"]
     entries = [item.model_dump(by_alias=True) for item in items]
-    return [f"{name}[{place}].{key}" for place, entry in enumerate(entries) for key in keys if not entry[key]]
+    return [f"{name}[{index}].{key}" for index, entry in enumerate(entries) for key in keys if not entry[key]]
 
 
 def _segments(architecture: Architecture) -> list[Segment]:
-    """The way of every query and answer: all network interfaces together, then each stage of the data path."""
+    """Segments of the path: all network interfaces together, then each link of the data path."""
     rates = [nic.count * nic.gbit_s for nic in architecture.nics if nic.count and nic.gbit_s]
     nics = [Segment("network interfaces", sum(rates))] if rates else []
-    return nics + [Segment(_way(link), link.count * link.gbit_s) for link in architecture.data_path if link.gbit_s]
+    return nics + [
+        Segment(f"{link.start} to {link.to}", link.count * link.gbit_s)
+        for link in architecture.data_path
+        if link.gbit_s
+    ]

@@ -1,38 +1,27 @@
-"""What is uploaded, as one file: the same tree always gives the same bytes."""
+"""The archive that is uploaded; reproducible: the same tree gives the same bytes."""
 
 import gzip
-import hashlib
-import os
 import tarfile
 from pathlib import Path
 
-_TIME = 315532800  # 1980-01-01, the oldest date that every archive format knows
+from harness_llm.config.checkpoint import file_digest
+from harness_llm.fileio import write_atomically
+
+_TIME = 315532800  # 1980-01-01, the oldest date that every archive format can store
 
 
 def archive(tree: Path, submitter: str) -> Path:
     """Pack the folders of `submitter` in `tree` into `<tree>.tar.gz`, and write `<tree>.tar.gz.sha256` for sha256sum.
 
-    Content outside of a submitter's folder is not allowed (submission_rules:410), so none of it is packed.
+    Content outside the submitter's folder is not packed, because submission_rules:410 forbids it.
     """
     target = tree.with_name(f"{tree.name}.tar.gz")
     checksum = tree.with_name(f"{target.name}.sha256")
-    packed = _aside(target)
-    try:
-        _pack(tree, submitter, packed)
-        with packed.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        _aside(checksum).write_text(f"{sha256}  {target.name}\n")
-        checksum.unlink(missing_ok=True)  # an archive without a checksum is better than one with another's
-        packed.replace(target)
-        _aside(checksum).replace(checksum)
-    finally:
-        packed.unlink(missing_ok=True)
-        _aside(checksum).unlink(missing_ok=True)
+    with write_atomically(checksum) as new_checksum, write_atomically(target) as new_archive:
+        _pack(tree, submitter, new_archive)
+        new_checksum.write_text(f"{file_digest(new_archive)}  {target.name}\n")
+        checksum.unlink(missing_ok=True)  # better no checksum than one that does not fit the new archive
     return target
-
-
-def _aside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.tmp-{os.getpid()}")
 
 
 def _pack(tree: Path, submitter: str, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""The network bandwidth that a datacenter system owes its throughput (inference_rules.adoc:1165-1213). Pure."""
+"""Network bandwidth that the rules require for a datacenter result (inference_rules.adoc:1165-1213)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ _BITS_PER_GBIT = 1e9
 
 @dataclass(frozen=True)
 class MeasuredResult:
-    """What one benchmark did in one scenario, and how many token ids the rules count for a query and its answer.
+    """Throughput of one benchmark and scenario, and token counts of a query and an answer by the rules.
 
     Attributes:
-        ingress_tokens: None where the rules call the size negligible; `egress_tokens` too.
+        ingress_tokens: tokens of a query; None if the rules call its size negligible.
+        egress_tokens: tokens of an answer; None likewise.
     """
 
     benchmark: str
@@ -25,13 +26,13 @@ class MeasuredResult:
 
     @classmethod
     def of(cls, benchmark: str, scenario: str, samples_per_s: float, rules: BenchmarkRules) -> "MeasuredResult":
-        """With the token counts of `rules`."""
+        """Create a result with the token counts of `rules`."""
         return cls(benchmark, scenario, samples_per_s, rules.ingress_tokens, rules.egress_tokens)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the way between the network and the memory; `gbit_s` in each direction, of all its lanes together."""
+    """A segment of the path from the network to the accelerators; `gbit_s` per direction, all links together."""
 
     name: str
     gbit_s: float
@@ -39,10 +40,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Flow:
-    """One direction.
+    """Required and available bandwidth in one direction.
 
     Attributes:
-        required_gbit_s: 0 where the rules ask only for more than nothing.
+        required_gbit_s: 0 for a negligible size, which requires any bandwidth above 0.
     """
 
     required_gbit_s: float
@@ -50,13 +51,13 @@ class Flow:
 
     @property
     def sufficient(self) -> bool:
-        """Whether the system has what the rules ask for: at least that much, and never nothing."""
+        """Whether the available bandwidth is above 0 and at least the required one."""
         return self.available_gbit_s > 0 and self.available_gbit_s >= self.required_gbit_s
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """A result against the way through a system; `bottleneck` names the narrowest part of it."""
+    """Bandwidth check of one result; `bottleneck` is the name of the narrowest segment."""
 
     result: MeasuredResult
     ingress: Flow
@@ -65,17 +66,17 @@ class Bandwidth:
 
     @property
     def sufficient(self) -> bool:
-        """Whether both directions are."""
+        """Whether both directions are sufficient."""
         return self.ingress.sufficient and self.egress.sufficient
 
 
 def required_gbit_s(samples_per_s: float, tokens: int | None) -> float:
-    """Throughput x tokens x bytes of a token, in Gbit/s; 0 for a negligible size (None)."""
+    """Throughput x tokens x bytes per token, in Gbit/s; 0 for a negligible size (None)."""
     return samples_per_s * (tokens or 0) * TOKEN_BYTES * 8 / _BITS_PER_GBIT
 
 
 def compare(result: MeasuredResult, segments: Sequence[Segment]) -> Bandwidth:
-    """Hold what `result` requires against the narrowest of `segments`, of which there is at least one."""
+    """Compare the bandwidth that `result` requires with the narrowest of `segments` (at least one)."""
     narrowest = min(segments, key=lambda segment: segment.gbit_s)
 
     def flow(tokens: int | None) -> Flow:

@@ -1,8 +1,7 @@
-"""documentation/calibration.md: how weights, activations and KV cache are quantized, so that it can be repeated.
+"""documentation/calibration.md: quantization of weights, activations and KV cache.
 
-The checkpoint's folder has two sources: the record of our own stage, and the quantization_config that the checkpoint's
-maker wrote for the engine (in the format of compressed-tensors, where harness-llm made it). What the engine quantizes
-beside that follows from its settings (engine_numbers.py).
+Sources: the record of `harness-llm quantize`, the quantization_config of the checkpoint (in the format of
+compressed-tensors if harness-llm quantized it), and the engine settings (engine_formats.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,147 +13,149 @@ import yaml
 
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, model_config, read_record
-from harness_llm.submission.engine_numbers import EngineNumbers, read_numbers
+from harness_llm.submission.engine_formats import EngineFormats, read_formats
 from harness_llm.submission.templates import render
 
-# Names of number formats, and the largest value of each; compressed_tensors, quantization/quant_args.py.
+# Name and largest value of each number format (compressed_tensors, quantization/quant_args.py).
 _FORMATS = {
     ("float", 8): ("FP8 (E4M3)", 448.0),
     ("float", 4): ("FP4 (E2M1)", 6.0),
     ("int", 8): ("INT8", 127.5),
     ("int", 4): ("INT4", 7.5),
 }
-_SHARERS = {
+_GRANULARITIES = {
     "tensor": "tensor",
     "channel": "output channel",
     "token": "token",
     "group": "group of {group_size} values",
-    "tensor_group": "group of {group_size} values, and one more per tensor",
+    "tensor_group": "group of {group_size} values, and a second scale per tensor",
     "block": "block of {block_structure} values",
 }
 _ROUNDINGS = {
     "": "rounded to the nearest number of the format",
-    "gptq": "rounded column by column, the error of each made good in those that follow, so that the layer's outputs "
-    "for the calibration data change least (GPTQ)",
+    "gptq": "rounded column by column (GPTQ): later columns compensate the rounding error of earlier ones, which "
+    "minimizes the change of the layer's output on the calibration data",
 }
-_EXTREMES = ("memoryless_minmax", "static_minmax")  # observers that keep extremes; llmcompressor/observers/min_max.py
+_MINMAX_OBSERVERS = ("memoryless_minmax", "static_minmax")  # llmcompressor/observers/min_max.py
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How numbers are quantized, by the checkpoint's maker and by the engine.
+    """Quantization of the checkpoint and by the engine.
 
     Attributes:
-        record: of our own stage; empty for a checkpoint that others made.
+        record: written by `harness-llm quantize`; empty for other checkpoints.
         model: config.json of the checkpoint.
-        engines: what the engine does in each scenario.
+        engines: number formats of the engine, by scenario.
     """
 
     record: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
-    engines: Mapping[str, EngineNumbers] = field(default_factory=dict)
+    engines: Mapping[str, EngineFormats] = field(default_factory=dict)
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The checkpoint's quantization_config; empty where nothing is quantized."""
+        """quantization_config of the checkpoint; empty if it is not quantized."""
         return self.model.get("quantization_config") or {}
 
     @property
-    def none(self) -> bool:
-        """Whether it is known that neither checkpoint nor engine is quantized."""
-        unused = all(not (numbers.quantized or numbers.unknown) for numbers in self.engines.values())
-        return not self.record and not self.config and unused
+    def unquantized(self) -> bool:
+        """Whether neither the checkpoint nor the engine quantizes; False if that is unknown."""
+        by_engine = any(formats.quantized or formats.unknown for formats in self.engines.values())
+        return not (self.record or self.config or by_engine)
 
     @property
     def notices(self) -> list[str]:
-        """What the document cannot say, one sentence for each scenario."""
+        """One sentence for each scenario whose quantization the submitter must document."""
         return [
-            f"calibration.md is incomplete for {scenario}: {numbers.unknown}; add what it quantizes"
-            for scenario, numbers in self.engines.items()
-            if numbers.unknown
+            f"calibration.md is incomplete for {scenario}: {formats.unknown}; document its quantization there"
+            for scenario, formats in self.engines.items()
+            if formats.unknown
         ]
 
 
 def read_quantization(checkpoint: Path, fingerprints: Mapping[str, Mapping[str, Any]]) -> Quantization:
-    """How `checkpoint` was quantized, and what engines quantize when they serve it.
+    """Read the quantization of `checkpoint` and of the engines that served it.
 
     Args:
         fingerprints: of the runs, by scenario.
 
     Raises:
-        ConfigError: the checkpoint is no longer what the record says.
+        ConfigError: a file of the checkpoint differs from its record.
     """
     model = model_config(checkpoint)
-    engines = {scenario: read_numbers(facts, model) for scenario, facts in fingerprints.items()}
+    engines = {scenario: read_formats(facts, model) for scenario, facts in fingerprints.items()}
     return Quantization(read_record(checkpoint, QUANTIZATION) or {}, model, engines)
 
 
 def measurements(benchmark: Benchmark, quantization: Quantization, scenario: str) -> dict[str, str]:
-    """measurements.json of `benchmark`: its own facts, and the weights as they are served in `scenario`."""
-    engine = quantization.engines.get(scenario, EngineNumbers())
+    """Content of measurements.json; `weight_data_types` is the format served in `scenario`."""
+    engine = quantization.engines.get(scenario, EngineFormats())
     weights = engine.weights or quantization.record.get("recipe", {}).get("weights")
     return benchmark.measurements | ({"weight_data_types": weights} if weights else {})
 
 
 def render_calibration(benchmark: Benchmark, quantization: Quantization) -> str:
-    """The document on the checkpoint of `benchmark` and the engine that serves it."""
+    """Render the calibration document of one benchmark."""
     record, config = quantization.record, quantization.config
-    ours = config.get("quant_method") == "compressed-tensors"
-    groups = list(config["config_groups"].values()) if ours else []
+    compressed_tensors = config.get("quant_method") == "compressed-tensors"
+    groups = list(config["config_groups"].values()) if compressed_tensors else []
     recipe = record.get("recipe") or {}
-    kv_cache = config.get("kv_cache_scheme") if ours else None
+    kv_cache = config.get("kv_cache_scheme") if compressed_tensors else None
     return render(
         "calibration.md.j2",
         benchmark=benchmark,
-        nothing=quantization.none,
+        unquantized=quantization.unquantized,
         record=record,
-        served=bool(record or config),
+        checkpoint_quantized=bool(record or config),
         engines=_grouped(quantization.engines),
         weights=_descriptions(groups, "weights", recipe.get("algorithm", "")),
         activations=_descriptions(groups, "input_activations"),
         kv_cache=describe(kv_cache) if kv_cache else [],
         calibration=record.get("calibration") or {},
         calibrated=_is_calibrated(groups, kv_cache),
-        untouched=config.get("ignore") or recipe.get("ignore") or [],
+        ignored=config.get("ignore") or recipe.get("ignore") or [],
         recipe=_yaml(recipe),
-        foreign="" if ours else _yaml(config),
+        other_config="" if compressed_tensors else _yaml(config),
     )
 
 
-def _grouped(engines: Mapping[str, EngineNumbers]) -> list[dict[str, Any]]:
-    """The scenarios that share number formats, and these."""
-    groups: dict[EngineNumbers, list[str]] = {}
-    for scenario, numbers in engines.items():
-        groups.setdefault(numbers, []).append(scenario)
-    return [{"scenarios": scenarios, "numbers": numbers} for numbers, scenarios in groups.items()]
+def _grouped(engines: Mapping[str, EngineFormats]) -> list[dict[str, Any]]:
+    """Group scenarios with equal number formats."""
+    groups: dict[EngineFormats, list[str]] = {}
+    for scenario, formats in engines.items():
+        groups.setdefault(formats, []).append(scenario)
+    return [{"scenarios": scenarios, "formats": formats} for formats, scenarios in groups.items()]
 
 
-def describe(numbers: Mapping[str, Any], algorithm: str = "") -> list[str]:
-    """How one kind of tensor is quantized, a sentence each, from its arguments in compressed-tensors' format.
+def describe(scheme: Mapping[str, Any], algorithm: str = "") -> list[str]:
+    """Describe the quantization of one kind of tensor in sentences.
 
     Args:
-        algorithm: what chose the numbers; rounding to the nearest if empty.
+        scheme: QuantizationArgs of compressed-tensors.
+        algorithm: rounding algorithm; empty for round-to-nearest.
     """
-    kind, bits = numbers["type"], numbers["num_bits"]
+    kind, bits = scheme["type"], scheme["num_bits"]
     name, largest = _FORMATS.get((kind, bits), (f"{kind} of {bits} bits", None))
-    sharer = _SHARERS.get(numbers["strategy"], numbers["strategy"]).format(**numbers)
-    way = "symmetric" if numbers["symmetric"] else "with a zero point"
-    stored = f", stored as {numbers['scale_dtype']}" if numbers.get("scale_dtype") else ""
-    return [f"{name}, {way}, one scale per {sharer}{stored}.", _origin(numbers), *_formula(numbers, largest, algorithm)]
+    granularity = _GRANULARITIES.get(scheme["strategy"], scheme["strategy"]).format(**scheme)
+    symmetry = "symmetric" if scheme["symmetric"] else "with a zero point"
+    stored = f", stored as {scheme['scale_dtype']}" if scheme.get("scale_dtype") else ""
+    summary = f"{name}, {symmetry}, one scale per {granularity}{stored}."
+    return [summary, _scale_source(scheme), *_formula(scheme, largest, algorithm)]
 
 
-def _origin(numbers: Mapping[str, Any]) -> str:
-    if numbers["dynamic"]:
-        return "Scales are computed from the values themselves while serving; nothing is calibrated."
-    observer = f"; the observer is `{numbers['observer']}`" if numbers["observer"] else ""
+def _scale_source(scheme: Mapping[str, Any]) -> str:
+    if scheme["dynamic"]:
+        return "Scales are computed from the values at run time, without calibration."
+    observer = f" (observer `{scheme['observer']}`)" if scheme["observer"] else ""
     return f"Scales are computed once and stored{observer}."
 
 
-def _formula(numbers: Mapping[str, Any], largest: float | None, algorithm: str) -> Iterator[str]:
-    """Of symmetric scales from extremes, as dynamic ones are too, that are no numbers of a format of their own."""
+def _formula(scheme: Mapping[str, Any], largest: float | None, algorithm: str) -> Iterator[str]:
+    """The formula of symmetric scales from absolute maxima; it does not hold for scales in a reduced format."""
     rounding = _ROUNDINGS[algorithm]
-    plain = numbers["dynamic"] or numbers["observer"] in _EXTREMES
-    if largest and plain and numbers["symmetric"] and not numbers.get("scale_dtype"):
+    from_maximum = scheme["dynamic"] or scheme["observer"] in _MINMAX_OBSERVERS
+    if largest and from_maximum and scheme["symmetric"] and not scheme.get("scale_dtype"):
         yield (
             f"With m the largest absolute value that shares a scale, scale = m / {largest:g}, and a value x is stored "
             f"as x / scale, {rounding}."
@@ -166,9 +167,9 @@ def _descriptions(groups: Sequence[Mapping[str, Any]], tensors: str, algorithm: 
 
 
 def _is_calibrated(groups: Sequence[Mapping[str, Any]], kv_cache: Mapping[str, Any] | None) -> bool:
-    """Scales that are fixed before any activation is seen can only come from samples."""
-    seen = [*(group.get("input_activations") for group in groups), kv_cache]
-    return any(numbers and not numbers["dynamic"] for numbers in seen)
+    """Static scales of activations or KV cache require calibration samples."""
+    schemes = [*(group.get("input_activations") for group in groups), kv_cache]
+    return any(scheme and not scheme["dynamic"] for scheme in schemes)
 
 
 def _yaml(document: object) -> str:

@@ -1,4 +1,4 @@
-"""System and framework are the same in all scenarios of one result (inference_rules.adoc:60-63)."""
+"""Check that all scenarios of one result ran on the same system and software (inference_rules.adoc:60-63)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from harness_llm.errors import GateFailed
 from harness_llm.runs.selection import differences
 
-# Facts of a run that name its system and software; engine arguments may differ between scenarios.
+# Keys of a fingerprint that identify system and software; engine arguments may differ between scenarios.
 _FACTS = (
     *("engine", "packages", "wheel", "loadgen", "image"),
     *("hardware", "operating_system", "software"),
@@ -15,13 +15,13 @@ _OF_A_NODE = ("hardware", "operating_system", "software", "packages")
 
 
 def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse scenarios that were run on different systems or with different versions.
+    """Check that the scenarios ran on the same system with the same versions.
 
     Args:
         fingerprints: of the runs, by scenario.
 
     Raises:
-        GateFailed: names each fact in which a scenario differs from the first one.
+        GateFailed: a scenario differs from the first one; lists each difference.
     """
     facts = {scenario: _system_facts(fingerprint) for scenario, fingerprint in fingerprints.items()}
     first = next(iter(facts), "")
@@ -30,10 +30,10 @@ def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]]) -> None:
     ]
     if found:
         raise GateFailed(
-            "the scenarios of one result were run on different systems or versions",
+            "scenarios of one result ran on different systems or versions",
             expected="one system and one set of versions (inference_rules.adoc:60-63)",
             found="\n         ".join(found),
-            hint="harness-llm submit runs what is missing with the versions that are installed now",
+            hint="harness-llm submit repeats the runs that do not match the installed versions",
         )
 
 

@@ -1,4 +1,4 @@
-"""What a closed datacenter submission owes beside its results: ECC, and the bandwidth of its network."""
+"""Requirements of closed datacenter submissions beside the results: ECC and network bandwidth."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.hardware.ecc import UNKNOWN, Ecc, State
 from harness_llm.loadgen.logs import DETAIL, parse_detail
 from harness_llm.rules.rounds import Round
-from harness_llm.submission.architecture_document import compared, missing_facts, render_architecture
+from harness_llm.submission.architecture_document import check_bandwidths, missing_facts, render_architecture
 from harness_llm.submission.bandwidth import Bandwidth, MeasuredResult
 
 DOCUMENT = "documentation/system_architecture.md"
@@ -21,11 +21,11 @@ _DATACENTER = "datacenter"
 
 @dataclass(frozen=True)
 class Requirements:
-    """What is owed for one system, and what is known of it.
+    """Facts about one system that closed datacenter submissions must document.
 
     Attributes:
-        description: the content of `systems/<system>.json`.
-        file: the system file, named in messages.
+        description: content of `systems/<system>.json`.
+        file: the system file, for messages.
     """
 
     description: Mapping[str, str]
@@ -34,30 +34,25 @@ class Requirements:
     file: Path
 
     def missing(self) -> list[str]:
-        """The keys of the system file that have to be written."""
+        """Keys that the system file must contain and does not."""
         unknown = [name for name, fact in self.ecc.facts.items() if fact.state is State.UNKNOWN]
         return [
             *missing_facts(self.description, self.architecture),
-            *(f"{ECC}.{name}: true or false, the machine does not tell" for name in unknown),
+            *(f"{ECC}.{name}: true or false; this machine does not report it" for name in unknown),
         ]
 
-    def faults(self, results: Sequence[MeasuredResult]) -> list[str]:
-        """What the rules forbid, one clause each."""
+    def violations(self, results: Sequence[MeasuredResult]) -> list[str]:
+        """Violations of the rules, one clause each."""
         off = [f"ECC of the {name} is {fact}" for name, fact in self.ecc.facts.items() if fact.state is State.OFF]
-        narrow = [_shortage(b) for b in compared(self.architecture, results) if not b.sufficient]
+        narrow = [_shortage(b) for b in check_bandwidths(self.architecture, results) if not b.sufficient]
         return off + narrow
 
-    def notices(self, results: Sequence[MeasuredResult]) -> list[str]:
-        """What keeps this system from the closed division, for those who do not ask for it yet."""
-        missing = [f"closed datacenter needs {key} in {self.file}" for key in self.missing()]
-        return missing + [f"closed datacenter forbids: {fault}" for fault in self.faults(results)]
-
     def require(self, results: Sequence[MeasuredResult] = ()) -> None:
-        """Refuse what closed does not allow; before anything ran there are no results.
+        """Check the requirements; without results, bandwidths are not checked.
 
         Raises:
-            ConfigError: the system file lacks facts.
-            GateFailed: ECC is off, or the network is too narrow for a result.
+            ConfigError: keys are missing in the system file.
+            GateFailed: ECC is off, or the bandwidth is insufficient for a result.
         """
         for refusal in self.refusals(results):
             raise refusal
@@ -66,18 +61,18 @@ class Requirements:
         """Every error that `require` raises."""
         if missing := self.missing():
             yield ConfigError(
-                f"closed datacenter needs to know more of {self.description['system_name']}",
+                f"missing facts about {self.description['system_name']}, which closed datacenter must document",
                 where=str(self.file),
-                found="nothing for\n         " + "\n         ".join(missing),
-                hint="docs/closed-datacenter.md has an example",
+                found="no value for\n         " + "\n         ".join(missing),
+                hint="add the keys to the system file; docs/closed-datacenter.md has an example",
             )
-        if faults := self.faults(results):
+        if violations := self.violations(results):
             yield GateFailed(
-                f"{self.description['system_name']} is not what closed datacenter asks for",
+                f"{self.description['system_name']} violates the requirements of closed datacenter",
                 where=str(self.file),
-                expected="ECC of memory and accelerators, and bandwidth for the throughput",
-                found="\n         ".join(faults),
-                hint="--division open takes it as it is",
+                expected="ECC of memory and accelerators on, and sufficient bandwidth for the throughput",
+                found="\n         ".join(violations),
+                hint="correct it, or submit to the open division: --division open",
             )
 
     def render(self, results: Sequence[MeasuredResult]) -> str:
@@ -85,14 +80,14 @@ class Requirements:
         return render_architecture(self.description, self.architecture, self.ecc, results)
 
 
-def requirements(description: Mapping[str, str], ecc: Ecc, file: Path) -> Requirements | None:
-    """What `description` owes; None outside the datacenter.
+def requirements_of(description: Mapping[str, str], ecc: Ecc, file: Path) -> Requirements | None:
+    """Requirements of a datacenter system; None for other systems.
 
     Args:
-        ecc: from `read_ecc()`; what it does not know, `file` may state.
+        ecc: from `read_ecc()`; `file` may state what the machine does not report.
 
     Raises:
-        ConfigError: `architecture` or `ecc` in `file` are wrong.
+        ConfigError: `architecture` or `ecc` in `file` is invalid.
     """
     if _DATACENTER not in description["system_type"].split(","):
         return None
@@ -102,10 +97,10 @@ def requirements(description: Mapping[str, str], ecc: Ecc, file: Path) -> Requir
 
 
 def measured_results(home: Path, system: str, rules: Round) -> list[MeasuredResult]:
-    """The datacenter results of `system` in a submitter's folder, from their LoadGen logs.
+    """Read the datacenter results of `system` in a submitter's folder from their LoadGen logs.
 
     Raises:
-        ConfigError: a log cannot be read, or the round lacks a benchmark of the tree.
+        ConfigError: a log cannot be read, or the round has no such benchmark.
     """
     mapping = home / "model_mapping.json"
     official = json.loads(mapping.read_text()) if mapping.exists() else {}
@@ -124,6 +119,6 @@ def _measured(folder: Path, official: Mapping[str, str], rules: Round) -> Iterat
 
 def _shortage(bandwidth: Bandwidth) -> str:
     result, flows = bandwidth.result, {"in": bandwidth.ingress, "out": bandwidth.egress}
-    short = " and ".join(f"{f.required_gbit_s:.6g} Gbit/s {way}" for way, f in flows.items() if not f.sufficient)
-    there = f"{bandwidth.ingress.available_gbit_s:g} Gbit/s ({bandwidth.bottleneck})"
-    return f"{result.benchmark} {result.scenario} needs {short}, and there are {there}"
+    short = " and ".join(f"{f.required_gbit_s:.6g} Gbit/s {name}" for name, f in flows.items() if not f.sufficient)
+    available = f"{bandwidth.ingress.available_gbit_s:g} Gbit/s ({bandwidth.bottleneck})"
+    return f"{result.benchmark} {result.scenario} requires {short}; available: {available}"

@@ -1,4 +1,4 @@
-"""What is said of a submission beside its results."""
+"""Contents of the submission documents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from harness_llm.submission.outputs import Outputs
 
 @dataclass(frozen=True)
 class Documents:
-    """What is said of a submission beside its results.
+    """Contents of the submission documents.
 
     Attributes:
-        description: the content of `systems/<system>.json`.
-        owed: what a datacenter owes; None elsewhere.
-        quantization: by the checkpoint's maker and the engine, from `read_quantization`.
-        outputs: accuracy.txt and verdicts, from `official_outputs`; those of the runs are taken where it has none.
+        description: content of `systems/<system>.json`.
+        requirements: of a datacenter system; None for other systems.
+        quantization: from `read_quantization`.
+        outputs: accuracy.txt and verdicts, from `official_outputs`; runs without an entry use their own files.
     """
 
     description: Mapping[str, str]
-    owed: Requirements | None = None
+    requirements: Requirements | None = None
     quantization: Quantization = field(default_factory=Quantization)
     outputs: Outputs = field(default_factory=dict)

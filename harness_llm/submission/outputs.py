@@ -1,4 +1,4 @@
-"""accuracy.txt and verdicts of a result: by the official scripts where they can run, else our own."""
+"""accuracy.txt and verdicts of a result: from the official scripts if they can run, else from harness-llm."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -6,24 +6,26 @@ from pathlib import Path
 from harness_llm.config.assets import Assets
 from harness_llm.config.submission_names import Submission
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
-from harness_llm.evaluate.compliance.official_verdict import verify_officially
-from harness_llm.evaluate.official_accuracy import score_officially
-from harness_llm.evaluate.official_output import OfficialOutput
+from harness_llm.evaluate.official.accuracy_script import score_officially
+from harness_llm.evaluate.official.output import OfficialOutput
+from harness_llm.evaluate.official.verdict_script import verify_officially
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.runs.record import Run
 
 Outputs = Mapping[Path, OfficialOutput]
-"""What is packaged of a run, by its directory."""
+"""Output to package, by the directory of the run."""
 
 _SCORED_TESTS = ("TEST07",)
-"""Compliance tests whose script asks the accuracy script for the score."""
+"""Compliance tests whose script calls the accuracy script."""
 
 
 def official_outputs(submission: Submission, runs: Iterable[Run], assets: Assets) -> dict[Path, OfficialOutput]:
-    """Run the official scripts on the logs of accuracy and compliance runs; `build_tree` refuses runs without a text.
+    """Run the official scripts on the logs of accuracy and compliance runs.
+
+    Runs without accuracy.txt or verdict are left out; `build_tree` refuses them.
 
     Raises:
-        GateFailed: a script finds other scores, or another verdict, than harness-llm.
+        GateFailed: scores or verdict of a script differ from those of harness-llm.
         RunFailed: a script failed.
     """
     verdicts = {test: facts.verdict for test, facts in submission.rules.compliance.items()}
@@ -53,12 +55,12 @@ def _verdict(submission: Submission, run: Run, assets: Assets) -> OfficialOutput
 
 
 def own_notices(runs: Iterable[Run], outputs: Outputs) -> list[str]:
-    """One sentence for each reason why texts of our own are packaged."""
+    """One sentence for each reason why an official script was not used."""
     places: dict[str, list[str]] = {}
     for run in runs:
         if (output := outputs.get(run.path)) and output.reason:
             places.setdefault(output.reason, []).append(f"{run.run_key.scenario} {run.run_key.test}")
     return [
-        f"packaged as harness-llm computed it, not by the official script, for {', '.join(names)}: {reason}"
+        f"computed by harness-llm, not by the official script, for {', '.join(names)}: {reason}"
         for reason, names in places.items()
     ]

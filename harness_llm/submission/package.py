@@ -1,4 +1,4 @@
-"""From a complete selection of runs to the tree and its archive."""
+"""Package a complete selection of runs: tree, archive and manifest."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from harness_llm.submission.accuracy_manifest import write_manifest
 from harness_llm.submission.archive import archive
 from harness_llm.submission.calibration import read_quantization
 from harness_llm.submission.consistency import require_one_system
-from harness_llm.submission.datacenter import requirements
+from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.outputs import official_outputs, own_notices
 from harness_llm.submission.release import availability_notices
@@ -28,7 +28,7 @@ from harness_llm.submission.variants import left_out
 
 
 class Package(NamedTuple):
-    """What `package` made; `notices` are sentences for the submitter, `manifest` is from `write_manifest`."""
+    """Files written by `package`; `notices` are sentences for the submitter, `manifest` is from `write_manifest`."""
 
     tree: Path
     archive: Path
@@ -39,15 +39,15 @@ class Package(NamedTuple):
 def describe_system(
     submission: Submission, detected: Mapping[str, str], workspace: Workspace, ecc: Ecc | None = None
 ) -> Documents:
-    """The system's description, and what a datacenter submission owes beside it.
+    """Describe the system, and check the requirements of closed datacenter.
 
     Args:
-        detected: what the machine that runs tells of itself (`detect`), or its nodes together.
-        ecc: of all nodes where there are several; read from this machine otherwise.
+        detected: fields from `detect`, or of all nodes together.
+        ecc: of all nodes; None reads this machine.
 
     Raises:
-        ConfigError: names, division or system description are wrong, or closed needs to know more.
-        GateFailed: closed does not take the system.
+        ConfigError: names, division or system description are wrong, or facts that closed requires are missing.
+        GateFailed: the system violates the requirements of closed.
     """
     submission.check()
     file = system_file(workspace, submission.system)
@@ -61,10 +61,10 @@ def describe_system(
         overrides=load_overrides(file, submission.rules),
         file=file,
     )
-    owed = requirements(description, ecc or read_ecc(), file)
-    if owed and submission.division == "closed":
-        owed.require()
-    return Documents(description, owed)
+    requirements = requirements_of(description, ecc or read_ecc(), file)
+    if requirements and submission.division == "closed":
+        requirements.require()
+    return Documents(description, requirements)
 
 
 def package(
@@ -76,26 +76,27 @@ def package(
     *,
     ecc: Ecc | None = None,
 ) -> Package:
-    """Describe the system, assemble the tree, pack it.
+    """Describe the system, assemble the tree and write the archive.
 
     Args:
         detected, ecc: as for `describe_system`.
-        assets: the checkpoint that was served and the data sets; records say how it was quantized.
+        assets: the served checkpoint and the data sets.
 
     Raises:
-        GateFailed: a run has no run that counts, scenarios differ in system or versions, the accuracy is that of no
-            variant, an official script finds other scores or another verdict, or closed takes no such system.
+        GateFailed: a VALID run is missing, scenarios differ in system or versions, the accuracy meets the gates of no
+            variant, an official script computes other scores or another verdict, or the system violates the
+            requirements of closed.
         ConfigError: names, division or system description are wrong, or the checkpoint is not that of the runs.
     """
     documents = describe_system(submission, detected, workspace, ecc)
     _refuse_missing(selection)
-    _refuse_strangers(submission, selection)
-    if documents.owed and submission.division == "closed":
+    _refuse_other_runs(submission, selection)
+    if documents.requirements and submission.division == "closed":
         _refuse_without_ecc(selection)
     fingerprints = _fingerprints(selection)
     require_one_system(fingerprints)
     _refuse_other_checkpoint(fingerprints, assets.checkpoint)
-    # Two scenarios share a run where one is inferred from the other.
+    # A scenario that is inferred from another one shares its runs.
     runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
     documents = replace(
         documents,
@@ -116,14 +117,14 @@ def package_calibration(
     """Write the calibration document, which is due a week before the results (Submission_Guidelines.md).
 
     Args:
-        fingerprints: of runs that could be made now, by scenario.
-        checkpoint: the one that will be served.
+        fingerprints: that runs would have now, by scenario.
+        checkpoint: to be served.
 
     Returns:
         The document, and sentences for the submitter.
 
     Raises:
-        ConfigError: the division or a name is wrong, or the checkpoint is not what its record says.
+        ConfigError: the division or a name is wrong, or the checkpoint differs from its record.
     """
     submission.check()
     quantization = read_quantization(checkpoint, fingerprints)
@@ -131,7 +132,7 @@ def package_calibration(
 
 
 def _fingerprints(selection: Selection) -> dict[str, dict[str, Any]]:
-    """Of the runs of each scenario, which all share one."""
+    """The fingerprint of each scenario, which all its runs share."""
     records = {scenario: next(iter(tests.values())).record for scenario, tests in selection.runs.items()}
     return {scenario: record.fingerprint for scenario, record in records.items() if record}
 
@@ -140,29 +141,29 @@ def _refuse_missing(selection: Selection) -> None:
     if not selection.run_keys or selection.missing:
         lines = [f"{status.run_key}: {status.state_text}, {status.reason}" for status in selection.missing]
         raise GateFailed(
-            "the results are not complete, so nothing is packaged",
-            expected="a VALID run of one fingerprint in every run",
+            "incomplete results, not packaged",
+            expected="a VALID run of one fingerprint for every scenario and test",
             found="\n         ".join(lines) or "no run",
-            hint="harness-llm submit runs what is missing",
+            hint="harness-llm submit starts the missing runs",
         )
 
 
 def _refuse_other_checkpoint(fingerprints: Mapping[str, Mapping[str, Any]], checkpoint: Path) -> None:
-    """The calibration document is about the checkpoint that the runs served."""
+    """The calibration document must describe the checkpoint that the runs served."""
     found = checkpoint_digest(checkpoint)
     for scenario, fingerprint in fingerprints.items():
         if fingerprint.get("checkpoint", found) != found:
             raise ConfigError(
-                f"the runs of {scenario} served another checkpoint than the one that is there now",
+                f"the runs of {scenario} served another checkpoint than the present one",
                 where=str(checkpoint),
                 expected=f"sha256 digest {fingerprint['checkpoint']}",
                 found=found,
-                hint="put the checkpoint of the runs back, or run again: harness-llm submit",
+                hint="restore the checkpoint of the runs, or run again: harness-llm submit",
             )
 
 
 def _refuse_without_ecc(selection: Selection) -> None:
-    """ECC is on in all runs (inference_rules.adoc:254), not only now."""
+    """ECC must have been on in all runs (inference_rules.adoc:254)."""
     for status in selection.run_keys:
         hosts = status.run.record.hosts if status.run and status.run.record else {}
         off = [
@@ -173,21 +174,21 @@ def _refuse_without_ecc(selection: Selection) -> None:
         ]
         if off:
             raise GateFailed(
-                "a run was made with ECC off, which closed datacenter does not take",
+                "a run was made with ECC off, which closed datacenter forbids",
                 where=str(status.run.path if status.run else ""),
                 expected="on",
                 found=", ".join(off),
-                hint="switch it on and run again, or use --division open",
+                hint="switch ECC on and run again, or use --division open",
             )
 
 
-def _refuse_strangers(submission: Submission, selection: Selection) -> None:
-    """Runs of one system or benchmark never stand under the name of another."""
+def _refuse_other_runs(submission: Submission, selection: Selection) -> None:
+    """Runs of one system or benchmark are never packaged under the name of another."""
     wanted = (submission.system, submission.benchmark.name)
     for status in selection.run_keys:
         if status.run and (status.run.system, status.run_key.benchmark) != wanted:
             raise ConfigError(
-                "a run is of another system or benchmark",
+                "a run belongs to another system or benchmark",
                 where=str(status.run.path),
                 expected=" ".join(wanted),
                 found=f"{status.run.system} {status.run_key.benchmark}",

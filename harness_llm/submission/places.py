@@ -1,4 +1,4 @@
-"""Where the parts of a result stand, as the layout of its round has it."""
+"""Paths of the parts of a result, by the layout of its round."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,20 +9,20 @@ README = "README.md"
 RESULTS = "results"
 DOCUMENTATION = "documentation"
 PROFILE = f"{DOCUMENTATION}/profile.json"
-"""Which runs a submitter's folder has; not at the root of the tree, where no content may be (submission_rules:410)."""
+"""Profile of the runs in a submitter's folder; submission_rules:410 forbids files at the root of the tree."""
 IMPLEMENTATION = "harness-llm"
-"""<implementation_id>, the folder of the source below that of the benchmark (submission_rules:372)."""
+"""<implementation_id>, the source folder in the benchmark's folder (submission_rules:372)."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """The places of one result, below a submitter's folder.
+    """Paths of one result in a submitter's folder.
 
     Attributes:
-        name: the benchmark's folder.
-        results: the folder of its logs.
-        measurements: a file; user.conf and README.md stand beside it.
-        compliance: the folder that holds those of the tests.
+        name: of the benchmark's folder.
+        results: folder of the logs.
+        measurements: the measurements file; user.conf and README.md are in the same folder.
+        compliance: folder of the compliance tests.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Places:
 
     @property
     def readme(self) -> Path:
-        """What says what was run."""
+        """README.md of the result."""
         return self.measurements.with_name(README)
 
     @property
     def folders(self) -> set[Path]:
-        """All that belong to this result alone."""
+        """All folders of this result."""
         return {self.results, self.measurements.parent, self.compliance}
 
 
 def places_of(submission: Submission, name: str, scenario: str, home: Path) -> Places:
-    """The places of `scenario` under the name `name`, below `home`, `<division>/<submitter>/`."""
+    """Paths of the result of `scenario` under the benchmark name `name`; `home` is `<division>/<submitter>/`."""
     layout, fields = submission.rules.layout, {"system": submission.system, "benchmark": name, "scenario": scenario}
     return Places(
         name,
@@ -55,5 +55,5 @@ def places_of(submission: Submission, name: str, scenario: str, home: Path) -> P
 
 
 def source_of(submission: Submission, name: str, home: Path) -> Path:
-    """The folder of the program that made the results of `name`."""
+    """Source folder of the benchmark `name`."""
     return home / submission.rules.layout.source / name / IMPLEMENTATION

@@ -1,4 +1,4 @@
-"""The documents of the tree, rendered from what is in it and what the runs recorded."""
+"""README files of the tree, rendered from its content and the records of the runs."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +14,16 @@ from harness_llm.submission.places import DOCUMENTATION, IMPLEMENTATION, README,
 from harness_llm.submission.templates import render
 
 _ANY = {"system": "<system>", "benchmark": "<benchmark>", "scenario": "<scenario>"}
-_MADE = {
-    "published": "A gated checkpoint wants HF_TOKEN, the token of an account that was given access.",
-    "demo": "It makes model and data itself.",
-    "stand-in": "It makes model and data itself.",
+_PREPARATION = {
+    "published": "Gated checkpoints require HF_TOKEN, the token of an account that has access.",
+    "demo": "It also creates model and data.",
+    "stand-in": "It also creates model and data.",
 }
-"""What is to be said of model and data, by who prepares the benchmark."""
+"""Note on model and data, by the preparer of the benchmark."""
 
 
 def write_home_readme(home: Path, submission: Submission) -> None:
-    """documentation/README.md of the submitter's folder `home`: its results, and whether they can be submitted."""
+    """Write documentation/README.md of the submitter's folder `home`."""
     results = sorted(path.relative_to(home / RESULTS).parts for path in home.glob(f"{RESULTS}/*/*/*") if path.is_dir())
     text = render(
         "home_README.md.j2",
@@ -35,19 +35,19 @@ def write_home_readme(home: Path, submission: Submission) -> None:
 
 
 def write_source_readme(folder: Path, submission: Submission) -> None:
-    """README.md beside the program."""
+    """Write README.md of the source folder."""
     entries = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
     (folder / README).write_text(render("src_README.md.j2", submission=submission, entries=entries))
 
 
 def write_pointer_readme(file: Path, submission: Submission, variant: str) -> None:
-    """README.md in place of the program, where the same one stands for another name."""
+    """Write README.md of a source folder that refers to the folder of another benchmark name."""
     text = render("pointer_README.md.j2", submission=submission, variant=variant, implementation=IMPLEMENTATION)
     file.write_text(text)
 
 
 def repeating(submission: Submission, records: Sequence[RunRecord], quantization: Mapping[str, Any]) -> Iterator[str]:
-    """The command lines that repeat runs of one fingerprint, from the source to the tree."""
+    """Command lines that repeat runs of one fingerprint and package them."""
     benchmark, checkpoint = submission.benchmark, submission.benchmark.checkpoint
     yield "make setup"
     programs = _programs(records[0].fingerprint)
@@ -64,10 +64,9 @@ def repeating(submission: Submission, records: Sequence[RunRecord], quantization
 
 
 def _programs(fingerprint: Mapping[str, Any]) -> str:
-    """The folder of harness-llm, made by `make setup`: of the build of vLLM that the runs used."""
-    return (
-        ".venv-cuda/bin" if "vllm" in fingerprint.get("packages", {}) and not fingerprint.get("image") else ".venv/bin"
-    )
+    """Folder of the harness-llm program that `make setup` installs, with the vLLM build of the runs."""
+    cuda = "vllm" in fingerprint.get("packages", {}) and not fingerprint.get("image")
+    return ".venv-cuda/bin" if cuda else ".venv/bin"
 
 
 def write_result_readme(
@@ -77,7 +76,7 @@ def write_result_readme(
     runs: Mapping[str, Run],
     documents: Documents,
 ) -> None:
-    """README.md of one scenario: what was run, with what, and how to do it again; the runs stand under all `names`."""
+    """Write README.md of one scenario; `names` are all benchmark names that its runs are packaged as."""
     records = {test: run.record for test, run in runs.items() if run.record}
     outputs = {test: documents.outputs[run.path] for test, run in runs.items() if run.path in documents.outputs}
     fingerprint = next(iter(records.values())).fingerprint
@@ -92,7 +91,7 @@ def write_result_readme(
         outputs=outputs,
         verdicts={test: facts.verdict for test, facts in submission.rules.compliance.items()},
         commands=repeating(submission, list(records.values()), documents.quantization.record),
-        made=_MADE[submission.benchmark.preparer],
+        preparation=_PREPARATION[submission.benchmark.preparer],
         fingerprint=yaml.safe_dump(fingerprint, sort_keys=True, allow_unicode=True).strip(),
         digest=next(iter(records.values())).fingerprint_digest,
     )

@@ -1,4 +1,4 @@
-"""Whether packages are official or beta releases, which `status: available` requires.
+"""Check that packages are official or beta releases, which `status: available` requires.
 
 "Submissions using nightly release for example cannot be submitted under the available category"
 (Submission_Guidelines.md, "Things to Know", 5).
@@ -17,12 +17,12 @@ AVAILABLE = "available"
 EXPECTED = "official or beta releases (Submission_Guidelines.md), or another status: preview, rdi"
 
 _NIGHTLY = re.compile(r"\.dev\d*")
-# Local versions of published builds: for CPU, CUDA, ROCm and XPU, and in NVIDIA's containers.
+# Local version labels of published builds: CPU, CUDA, ROCm, XPU, NVIDIA's containers.
 _PUBLISHED = re.compile(r"cpu|xpu|cu\d+|rocm[\w.]*|[0-9a-f]+\.nv\d+\.\d+")
 
 
 def faults_of_release(fingerprint: Mapping[str, Any]) -> list[str]:
-    """The packages and servers of a run that are no releases, one clause each.
+    """Packages and servers of a run that are not releases, one clause each.
 
     Args:
         fingerprint: of the run, or its part from `fingerprint.software`.
@@ -31,17 +31,17 @@ def faults_of_release(fingerprint: Mapping[str, Any]) -> list[str]:
 
 
 def _unreleased(fingerprint: Mapping[str, Any]) -> list[str]:
-    """By their versions."""
+    """Packages and servers whose version is not a release."""
     versions = dict(fingerprint.get("packages", {}))
     versions |= {f"the server {server['url']}": server["version"] or "" for server in fingerprint.get("servers", [])}
     return [f"{name} {version}: {why}" for name, version in versions.items() if (why := _fault(version))]
 
 
 def altered(packages: Mapping[str, str]) -> list[str]:
-    """The packages that are installed from source, or changed since, one clause each.
+    """Packages that are installed from source or were changed after installation, one clause each.
 
     Args:
-        packages: versions by name; of those with another version installed here nothing is known.
+        packages: versions by name; packages with another version in this environment are not checked.
     """
     found = []
     for name, version in packages.items():
@@ -55,7 +55,7 @@ def altered(packages: Mapping[str, str]) -> list[str]:
 
 
 def availability_notices(status: str, fingerprints: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Sentences for the submitter of runs that are not of released software, where the system is called available.
+    """One sentence for each package that is not a release, if the status of the system is available.
 
     Args:
         status: of the system description.
@@ -79,11 +79,11 @@ def _alteration(distribution: importlib.metadata.Distribution) -> str:
     if "dir_info" in origin or "vcs_info" in origin:
         return f"installed from source ({origin['url']})"
     changed = list(_changed(distribution))
-    return f"{len(changed)} files changed since it was installed, {changed[0]} for one" if changed else ""
+    return f"{len(changed)} files changed since installation, for example {changed[0]}" if changed else ""
 
 
 def _changed(distribution: importlib.metadata.Distribution) -> Iterator[str]:
-    """Python files that are not what the wheel's RECORD says; libraries would take minutes to read."""
+    """Python files that differ from the wheel's RECORD; shared libraries are skipped, as hashing them takes minutes."""
     for file in distribution.files or ():
         if file.suffix != ".py" or not file.hash or file.hash.mode != "sha256":
             continue

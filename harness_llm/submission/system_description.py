@@ -1,4 +1,4 @@
-"""The system description, `systems/<SYSTEM_NAME>.json`: detected fields and those of the system file."""
+"""The system description, `systems/<SYSTEM_NAME>.json`, from detected fields and the system file."""
 
 import re
 from collections.abc import Mapping
@@ -9,12 +9,11 @@ from harness_llm.errors import ConfigError
 from harness_llm.hardware.accelerators import NOT_APPLICABLE
 from harness_llm.rules.rounds import Round
 
-# An availability that claims nothing: research, development or internal.
-_OPEN_STATUS = "rdi"
+_OPEN_STATUS = "rdi"  # research, development or internal: claims no availability
 _PLACEHOLDER = re.compile(r"\b(todo|tbd|tba|fixme|x{3,})\b|<[^>]*>|^\W*$", re.IGNORECASE)
 _BLANK = ("n/a", "na", "unknown")
 
-# How a value looks, for fields that machines seldom tell.
+# Example values of fields that machines seldom report.
 _EXAMPLES = {
     "status": "available",
     "cooling": "Air-cooled",
@@ -38,18 +37,18 @@ def describe(
     overrides: Mapping[str, str],
     file: Path,
 ) -> dict[str, str]:
-    """All fields that the round asks for, and those of clouds, networks and power that are given.
+    """All fields that the round requires, and the given optional fields on cloud, network and power.
 
-    Every value is a text ("0", never 0).
+    All values are strings ("0", never 0).
 
     Args:
-        category: datacenter, edge or both, as `system_type` says it.
+        category: value of `system_type`: datacenter, edge or both.
         detected: from `detect()`.
-        overrides: from `load_overrides(file)`; they win.
-        file: named in messages.
+        overrides: from `load_overrides(file)`; they override detected values.
+        file: the system file, for messages.
 
     Raises:
-        ConfigError: closed has a gap or a placeholder, or a value is none of those allowed. Open says N/A.
+        ConfigError: a field is missing, a placeholder or not an allowed value. In open, missing fields become N/A.
     """
     given = {"division": division, "submitter": submitter, "system_type": category}
     _forbid_contradictions(given, overrides, file)
@@ -65,7 +64,7 @@ def describe(
 
 
 def _names(known: Mapping[str, str], rules: Round) -> tuple[str, ...]:
-    """Once is_network is given, the official checker asks for all fields of a network, whatever its value."""
+    """If is_network is given, the official checker requires all network fields, whatever its value."""
     system = rules.system
     wanted = (*system.filled, *system.present, *(system.network if IS_NETWORK in known else ()))
     return tuple(dict.fromkeys((*wanted, *(name for name in system.optional if name in known))))
@@ -75,7 +74,7 @@ def _forbid_contradictions(given: Mapping[str, str], overrides: Mapping[str, str
     for name, value in given.items():
         if overrides.get(name, value).lower() != value.lower():
             raise ConfigError(
-                f"the system file contradicts the {name} asked for",
+                f"contradiction between the system file and the option for {name}",
                 where=f"{file}, {name}",
                 expected=value,
                 found=overrides[name],
@@ -84,7 +83,7 @@ def _forbid_contradictions(given: Mapping[str, str], overrides: Mapping[str, str
 
 
 def _is_gap(name: str, fields: Mapping[str, str], rules: Round) -> bool:
-    """Nothing or a placeholder, or N/A where there must be a value; what may be empty may be N/A too."""
+    """Whether a field is empty, a placeholder, or N/A where a value is required."""
     value = fields[name]
     if _PLACEHOLDER.search(value):
         return bool(value) or name in rules.system.filled or fields["division"] == "open"
@@ -92,7 +91,7 @@ def _is_gap(name: str, fields: Mapping[str, str], rules: Round) -> bool:
 
 
 def _may_lack(name: str, fields: Mapping[str, str]) -> bool:
-    """No accelerator has no memory; a single one is connected to no other."""
+    """Accelerator fields may be N/A without accelerators, and the interconnect with a single accelerator."""
     lacking = {"0": name.startswith("accelerator_"), "1": name == "accelerator_interconnect"}
     return lacking.get(fields["accelerators_per_node"], False)
 
@@ -100,13 +99,13 @@ def _may_lack(name: str, fields: Mapping[str, str]) -> bool:
 def _refuse_gaps(system: str, gaps: list[str], fields: Mapping[str, str], file: Path) -> None:
     if not gaps:
         return
-    lines = [f"{name}: {fields[name] or '(nothing)'}" for name in gaps]
+    lines = [f"{name}: {fields[name] or '(empty)'}" for name in gaps]
     raise ConfigError(
-        f"the description of {system} has gaps, which closed does not allow",
+        f"missing fields in the description of {system}, which closed requires",
         where=str(file),
-        expected="what the machine really has, in every field",
+        expected="the actual hardware and software, in every field",
         found="\n         ".join(lines),
-        hint=f"write these fields into {file}, one a line, for example\n{_example(gaps)}",
+        hint=f"write these fields into {file}, one per line, for example\n{_example(gaps)}",
     )
 
 
@@ -121,7 +120,7 @@ def _check_values(fields: Mapping[str, str], rules: Round, file: Path) -> None:
     for name, values in allowed.items():
         if name in fields and fields[name] not in values:
             raise ConfigError(
-                f"a system cannot have the {name} {fields[name]}",
+                f"invalid value of {name}: {fields[name]}",
                 where=f"{file}, {name}",
                 expected=", ".join(values),
                 found=fields[name],
@@ -129,9 +128,9 @@ def _check_values(fields: Mapping[str, str], rules: Round, file: Path) -> None:
     for name in rules.system.integers:
         if not fields[name].isdecimal():
             raise ConfigError(
-                f"{name} is no number",
+                f"{name} is not a number",
                 where=f"{file}, {name}",
                 expected="digits",
                 found=fields[name],
-                hint=f"write {name} into {file}; of nodes that differ it cannot be detected",
+                hint=f"write {name} into {file}; it cannot be detected on nodes that differ",
             )

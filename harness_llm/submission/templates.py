@@ -1,4 +1,4 @@
-"""Documents from templates."""
+"""Jinja templates of the documents."""
 
 from typing import Any
 
@@ -15,5 +15,5 @@ _TEMPLATES = jinja2.Environment(
 
 
 def render(template: str, **context: Any) -> str:
-    """The text of `templates/<template>` with `context` filled in."""
+    """Render `templates/<template>`."""
     return _TEMPLATES.get_template(template).render(context)

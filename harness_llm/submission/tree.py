@@ -1,7 +1,7 @@
-"""The tree in the layout of its round (submission_checker/constants.py:2029-2195).
+"""Assemble the submission tree in the layout of its round (submission_checker/constants.py:2029-2195).
 
-It is assembled beside its place and renamed into it, so that a tree is there whole or not at all. What other
-systems and benchmarks left in it stays.
+A copy is edited and then replaces the tree, so the tree is never incomplete. Results of other systems and benchmarks
+are kept.
 """
 
 import fcntl
@@ -15,6 +15,7 @@ from pathlib import Path
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import GateFailed
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
+from harness_llm.fileio import replacing
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.paths import CHECKOUT, Workspace
@@ -39,30 +40,31 @@ PERFORMANCE = "performance"
 ACCURACY = "accuracy"
 
 _LOGS = {DETAIL: DETAIL, SUMMARY: SUMMARY}
-# The program that runs, and the part of the workspace that it reads.
+# The source of the program, and the files of the workspace that it reads.
 _PROGRAM = ("harness_llm", "setup", "submission/*.sh", "Makefile", "pyproject.toml", "LICENSE")
 _SETTINGS = ("models/*.yaml", "code/user_*.conf")
 _NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*")
 
 Runs = Mapping[str, Mapping[str, Run]]
-"""By scenario and test."""
+"""Runs by scenario and test."""
 
 
 def accuracy_scores(runs: Runs) -> Scores:
-    """What the accuracy runs scored, by scenario."""
+    """Scores of the accuracy runs, by scenario."""
     records = {scenario: tests[ACCURACY].record for scenario, tests in runs.items()}
     return {scenario: record.metrics for scenario, record in records.items() if record}
 
 
 def build_tree(submission: Submission, runs: Runs, documents: Documents, workspace: Workspace) -> Path:
-    """Put the results of `runs` into the tree of `submission`; what it held of those scenarios before goes.
+    """Write the results of `runs` into the tree of `submission`, in place of earlier results of the same scenarios.
 
     Raises:
-        GateFailed: a run lacks one of its files, the accuracy is that of no variant, or closed takes no such system.
+        GateFailed: a run lacks a file, the accuracy meets the gates of no variant, or the system violates the
+            requirements of closed.
     """
     target = workspace.submission / submission.tree_name
     names = packaged_variants(submission, accuracy_scores(runs))
-    with _replacing(target) as tree:
+    with _editing(target) as tree:
         home = tree / submission.division / submission.submitter
         _write_json(home / "systems" / f"{submission.system}.json", documents.description)
         _pack_source(submission, home, workspace)
@@ -79,45 +81,26 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
                     )
                     write_result_readme(places, submission, names, tests, documents)
         _point_to_source(submission, home)
-        if documents.owed:
-            _write_architecture(submission, home, documents.owed)
+        if documents.requirements:
+            _write_architecture(submission, home, documents.requirements)
         _write_json(home / PROFILE, _profile(submission))
         write_home_readme(home, submission)
     return target
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """A copy of `target` to work on, which takes its place when the block ends well."""
+def _editing(target: Path) -> Iterator[Path]:
+    """Yield a copy of the tree `target` that replaces `target` when the block ends without an exception."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside, old = (target.with_name(f"{target.name}.{end}") for end in ("tmp", "old"))
-    with _locked(target.parent):
-        _tidy(target, aside, old)
-        try:
-            if target.exists():
-                shutil.copytree(target, aside)
-            else:
-                aside.mkdir()
-            yield aside
-            if target.exists():
-                target.rename(old)
-            aside.rename(target)
-        finally:
-            _tidy(target, aside, old)
-
-
-def _tidy(target: Path, aside: Path, old: Path) -> None:
-    """Remove what a replacement left; the old tree comes back if no new one stands there."""
-    if old.exists() and not target.exists():
-        old.rename(target)
-    for leftover in (aside, old):
-        if leftover.exists():
-            shutil.rmtree(leftover)
+    with _locked(target.parent), replacing(target) as copy:
+        if target.exists():
+            shutil.copytree(target, copy, dirs_exist_ok=True)
+        yield copy
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One packager at a time."""
+    """Lock `folder`, so that only one process edits trees in it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -127,7 +110,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> None:
-    """The program and what it read, once per benchmark."""
+    """Copy the program and the files that it read, once per benchmark."""
     benchmark = submission.benchmark
     folder = source_of(submission, benchmark.name, home)
     _remove(folder)
@@ -144,7 +127,7 @@ def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> No
 
 
 def _point_to_source(submission: Submission, home: Path) -> None:
-    """A variant that has results has a folder that says where the program is."""
+    """Give each variant with results a source folder that refers to that of the benchmark."""
     for name in submission.names:
         folder = source_of(submission, name, home)
         if name != submission.benchmark.name:
@@ -162,15 +145,15 @@ def _write_mapping(submission: Submission, home: Path) -> None:
 
 
 def write_calibration(submission: Submission, quantization: Quantization, workspace: Workspace) -> Path:
-    """Put the calibration document alone into the tree of `submission`, before there are results; returns its path."""
+    """Write only the calibration document into the tree of `submission`; return its path."""
     target = workspace.submission / submission.tree_name
-    with _replacing(target) as tree:
+    with _editing(target) as tree:
         document = _write_calibration(submission, tree / submission.division / submission.submitter, quantization)
         return target / document.relative_to(tree)
 
 
 def _write_calibration(submission: Submission, home: Path, quantization: Quantization) -> Path:
-    """One document on the checkpoints of all results in this tree (Submission_Guidelines.md), kept in parts too."""
+    """Write one document on the checkpoints of all results in the tree (Submission_Guidelines.md), and its parts."""
     document = home / submission.rules.layout.calibration[0]
     parts = document.with_suffix("")
     parts.mkdir(parents=True, exist_ok=True)
@@ -180,19 +163,19 @@ def _write_calibration(submission: Submission, home: Path, quantization: Quantiz
     return document
 
 
-def _write_architecture(submission: Submission, home: Path, owed: Requirements) -> None:
-    """The part of the document on this system, held to what closed asks for."""
+def _write_architecture(submission: Submission, home: Path, requirements: Requirements) -> None:
+    """Write the part of the architecture document on this system; check the requirements in closed."""
     results = measured_results(home, submission.system, submission.rules)
     if submission.division == "closed":
-        owed.require(results)
+        requirements.require(results)
     document = home / DOCUMENT
     document.parent.mkdir(exist_ok=True)
     before = document.read_text() if document.exists() else ""
-    document.write_text(merged(before, owed.render(results)))
+    document.write_text(merged(before, requirements.render(results)))
 
 
 def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> None:
-    """A variant is met in all scenarios or in none, so what was packaged before of one that is not met goes too."""
+    """Remove earlier results of variants whose gates are not met: a variant needs all of its scenarios."""
     for name in submission.names:
         if name not in names:
             for folder in (home / RESULTS / submission.system / name).glob("*"):
@@ -200,7 +183,7 @@ def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> No
 
 
 def _clear(places: Places) -> None:
-    """Remove a result, and the folders of its benchmark and system that are empty then."""
+    """Remove a result, and the folders of its benchmark and system if they become empty."""
     for folder in places.folders:
         _remove(folder)
         for above in list(folder.parents)[:2]:
@@ -214,7 +197,7 @@ def _remove(folder: Path) -> None:
 
 
 def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Places, outputs: Outputs) -> None:
-    # A config.yaml beside results would make the checker take them for those of Endpoints (endpoints_parser.py:30).
+    # With a file config.yaml, the checker would treat the results as those of Endpoints (endpoints_parser.py:30).
     settings = {"user.conf": "user.conf", "configuration.yaml": "config.yaml"}
     _take(tests[PERFORMANCE], settings, places.measurements.parent)
     for test, run in tests.items():
@@ -240,7 +223,7 @@ def _pack_compliance(rules: Round, test: str, run: Run, folder: Path) -> None:
 
 
 def _take(run: Run, names: Mapping[str, str], folder: Path) -> None:
-    """Copy files of a run; `names` are those in the run, by their place in `folder`."""
+    """Copy files of a run; `names` maps paths in `folder` to file names in the run's directory."""
     for place, name in names.items():
         _require(run, name)
         target = folder / place
@@ -253,9 +236,9 @@ def _require(run: Run, *names: str) -> None:
         file = run.path / name
         if not file.is_file() or not file.stat().st_size:
             raise GateFailed(
-                "a run lacks a file that its result needs",
+                "a run lacks a file of its result",
                 where=str(file),
-                expected="the file as the run wrote it",
+                expected="the file that the run wrote",
                 found="an empty file" if file.exists() else "no file",
                 hint=f"remove {run.path} and run {run.run_key} again",
             )

@@ -1,39 +1,38 @@
-"""The accuracy log as it is packaged: both ends of it, and the hash of the whole in accuracy.txt.
+"""Truncated accuracy logs, and accuracy.txt with the hash of the complete log.
 
-The shape is that of tools/submission/truncate_accuracy_log.py.
+The format is that of tools/submission/truncate_accuracy_log.py.
 """
 
-import hashlib
 import shutil
 from pathlib import Path
 
+from harness_llm.config.checkpoint import file_digest
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 
 TRUNCATED_TESTS = ("TEST07", "TEST09")
-"""Compliance tests whose accuracy logs are cut too; that of TEST06 stays whole."""
+"""Compliance tests whose accuracy logs are truncated; the log of TEST06 is packaged completely."""
 
 _END = 4096  # bytes kept of each end
 _GAP = b"\n\n...\n\n"
 
 
 def pack_accuracy(log: Path, folder: Path, scores: str = "") -> str:
-    """Write the cut `log` and accuracy.txt into `folder`; the log itself stays whole.
+    """Write the truncated `log` and accuracy.txt into `folder`; `log` itself is not changed.
 
     Args:
-        scores: what accuracy.txt says before the hash; compliance tests have no scores there.
+        scores: text of accuracy.txt before the hash; empty for compliance tests.
 
     Returns:
-        The sha256 of the whole log, which accuracy.txt ends with.
+        sha256 of the complete log, the last line of accuracy.txt.
     """
-    with log.open("rb") as whole:
-        sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
-    _cut(log, folder / ANSWERS)
+    sha256 = file_digest(log)
+    _truncate(log, folder / ANSWERS)
     (folder / SCORES).write_text(f"{scores}\nhash={sha256}\n" if scores else f"hash={sha256}\n")
     return sha256
 
 
-def _cut(source: Path, target: Path) -> None:
+def _truncate(source: Path, target: Path) -> None:
     size = source.stat().st_size
     if size <= 2 * _END:
         shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""Under which official variants a result is packaged: all whose accuracy gates it meets."""
+"""Official variants that a result is packaged as: all variants whose accuracy gates it meets."""
 
 from collections.abc import Mapping
 
@@ -8,39 +8,39 @@ from harness_llm.evaluate.gates import gates_for, judge
 from harness_llm.rules.rounds import BenchmarkRules
 
 Scores = Mapping[str, Mapping[str, float]]
-"""Of the accuracy runs, by scenario and metric."""
+"""Scores of the accuracy runs, by scenario and metric."""
 
 
 def packaged_variants(submission: Submission, scores: Scores) -> list[str]:
-    """The names that the results stand under, strictest first.
+    """Benchmark names that the results are packaged as, strictest first.
 
-    A variant needs all of its scenarios in closed, so one scenario that misses a gate keeps the whole result from it.
-    Gates do not count in open, nor for small runs. A mapped benchmark stands once, under its own name.
+    Closed requires all scenarios of a variant, so a gate that one scenario misses excludes the whole variant. Gates do
+    not apply in open and to small runs. A mapped benchmark is packaged once, under its own name.
 
     Raises:
         GateFailed: the scores meet the gates of no variant.
         ConfigError: the round has no variant of the benchmark.
-        EnvironmentMissing: gates are shares of the scores of a reference, which nobody gives here.
+        EnvironmentMissing: the gates depend on the scores of a reference, which are not available here.
     """
     missed = _missed(submission, scores)
     if met := [variant for variant, faults in missed.items() if not faults]:
         return [name for name in submission.names if name in met or submission.benchmark.mapped]
     raise GateFailed(
-        f"the accuracy of {submission.benchmark.name} is not enough for round {submission.rules.round}",
+        f"accuracy of {submission.benchmark.name} too low for round {submission.rules.round}",
         expected="scores that meet all gates of a variant in every scenario",
         found="\n         ".join(f"{variant}: {'; '.join(faults)}" for variant, faults in missed.items()),
-        hint="open takes results below the gates: --division open",
+        hint="the open division accepts results below the gates: --division open",
     )
 
 
 def left_out(submission: Submission, scores: Scores) -> list[str]:
-    """One sentence for each variant that the round has and the scores do not meet."""
+    """One sentence for each variant of the round whose gates the scores miss."""
     missed = _missed(submission, scores)
-    return [f"nothing is packaged as {variant}: {'; '.join(faults)}" for variant, faults in missed.items() if faults]
+    return [f"not packaged as {variant}: {'; '.join(faults)}" for variant, faults in missed.items() if faults]
 
 
 def _missed(submission: Submission, scores: Scores) -> dict[str, list[str]]:
-    """The gates that the scores miss, by variant of the round."""
+    """Missed gates by variant of the round."""
     if submission.division == "open" or submission.small:
         return {variant: [] for variant in submission.variants}
     return {variant: _faults(submission, rules, scores) for variant, rules in submission.variants.items()}

@@ -68,8 +68,8 @@ def main():
 """
 EVALUATE = """
 from pathlib import Path
-from harness_llm.evaluate.script_runner import evaluate, require_evaluator
-from harness_llm.evaluate.scripts import Inputs
+from harness_llm.evaluate.official.script_runner import evaluate, require_evaluator
+from harness_llm.evaluate.official.scripts import Inputs
 require_evaluator("gpt-oss-120b")
 data = Path("/data")
 print(evaluate("gpt-oss-120b", Inputs(data / "log.json", data / "log.json", data, data), 2))

@@ -7,8 +7,7 @@ from gpu_settings import Case, all_cases
 from stubbed_gpus import PYTHON, environment
 
 from harness_llm.config.engine_facts import resolve_facts
-from harness_llm.pipeline.engine_settings.candidate import Candidate, Resolution
-from harness_llm.pipeline.engine_settings.resolution import run_vllm
+from harness_llm.pipeline.engine_settings.resolution import Candidate, Resolution, run_vllm
 
 pytestmark = pytest.mark.gpu_rehearsal
 

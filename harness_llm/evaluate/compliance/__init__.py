@@ -1,4 +1,4 @@
-"""Compliance tests: that a performance run gave true answers."""
+"""Compliance tests TEST06, TEST07 and TEST09: verification of the answers of a performance run."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,6 @@ TESTS: dict[str, Callable[[Evidence], Verdict]] = {
     "TEST07": test07.judge,
     "TEST09": test09.judge,
 }
-"""What judges the run of each test."""
+"""Function that judges a run, by test."""
 
 __all__ = ["TESTS", "Evidence", "Verdict"]

@@ -1,4 +1,4 @@
-"""What compliance tests judge, and what each of them answers."""
+"""Input and result of the compliance tests."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from harness_llm.loadgen.logs import Answer
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one run of a compliance test left, and what it is held to; each test looks at its part.
+    """Answers of one compliance run, and the bounds of the test.
 
     Attributes:
-        answers: as LoadGen logged them.
-        scenario: as the tree names it.
-        eos_ids: what ends an answer.
-        bounds: those of the test, by name, as the round gives them.
-        score: scores the answers, in percent; asked for only by a test of accuracy.
+        answers: from LoadGen's accuracy log.
+        scenario: name of the scenario in the tree.
+        eos_ids: end-of-sequence token ids.
+        bounds: bounds of the test by name, from the rules of the round.
+        score: returns the score of the answers in percent; called only by tests of accuracy.
     """
 
     answers: Sequence[Answer]
@@ -27,7 +27,7 @@ class Evidence:
 
 
 class Verdict(Protocol):
-    """What a compliance test says of a run."""
+    """Verdict of a compliance test on a run."""
 
     @property
     def passed(self) -> bool:
@@ -35,7 +35,7 @@ class Verdict(Protocol):
 
     @property
     def failures(self) -> list[str]:
-        """Why it does not, one clause each."""
+        """Reasons of a failure, one clause each."""
 
     def render(self) -> str:
-        """The file that the official checker reads, with the lines that it looks for."""
+        """Text of the verdict file, with the lines that the official checker reads."""

@@ -1,8 +1,8 @@
-"""TEST06: answers are consistent (compliance/TEST06/run_verification.py).
+"""TEST06: consistency of answers (compliance/TEST06/run_verification.py).
 
-Three checks: an answer begins with the token reported first, has at most one end-of-sequence id, as its last,
-and is as long as was claimed. The official script knows one end-of-sequence id, which it compares as a
-string where it is given, and looks only at the end of an answer.
+Three checks: an answer begins with the reported first token, contains an end-of-sequence id only as its last token,
+and has the reported number of tokens. The official script supports one end-of-sequence id, compares it as a string if
+it is given as an option, and checks only the end of an answer.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -17,7 +17,7 @@ from harness_llm.loadgen.logs import Answer
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether each check passed; Offline skips `first_token`, then None. `failures` name the samples."""
+    """Result of each check; `first_token` is None in Offline. `failures` contain the sample indices."""
 
     first_token: bool | None
     eos: bool
@@ -26,11 +26,11 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Whether all checks passed or were skipped."""
         return self.first_token is not False and self.eos and self.length
 
     def render(self) -> str:
-        """verify_accuracy.txt, line by line as the official checker looks for it."""
+        """Text of verify_accuracy.txt, with the lines that the official checker reads."""
         first = "Skipped" if self.first_token is None else self.first_token
         return (
             f"First token check pass: {first}\n"
@@ -41,17 +41,17 @@ class Verdict:
 
 
 def verify(entries: Iterable[Answer], scenario: str, eos_ids: Collection[int], where: str = "") -> Verdict:
-    """Verify answers; in Offline nobody reports first tokens, so that check is skipped.
+    """Verify answers; the check of first tokens is skipped in Offline, where LoadGen logs none.
 
     Args:
-        where: the log's name, for messages.
+        where: name of the log, for messages.
 
     Raises:
-        ConfigError: there are no answers.
+        ConfigError: the log contains no answers.
     """
     answers = list(entries)
     if not answers:
-        raise ConfigError("a TEST06 log holds no answers", where=where, hint="run TEST06 with its audit.config")
+        raise ConfigError("no answers in the log of TEST06", where=where, hint="run TEST06 with its audit.config")
     first = None if scenario == "Offline" else _faults(answers, _first_token_fault)
     eos = _faults(answers, lambda answer: _eos_fault(answer, eos_ids))
     length = _faults(answers, _length_fault)
@@ -64,7 +64,7 @@ def verify(entries: Iterable[Answer], scenario: str, eos_ids: Collection[int], w
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Verify a run."""
+    """Judge a run."""
     return verify(evidence.answers, evidence.scenario, evidence.eos_ids)
 
 
@@ -74,22 +74,21 @@ def _faults(answers: list[Answer], fault: Callable[[Answer], str | None]) -> lis
 
 def _first_token_fault(answer: Answer) -> str | None:
     if answer.first is None or not len(answer.first):
-        return "no first token was reported"
+        return "no reported first token"
     head = answer.ids[: len(answer.first)]
     if np.array_equal(head, answer.first):
         return None
-    return f"the first token reported was {answer.first.tolist()}, but the answer begins with {head.tolist()}"
+    return f"reported first token {answer.first.tolist()}, but the answer begins with {head.tolist()}"
 
 
 def _eos_fault(answer: Answer, eos_ids: Collection[int]) -> str | None:
-    """An end-of-sequence id anywhere but at the end is one the model went on after."""
-    places = np.flatnonzero(np.isin(answer.ids, list(eos_ids))).tolist()
-    if not places or places == [len(answer.ids) - 1]:
+    positions = np.flatnonzero(np.isin(answer.ids, list(eos_ids))).tolist()
+    if not positions or positions == [len(answer.ids) - 1]:
         return None
-    return f"end-of-sequence ids at {places} of {len(answer.ids)} tokens, where one at the end is right"
+    return f"end-of-sequence ids at {positions} of {len(answer.ids)} tokens; allowed only as the last token"
 
 
 def _length_fault(answer: Answer) -> str | None:
     if answer.token_count == len(answer.ids):
         return None
-    return f"{answer.token_count} tokens were claimed, but the answer has {len(answer.ids)}"
+    return f"{answer.token_count} reported tokens, but the answer has {len(answer.ids)}"

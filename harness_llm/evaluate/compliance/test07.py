@@ -1,4 +1,4 @@
-"""TEST07: performance mode answers as well as accuracy mode does (compliance/TEST07/run_verification.py)."""
+"""TEST07: accuracy of the answers in performance mode (compliance/TEST07/run_verification.py)."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,23 @@ from harness_llm.evaluate.compliance.evidence import Evidence
 
 @dataclass(frozen=True)
 class Verdict:
-    """A score in percent against the least that passes; NaN does not."""
+    """Score in percent, and the threshold that it must reach; NaN fails."""
 
     score: float
     threshold: float
 
     @property
     def passed(self) -> bool:
-        """Whether the score is high enough."""
+        """Whether the score reaches the threshold."""
         return self.score >= self.threshold
 
     @property
     def failures(self) -> list[str]:
-        """The score and the threshold, if it is missed."""
-        return [] if self.passed else [f"the answers score {self.score:.10g}, at least {self.threshold:.10g} is right"]
+        """The score and the threshold, if the score is too low."""
+        return [] if self.passed else [f"accuracy {self.score:.10g} below the threshold {self.threshold:.10g}"]
 
     def render(self) -> str:
-        """verify_accuracy.txt, which the official checker searches for TEST PASS."""
+        """Text of verify_accuracy.txt, in which the official checker searches TEST PASS."""
         return (
             f"Accuracy score: {self.score}\n"
             f"Accuracy threshold: {self.threshold}\n"
@@ -32,11 +32,6 @@ class Verdict:
         )
 
 
-def verify(score: float, threshold: float) -> Verdict:
-    """Hold the score of the logged answers, in percent, to `threshold`."""
-    return Verdict(score, threshold)
-
-
 def judge(evidence: Evidence) -> Verdict:
-    """Verify a run; its answers are scored now."""
-    return verify(evidence.score(), evidence.bounds["accuracy_threshold"])
+    """Score the answers of a run and compare the score with the threshold."""
+    return Verdict(evidence.score(), evidence.bounds["accuracy_threshold"])

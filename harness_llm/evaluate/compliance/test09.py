@@ -1,4 +1,4 @@
-"""TEST09: answers of performance mode are not cut short (compliance/TEST09/run_verification.py)."""
+"""TEST09: length of the answers in performance mode (compliance/TEST09/run_verification.py)."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from harness_llm.evaluate.compliance.evidence import Evidence
 
 @dataclass(frozen=True)
 class Verdict:
-    """Lengths of answers in tokens, and the bounds of their mean; a mean on its bound passes."""
+    """Lengths of answers in tokens, and the bounds of their mean; a mean equal to a bound passes."""
 
     lengths: Sequence[int]
     least: float
@@ -18,32 +18,32 @@ class Verdict:
 
     @property
     def mean(self) -> float:
-        """Mean length of an answer in tokens."""
+        """Mean length of the answers in tokens."""
         return sum(self.lengths) / len(self.lengths)
 
     @property
     def long_enough(self) -> bool:
-        """Whether the mean keeps the lower bound."""
+        """Whether the mean reaches the lower bound."""
         return self.mean >= self.least
 
     @property
     def short_enough(self) -> bool:
-        """Whether the mean keeps the upper bound."""
+        """Whether the mean is within the upper bound."""
         return self.mean <= self.most
 
     @property
     def passed(self) -> bool:
-        """Whether the mean keeps both bounds."""
+        """Whether the mean is within both bounds."""
         return self.long_enough and self.short_enough
 
     @property
     def failures(self) -> list[str]:
-        """The mean and its bounds, if it keeps them not."""
-        text = f"an answer has {self.mean:.2f} tokens on average, {self.least:.10g} to {self.most:.10g} is right"
+        """The mean and its bounds, if it is outside them."""
+        text = f"mean answer length {self.mean:.2f} tokens, outside {self.least:.10g} to {self.most:.10g}"
         return [] if self.passed else [text]
 
     def render(self) -> str:
-        """verify_output_len.txt, which the official checker searches for TEST PASS."""
+        """Text of verify_output_len.txt, in which the official checker searches TEST PASS."""
         return (
             f"Total samples: {len(self.lengths)}\n"
             f"Mean output tokens: {self.mean:.2f}\n"
@@ -59,16 +59,16 @@ class Verdict:
 
 
 def verify(lengths: Sequence[int], bounds: Mapping[str, float]) -> Verdict:
-    """Hold the mean of `lengths`, in tokens, to `min_output_tokens` and `max_output_tokens`.
+    """Compare the mean of `lengths`, in tokens, with `min_output_tokens` and `max_output_tokens`.
 
     Raises:
-        ConfigError: there are no lengths.
+        ConfigError: `lengths` is empty.
     """
     if not lengths:
-        raise ConfigError("a TEST09 log holds no answers", hint="run TEST09 with its audit.config")
+        raise ConfigError("no answers in the log of TEST09", hint="run TEST09 with its audit.config")
     return Verdict(lengths, bounds["min_output_tokens"], bounds["max_output_tokens"])
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Verify a run."""
+    """Judge a run."""
     return verify([len(answer.ids) for answer in evidence.answers], evidence.bounds)

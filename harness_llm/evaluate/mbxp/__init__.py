@@ -1,1 +1,1 @@
-"""MBXP: execution of generated programs against their tests, in a container."""
+"""MBXP: run model-generated programs with their tests, in a container."""

@@ -1,6 +1,7 @@
-"""The container that runs programs: without network, rights or a disk, and with little memory, processes and time.
+"""Score MBXP: run model-generated programs in a container without network, capabilities and disk.
 
-Inside of a container of this project, where no engine is, the scoring service outside starts it.
+Memory, processes and time are limited. Inside a container of this project, which has no container engine, the scoring
+service starts it.
 """
 
 import contextlib
@@ -16,41 +17,60 @@ from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.evaluate import scoring_service as service
-from harness_llm.evaluate.languages import LANGUAGES, Language
 from harness_llm.evaluate.mbxp import runner
-from harness_llm.evaluate.mbxp.programs import Program, canaries
+from harness_llm.evaluate.mbxp.programs import LANGUAGES, Language, Program, assemble, canaries
 from harness_llm.evaluate.sandbox import NEVER, run_sandboxed
 
 ENGINES = ("docker", "podman")
 IMAGE = "harness-llm-mbxp"
 IMAGE_SOURCE = "setup/mbxp"
-"""Where its Dockerfile is; the reference publishes no image, but the one that its users build (Dockerfile.eval)."""
+"""Folder of the Dockerfile; the reference publishes no image, only a Dockerfile.eval."""
 
 Run = Callable[[Sequence[Program]], list[bool]]
-"""Runs up to `service.BATCH` programs in one container and returns whether each one passes."""
+"""Function that runs up to `service.BATCH` programs in one container and returns whether each one passes."""
 
-_SCRATCH = "/tmp"  # noqa: S108 - the container's own
+_SCRATCH = "/tmp"  # noqa: S108 - a path in the container
 _START_S = 60
 
 
 def arguments(engine: str, name: str) -> list[str]:
-    """The command that runs `runner` in a container called `name`."""
+    """Command line that runs `runner` in a container called `name`."""
     return [
         *(engine, "run", "--rm", "--interactive", "--name", name, "--pull", "never"),
         *("--network", "none", "--user", "65534:65534", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--memory", "2g", "--memory-swap", "2g", "--cpus", "1", "--pids-limit", "128"),
-        # A compiled program is executed from where it is written.
+        # exec: compiled programs run from this folder.
         *("--read-only", "--tmpfs", f"{_SCRATCH}:rw,exec,nosuid,nodev,size=256m"),
         *("--workdir", _SCRATCH, "--env", f"HOME={_SCRATCH}"),
         *(IMAGE, "python3", "-c", Path(runner.__file__).read_text()),
     ]
 
 
-def run_programs(programs: Sequence[Program], workers: int) -> list[bool]:
-    """Whether each program passes; up to `workers` containers at a time.
+def score(targets: Sequence[str], answers: Sequence[str], workers: int) -> list[float]:
+    """Score 100 for each program that passes its test, else 0.
+
+    Args:
+        targets: JSON texts, as for `programs.assemble`.
+        answers: decoded answers, unchanged.
+        workers: maximum number of containers at a time; each uses one core.
+
+    Returns:
+        One value per sample in a language of `LANGUAGES`; samples in other languages are left out.
 
     Raises:
-        EnvironmentMissing: no container engine answers, or its image is not there or lacks a language.
+        EnvironmentMissing: no container engine works, or the image is missing or lacks a language.
+        RunFailed: a container ended early.
+    """
+    programs = [assemble(target, answer) for target, answer in zip(targets, answers, strict=True)]
+    scored = [program for program in programs if program is not None]
+    return [100.0 if passed else 0.0 for passed in run_programs(scored, workers)] if scored else []
+
+
+def run_programs(programs: Sequence[Program], workers: int) -> list[bool]:
+    """Run programs in up to `workers` containers at a time; return whether each program passes.
+
+    Raises:
+        EnvironmentMissing: no container engine works, or the image is missing or lacks a language.
         RunFailed: a container ended early.
     """
     run = _find_run()
@@ -61,11 +81,11 @@ def run_programs(programs: Sequence[Program], workers: int) -> list[bool]:
 
 
 def require_mbxp() -> None:
-    """Check that programs in every language can be run; takes seconds, or minutes where the image is built.
+    """Check that programs in all languages can run; takes seconds, or minutes if the image must be built.
 
     Raises:
-        EnvironmentMissing: no container engine answers, or its image is not there or lacks a language.
-        RunFailed: the image could not be built.
+        EnvironmentMissing: no container engine works, or the image is missing or lacks a language.
+        RunFailed: the build of the image failed.
     """
     require_languages(_find_run(), LANGUAGES)
 
@@ -84,25 +104,25 @@ def _ask(programs: Sequence[Program]) -> list[bool]:
 
 
 def find_engine() -> str:
-    """The first container engine that works and has the image.
+    """Find the first container engine that works and has the image.
 
     Raises:
-        EnvironmentMissing: there is none.
+        EnvironmentMissing: no engine works, or none has the image.
     """
-    complaints = {engine: _complaint(engine, "info") for engine in ENGINES}
-    working = [engine for engine, complaint in complaints.items() if not complaint]
+    errors = {engine: _error_of(engine, "info") for engine in ENGINES}
+    working = [engine for engine, error in errors.items() if not error]
     if not working:
         raise EnvironmentMissing(
-            "MBXP cannot be scored without a container engine, since programs that a model wrote run nowhere else",
+            "missing container engine, which scoring MBXP requires: model-generated programs run only in containers",
             expected=" or ".join(ENGINES),
-            found="; ".join(f"{engine}: {complaint}" for engine, complaint in complaints.items()),
+            found="; ".join(f"{engine}: {error}" for engine, error in errors.items()),
             hint="start the Docker daemon, or install podman",
         )
     for engine in working:
         if has_image(engine):
             return engine
     raise EnvironmentMissing(
-        "the container image that runs MBXP's programs is not there",
+        "missing container image of MBXP",
         expected=IMAGE,
         hint=f"{working[0]} build --tag {IMAGE} {IMAGE_SOURCE}",
     )
@@ -110,37 +130,37 @@ def find_engine() -> str:
 
 def has_image(engine: str) -> bool:
     """Whether the container engine has the image."""
-    return not _complaint(engine, "image", "inspect", IMAGE)
+    return not _error_of(engine, "image", "inspect", IMAGE)
 
 
-def _complaint(*command: str) -> str:
-    """Why a command did not end well; empty if it did."""
+def _error_of(*command: str) -> str:
+    """Run a command and return its error message; empty if it succeeded."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_START_S)
     except FileNotFoundError:
         return "not installed"
     except subprocess.TimeoutExpired:
         return f"no answer for {_START_S} s"
-    return (done.stderr.strip() or "an unexplained failure").splitlines()[-1] if done.returncode else ""
+    return (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1] if done.returncode else ""
 
 
 def require_languages(run: Run, languages: Collection[Language]) -> None:
-    """Check that small programs of known result end as they should: a missing language looks like failing programs.
+    """Check that test programs have their known results: without a language, all of its programs would fail.
 
     Raises:
         EnvironmentMissing: a language is missing in the image.
         RunFailed: the container ended early.
     """
-    tried = sorted(languages)
-    results = run([program for language in tried for program in canaries(language)])
+    wanted = sorted(languages)
+    results = run([program for language in wanted for program in canaries(language)])
     verdicts = zip(results[::2], results[1::2], strict=True)
-    lacking = [language for language, verdict in zip(tried, verdicts, strict=True) if verdict != (True, False)]
-    if lacking:
+    missing = [language for language, verdict in zip(wanted, verdicts, strict=True) if verdict != (True, False)]
+    if missing:
         raise EnvironmentMissing(
-            "the container image cannot run every language of MBXP",
+            "missing languages in the container image of MBXP",
             where=IMAGE,
-            expected=", ".join(tried),
-            found=f"small programs of known result go wrong in {', '.join(lacking)}",
+            expected=", ".join(wanted),
+            found=f"wrong results of test programs in {', '.join(missing)}",
             hint=f"docker build --no-cache --tag {IMAGE} {IMAGE_SOURCE}",
         )
 
@@ -149,7 +169,7 @@ def run_batch(engine: str, programs: Sequence[Program], stop: threading.Event = 
     """Run programs in one container of `engine`, until `stop` is set.
 
     Raises:
-        RunFailed: the container ended early or ran too long.
+        RunFailed: the container ended early or exceeded its time limit.
     """
     lines = "".join(json.dumps(program._asdict()) + "\n" for program in programs)
     limit = _START_S + len(programs) * (runner.COMPILE_S + runner.RUN_S)
@@ -158,7 +178,7 @@ def run_batch(engine: str, programs: Sequence[Program], stop: threading.Event = 
     results = done.out.splitlines()
     if done.code or len(results) != len(programs):
         raise RunFailed(
-            "the container that runs MBXP's programs ended early",
+            "container of MBXP ended early",
             expected=f"{len(programs)} results and exit code 0",
             found=f"{len(results)} results and exit code {done.code}; {done.err.strip()[-500:]}",
         )
@@ -167,7 +187,7 @@ def run_batch(engine: str, programs: Sequence[Program], stop: threading.Event = 
 
 @contextlib.contextmanager
 def container_name(engine: str, prefix: str) -> Iterator[str]:
-    """A name for a container that is removed afterwards, even where this program is interrupted."""
+    """Yield a container name, and remove the container afterwards, also after an interrupt."""
     name = f"{prefix}-{uuid.uuid4().hex}"
     try:
         yield name

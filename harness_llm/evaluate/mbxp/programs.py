@@ -1,30 +1,30 @@
-"""A program and its test in one file, put together as the reference does (mixtral-8x7b/evaluate_mbxp.py).
+"""Programs of MBXP with their tests, assembled as in the reference (mixtral-8x7b/evaluate_mbxp.py).
 
-The reference leaves the rest to mxeval (its execution.py at commit e09974f).
+The reference runs them with mxeval (execution.py at commit e09974f).
 """
 
 import json
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from harness_llm.evaluate.languages import LANGUAGES, Language
-
+Language = Literal["cpp", "javascript", "php", "python", "ruby", "typescript"]
+"""Programming languages of MBXP that the reference scores."""
+LANGUAGES: tuple[Language, ...] = get_args(Language)
 _FENCE = "```"
 
 
 class Program(NamedTuple):
-    """What is run; it passes if it ends with 0."""
+    """A program; it passes if it exits with 0."""
 
     language: Language
     code: str
 
 
 def assemble(target: str, answer: str) -> Program | None:
-    """The answer's program with its test, or None in a language that the reference does not score.
+    """Combine the program of an answer with its test; None for a language that the reference does not score.
 
     Args:
-        target: JSON, the `lang`, `entry_point` and `test` of the sample.
-        answer: what the model wrote. It repeats the prompt, which is therefore no part of the program, and what
-            follows the end of the code block is none either.
+        target: JSON with `lang`, `entry_point` and `test` of the sample.
+        answer: text of the model, which repeats the prompt; the program ends where its code block ends.
     """
     sample = json.loads(target)
     language, test = sample["lang"], sample["test"]
@@ -73,6 +73,6 @@ assert.deepEqual(twice(4), 8)
 
 
 def canaries(language: Language) -> tuple[Program, Program]:
-    """A program that passes where the language is installed as MBXP's tests need it, and one that never does."""
+    """A program that passes if the language is installed completely, and a program that always fails."""
     right = _RIGHT[language]
     return Program(language, right), Program(language, right.replace("2 *", "3 *"))

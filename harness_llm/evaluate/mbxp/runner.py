@@ -1,8 +1,8 @@
-"""Runs in the container, as its first process and on nothing but Python's standard library.
+"""Program that runs in the container as its first process (PID 1); uses Python's standard library only.
 
-Standard input: one JSON object a line, `language` and `code`, then an empty line. It stays open: when it closes, the
-other end was killed, and the container ends. Standard output: `true` or `false` a line, in order.
-The commands, their time limits and what counts as compiled are those of mxeval's execution.py (commit e09974f).
+Standard input: one JSON object per line with `language` and `code`, then an empty line. It stays open; when it closes,
+the parent has ended, and the container exits. Standard output: `true` or `false` per line, in order.
+Commands, time limits and compiler exit codes are those of mxeval's execution.py (commit e09974f).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from typing import NamedTuple
 COMPILE_S = 100
 RUN_S = 20
 
-# exec has no __main__, so what a script does only as a script is not done; leaving early is failing.
+# exec sets no __main__, so code below `if __name__ == "__main__"` does not run. sys.exit counts as a failure.
 PYTHON = """
 import os
 try:
@@ -30,7 +30,7 @@ except BaseException:
 
 
 class Language(NamedTuple):
-    """How a program in `file` is run; `compiled` is the compiler's exit code that counts as success."""
+    """Commands that compile and run a program in `file`; `compiled` is the compiler's exit code on success."""
 
     file: str
     command: tuple[str, ...]
@@ -44,7 +44,7 @@ LANGUAGES = {
     "php": Language("main.php", ("php", "main.php")),
     "python": Language("main.py", (sys.executable, "-c", PYTHON)),
     "ruby": Language("main.rb", ("ruby", "main.rb")),
-    # 2 is compiled with faults: every test imports a module whose types are not there.
+    # tsc exits with 2 after type errors: every test imports a module without type definitions.
     "typescript": Language(
         "main.ts", ("node", "main.js"), ("tsc", "main.ts", "--target", "es5", "--lib", "es2016"), compiled=2
     ),
@@ -52,22 +52,20 @@ LANGUAGES = {
 
 
 def passes(language: str, code: str) -> bool:
-    """Whether the program compiles and ends with 0, each within its time."""
-    how = LANGUAGES[language]
+    """Whether the program compiles and exits with 0, each within its time limit."""
+    commands = LANGUAGES[language]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        Path(folder, how.file).write_text(code, encoding="utf-8")
-        if how.compiler and exit_code(how.compiler, COMPILE_S, folder) != how.compiled:
+        Path(folder, commands.file).write_text(code, encoding="utf-8")
+        if commands.compiler and exit_code(commands.compiler, COMPILE_S, folder) != commands.compiled:
             return False
-        return exit_code(how.command, RUN_S, folder) == 0
+        return exit_code(commands.command, RUN_S, folder) == 0
 
 
 def exit_code(command: tuple[str, ...], seconds: float, folder: str) -> int | None:
-    """None where there is no such command, or where it did not end in time; its group of processes ends with it."""
-    nothing = subprocess.DEVNULL
+    """Run a command and kill its process group; None if the command is missing or exceeded its time limit."""
+    null = subprocess.DEVNULL
     try:
-        process = subprocess.Popen(
-            command, cwd=folder, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
-        )
+        process = subprocess.Popen(command, cwd=folder, stdin=null, stdout=null, stderr=null, start_new_session=True)
     except FileNotFoundError:
         return None
     try:
@@ -80,26 +78,26 @@ def exit_code(command: tuple[str, ...], seconds: float, folder: str) -> int | No
         process.wait()
 
 
-def bury() -> None:
-    """Take leave of dead orphans: they are the first process's to wait for, and count against the container's limit."""
+def reap() -> None:
+    """Reap zombies: orphans become children of this process, and count against the container's process limit."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def end_with_standard_input() -> None:
-    """End this process, and with it the container, when standard input closes."""
+    """Exit this process, and with it the container, when standard input closes."""
     os.read(0, 1)
     os._exit(1)
 
 
 def main() -> None:
-    """Answer every line."""
+    """Run the program of each input line and print its result."""
     programs = [json.loads(line) for line in iter(sys.stdin.readline, "\n")]
     threading.Thread(target=end_with_standard_input, daemon=True).start()
     for program in programs:
         print(json.dumps(passes(**program)), flush=True)  # noqa: T201
-        bury()
+        reap()
 
 
 if __name__ == "__main__":

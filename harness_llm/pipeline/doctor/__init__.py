@@ -1,1 +1,1 @@
-"""Checks of everything that can refuse a submission, before the first expensive step."""
+"""`harness-llm doctor`: checks of machine, software and settings before the first expensive step."""

@@ -1,4 +1,4 @@
-"""Checks of model and data: what is missing, the token for gated downloads, and free disk space."""
+"""Checks of model and data: missing parts, the token for gated downloads, free disk space."""
 
 import shutil
 from collections import defaultdict
@@ -14,28 +14,28 @@ from harness_llm.prepare.provision import missing_parts
 from harness_llm.prepare.published import PublishedPreparation
 
 _GB = 10**9
-_QUANTIZED = 0.55  # of the original's size: a byte for two, and scales, embeddings and heads that stay
+_QUANTIZED = 0.55  # size relative to the original: 1 byte instead of 2, plus scales and unquantized layers
 
 
 def check_assets(request: Request) -> Iterator[CheckResult]:
-    """Check what is to be downloaded and quantized for a published benchmark; others make their own model and data."""
+    """Check downloads and quantization of a published benchmark; other benchmarks create model and data themselves."""
     preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
     if not isinstance(preparation, PublishedPreparation):
         return
     parts = missing_parts(preparation)
-    to_make = [*parts, *([] if preparation.has_checkpoint() else ["checkpoint"])]
+    to_prepare = [*parts, *([] if preparation.has_checkpoint() else ["checkpoint"])]
     name = "Model and data"
-    if not to_make:
+    if not to_prepare:
         yield passed(name, str(preparation.assets.checkpoint))
     else:
         missing = [download for download in request.benchmark.downloads if download.part in parts]
-        yield passed(name, f"to be made: {', '.join(dict.fromkeys(to_make))}")
+        yield passed(name, f"to prepare: {', '.join(dict.fromkeys(to_prepare))}")
         yield from _licences(missing)
-        yield from check_space(_needs(preparation, missing))
+        yield from check_space(_required_bytes(preparation, missing))
 
 
 def _licences(missing: Sequence[Download]) -> Iterator[CheckResult]:
-    """A token is required here; whether its owner accepted the licence shows when the download begins."""
+    """Check that a token is set; the download checks whether its owner has accepted the licence."""
     name = "Hugging Face token"
     gated = [download.repo for download in missing if download.gated]
     if not gated:
@@ -53,32 +53,32 @@ def _licences(missing: Sequence[Download]) -> Iterator[CheckResult]:
     else:
         yield failed(
             name,
-            "none, and the repository is gated",
+            "missing, and the repository is gated",
             where=page,
             expected="a token whose owner accepted the licence",
             hint=f"accept the licence at {page}, then export HUGGINGFACE_ACCESS_TOKEN=hf_...",
         )
 
 
-def _needs(preparation: PublishedPreparation, missing: Sequence[Download]) -> dict[Path, float]:
-    """Bytes that are still to be written, by folder; what a download that was cut has left counts."""
+def _required_bytes(preparation: PublishedPreparation, missing: Sequence[Download]) -> dict[Path, float]:
+    """Bytes still to be written, by folder; files of an interrupted download are subtracted."""
     models, data = preparation.workspace.models, preparation.workspace.data
-    needs: dict[Path, float] = defaultdict(float)
+    required: dict[Path, float] = defaultdict(float)
     for download in missing:
         folder = (models if download.of_models else data) / download.folder
-        there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        needs[folder] += max(download.gb * _GB - there, 0)
+        present = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        required[folder] += max(download.gb * _GB - present, 0)
     checkpoint = preparation.benchmark.checkpoint
     if not preparation.has_checkpoint() and checkpoint.quantized != checkpoint.original:
         original = sum(d.gb for d in preparation.benchmark.downloads if d.part == "model")
-        needs[models / checkpoint.quantized] += original * _GB * _QUANTIZED
-    return needs
+        required[models / checkpoint.quantized] += original * _GB * _QUANTIZED
+    return required
 
 
-def check_space(needs: dict[Path, float]) -> Iterator[CheckResult]:
-    """Check the free space of each disk; `needs` are bytes by folder, whether it is there or not."""
+def check_space(required: dict[Path, float]) -> Iterator[CheckResult]:
+    """Check the free space of each disk; `required` are bytes by folder, which need not exist."""
     disks: dict[int, tuple[Path, float]] = {}
-    for folder, needed in needs.items():
+    for folder, needed in required.items():
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         device = existing.stat().st_dev
         before = disks.get(device, (existing, 0.0))
@@ -89,5 +89,5 @@ def check_space(needs: dict[Path, float]) -> Iterator[CheckResult]:
         if free >= needed:
             yield passed("Disk", f"{found} at {existing}, {expected} needed")
         else:
-            hint = "free some space, or let LAB_MODEL (models) and LAB_DATASET (data sets) name folders on another disk"
+            hint = "free disk space, or set LAB_MODEL (models) and LAB_DATASET (data sets) to folders on another disk"
             yield failed("Disk", found, where=str(existing), expected=expected, hint=hint)

@@ -1,4 +1,4 @@
-"""The result of one check."""
+"""Result of one check."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
 
 
 class Level(StrEnum):
-    """`ERROR` refuses the submission, `WARNING` does not."""
+    """Severity of a result; an `ERROR` stops the submission, a `WARNING` does not."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,17 +17,18 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found.
+    """Result of one check.
 
     Attributes:
-        name: of the check, two or three words, such as `GPU memory`.
-        found: a clause with the observed value.
-        expected: empty where `level` is OK.
-        where: the file, setting or device; empty where `name` says it.
-        hint: the command or the line to type next.
-        exit_code: of a command that an ERROR ends.
-        observed: the value itself, where `found` names the fault.
-        self_contained: whether `found` names the fault without `name`.
+        name: name of the check, two or three words, such as `GPU memory`.
+        level: severity.
+        found: clause with the observed value, or with the error.
+        expected: expected value; empty if `level` is OK.
+        where: file, setting or device; empty if `name` is enough.
+        hint: command or line to type next.
+        exit_code: exit code of a command that an ERROR stops.
+        observed: observed value, if `found` is an error message.
+        self_contained: whether `found` is understandable without `name`.
     """
 
     name: str
@@ -42,27 +43,27 @@ class CheckResult:
 
 
 def passed(name: str, found: str) -> CheckResult:
-    """A check that found no fault."""
+    """Result of a check that passed."""
     return CheckResult(name, Level.OK, found)
 
 
 def warned(name: str, found: str, *, expected: str = "", where: str = "", hint: str = "") -> CheckResult:
-    """A check that found a fault which does not refuse the submission."""
+    """Result of a check that found a problem that does not stop the submission."""
     return CheckResult(name, Level.WARNING, found, expected=expected, where=where, hint=hint)
 
 
 def failed(name: str, found: str, *, expected: str = "", where: str = "", hint: str = "") -> CheckResult:
-    """A check that found something missing on this machine."""
+    """Result of a check that found a problem of this machine that stops the submission."""
     return CheckResult(name, Level.ERROR, found, expected=expected, where=where, hint=hint)
 
 
 def not_checked(name: str, reason: str, *, hint: str = "") -> CheckResult:
-    """A check that could not be made."""
+    """Result of a check that could not run."""
     return CheckResult(name, Level.WARNING, f"not checked: {reason}", hint=hint)
 
 
 def from_error(name: str, error: HarnessError) -> CheckResult:
-    """The result of a check whose fingerprint raised `error`."""
+    """Result of a check that raised `error`."""
     code = ConfigError.exit_code if isinstance(error, ConfigError) else EnvironmentMissing.exit_code
     return CheckResult(
         name,
@@ -78,5 +79,5 @@ def from_error(name: str, error: HarnessError) -> CheckResult:
 
 
 def errors(results: Iterable[CheckResult]) -> list[CheckResult]:
-    """The results that refuse the submission."""
+    """Results that stop the submission."""
     return [result for result in results if result.level is Level.ERROR]

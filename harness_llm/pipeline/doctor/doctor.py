@@ -1,4 +1,4 @@
-"""`harness-llm doctor`, and the pass at the start of a submission."""
+"""`harness-llm doctor`, and the same checks at the start of a submission."""
 
 import json
 import sys
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def purpose_of(choices: Choices, *, packed: bool) -> Purpose:
-    """What `harness-llm submit` does with these options; `packed` is its --package."""
+    """Purpose of `harness-llm submit` with these options; `packed` is its option --package."""
     return Purpose.SUBMIT if packed and load_profile(choices.profile, Workspace()).packaged else Purpose.MEASURE
 
 
 def doctor(choose: Callable[[], Sequence[Choices]], *, packed: bool, part: Part, as_json: bool) -> int:
-    """Print the result of every check; returns the exit code.
+    """Run all checks, print their results and return the exit code.
 
     Args:
-        choose: returns the options, one for each benchmark, or raises HarnessError.
-        packed: whether a tree is to be made, as for `submit`.
-        part: which checks are made.
+        choose: returns the options of each benchmark, or raises HarnessError.
+        packed: whether the results will be packaged, as for `submit`.
+        part: which checks to run.
         as_json: print one JSON document.
     """
     try:
@@ -43,14 +43,14 @@ def doctor(choose: Callable[[], Sequence[Choices]], *, packed: bool, part: Part,
 
 
 def show(results: Sequence[CheckResult], *, as_json: bool) -> int:
-    """Print `results`; returns 3 where one of them refuses a submission, else 0."""
+    """Print `results`; return 3 if one of them is an error, else 0."""
     text = json.dumps(to_json(results), indent=2) if as_json else render(results)
     sys.stdout.write(f"{text}\n")
     return EnvironmentMissing.exit_code if errors(results) else 0
 
 
 def together(passes: Sequence[Examination]) -> list[CheckResult]:
-    """The results of several benchmarks, equal ones once."""
+    """Combine the results of several benchmarks; equal results appear once."""
     return list(dict.fromkeys(result for one in passes for result in one.results))
 
 
@@ -64,11 +64,11 @@ class Ready:
 
 
 def require(chosen: Sequence[Choices], purpose: Callable[[Choices], Purpose], tell: Tell) -> list[Ready]:
-    """Check all benchmarks, print warnings through `tell`, and refuse what cannot be submitted.
+    """Check all benchmarks, print warnings through `tell`, and raise if a check failed.
 
     Raises:
-        ConfigError: a check failed, and all that failed found a wrong configuration.
-        EnvironmentMissing: a check failed.
+        ConfigError: all failed checks found a wrong configuration.
+        EnvironmentMissing: another check failed.
     """
     purposes = [purpose(one) for one in chosen]
     passes = [examine(one, asked, tell=tell) for one, asked in zip(chosen, purposes, strict=True)]

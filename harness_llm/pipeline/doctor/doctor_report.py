@@ -1,4 +1,4 @@
-"""Results of checks as text, as JSON and as one error."""
+"""Render results of checks as text, JSON or one error."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -13,7 +13,7 @@ _INDENT = " " * _LEVEL_WIDTH
 
 
 def render(results: Iterable[CheckResult]) -> str:
-    """One line for each result; where it is no OK, lines with where, expected and hint below it."""
+    """Render one line per result, with where, expected, found and hint below it if it is not OK."""
     return "\n".join(line for result in results for line in _lines(result))
 
 
@@ -26,21 +26,21 @@ def _lines(result: CheckResult) -> list[str]:
 
 
 def to_json(results: Iterable[CheckResult]) -> list[dict[str, Any]]:
-    """The fields of each result."""
+    """Fields of each result."""
     return [asdict(result) for result in results]
 
 
 def from_json(document: Iterable[dict[str, Any]]) -> list[CheckResult]:
-    """The results that `to_json` wrote."""
+    """Read results that `to_json` wrote."""
     return [CheckResult(**fields | {"level": Level(fields["level"])}) for fields in document]
 
 
 def refuse(results: Sequence[CheckResult]) -> None:
-    """Raise one error with all results of level ERROR, if there are any.
+    """Raise one error with all results of level ERROR.
 
     Raises:
-        ConfigError: every error is a wrong configuration.
-        EnvironmentMissing: at least one is not.
+        ConfigError: all of them are wrong configurations.
+        EnvironmentMissing: at least one of them is not.
     """
     found = errors(results)
     if not found:
@@ -53,7 +53,7 @@ def refuse(results: Sequence[CheckResult]) -> None:
         what = only.found if only.self_contained else f"{only.name}: {only.found}"
         raise kind(what, only.where, only.expected, only.observed, only.hint)
     raise kind(
-        f"{len(found)} checks refuse this submission",
+        f"{len(found)} checks failed",
         found=f"\n{render(found)}",
-        hint="harness-llm doctor, with the same options, makes these checks alone",
+        hint="harness-llm doctor with the same options runs only the checks",
     )

@@ -1,4 +1,4 @@
-"""One pass over everything that can refuse a submission, before anything is downloaded, built or started."""
+"""Run all checks of one benchmark, before anything is downloaded, built or started."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,10 +21,8 @@ from harness_llm.hardware.pci import accelerators
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.asset_checks import check_assets
 from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
-from harness_llm.pipeline.doctor.driver_checks import installed_cuda
-from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus
-from harness_llm.pipeline.doctor.host_checks import check_host
-from harness_llm.pipeline.doctor.limit_checks import check_limits, read_limits
+from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus, installed_cuda
+from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 from harness_llm.pipeline.doctor.settings_checks import (
     check_acceptance,
@@ -50,20 +48,20 @@ if TYPE_CHECKING:
     from harness_llm.replicas.ray.cluster import Cluster
 
 Tell = Callable[[str], None]
-IN_IMAGE = "HARNESS_LLM_IMAGE"  # set in containers, to the name of the image
-# The description names vLLM as its framework; the machine that starts containers has none.
+IN_IMAGE = "HARNESS_LLM_IMAGE"  # set in containers to the name of the image
+# Value of the field on the host, where vLLM is installed only in the image.
 _FRAMEWORK, _IN_IMAGE = "framework", "that of the image"
-_UNNAMED = "unnamed"  # stands for a missing submitter, so that its system is checked too
+_UNNAMED = "unnamed"  # replaces a missing submitter, so that the system is checked too
 
 
 @dataclass(frozen=True)
 class Examination:
-    """The results of a pass, and what it resolved.
+    """Results of the checks of one benchmark.
 
     Attributes:
-        results: in the order in which they are printed.
-        request: None where the options contradict the files.
-        cluster: None without `--ray`, or where it does not answer.
+        results: in the order of the output.
+        request: resolved options; None if they contradict the configuration files.
+        cluster: None without `--ray`, or if the cluster cannot be reached.
     """
 
     results: Sequence[CheckResult]
@@ -73,7 +71,7 @@ class Examination:
 
 @dataclass(frozen=True)
 class _Machine:
-    """What this machine, or all nodes of the cluster together, report."""
+    """Facts about this machine, or about all nodes of the cluster together."""
 
     detected: Mapping[str, str]
     ecc: Ecc
@@ -87,11 +85,11 @@ def examine(
     root: Path = Path("/"),
     tell: Tell = lambda _: None,
 ) -> Examination:
-    """Make every check that is relevant for `choices`; an error in one does not stop the others.
+    """Run all checks that apply to `choices`; a failed check does not stop the others.
 
     Args:
-        root: where /proc, /sys, /dev and /etc are found.
-        tell: receives a line when a check takes long.
+        root: parent folder of /proc, /sys, /dev and /etc.
+        tell: prints a line before a slow check.
     """
     workspace = Workspace()
     request, settings = resolve_settings(choices, workspace, in_image=part is Part.HOST)
@@ -115,12 +113,12 @@ def examine(
 
 
 def _cluster(choices: Choices, workspace: Workspace, tell: Tell) -> "tuple[Cluster | None, list[CheckResult]]":
-    """The cluster that `--ray` names."""
+    """Survey the cluster of `--ray`."""
     if not choices.ray:
         return None, []
     from harness_llm.replicas.ray.cluster import survey  # noqa: PLC0415 - loads httpx
 
-    tell(f"asking the nodes of the Ray cluster at {choices.ray}")
+    tell(f"checking the nodes of the Ray cluster at {choices.ray}")
     try:
         cluster = survey(choices.ray, workspace.stage_log("nodes"))
     except HarnessError as error:
@@ -137,15 +135,15 @@ def _machine(request: Request | None, cluster: "Cluster | None", part: Part, roo
     if cluster:
         looks = [node.look for node in cluster.nodes]
         return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))
-    elsewhere = {_FRAMEWORK: _IN_IMAGE} if part is Part.HOST else {}
-    return _Machine(elsewhere | detect(root), read_ecc(root))
+    in_image = {_FRAMEWORK: _IN_IMAGE} if part is Part.HOST else {}
+    return _Machine(in_image | detect(root), read_ecc(root))
 
 
 def _other_submissions(choices: Choices) -> CheckResult:
     """Check that no other submission uses the same devices."""
     name = "Other submissions"
     try:
-        with hold(choices.gpu, f"process {os.getpid()} checks"):
+        with hold(choices.gpu, f"process {os.getpid()} runs checks"):
             return passed(name, f"none on {choices.gpu}")
     except HarnessError as error:
         return from_error(name, error)
@@ -169,13 +167,13 @@ def _system(
 
 
 def _gpus(choices: Choices, request: Request | None, part: Part, root: Path) -> Iterator[CheckResult]:
-    """The checks of the GPUs of this machine that the replicas will use."""
+    """Check the GPUs of this machine that the replicas will use."""
     configs = [plan.config for plan in request.scenarios] if request else []
     if choices.gpu == NO_ACCELERATOR or any(config.server_config.url for config in configs):
         return
     gpu = load_gpus(Workspace()).get(choices.gpu)
     if choices.ray:
-        yield not_checked("GPUs", "of other nodes", hint="run harness-llm doctor without --ray on each node")
+        yield not_checked("GPUs", "GPUs of other nodes", hint="run harness-llm doctor without --ray on each node")
     elif gpu is None:
         yield not_checked("GPUs", f"models/gpus.yaml has no {choices.gpu}")
     else:
@@ -197,7 +195,7 @@ def _utilization(config: EngineConfig) -> float:
 
 
 def _visible(gpu: Gpu, part: Part) -> tuple[str, ...]:
-    """The devices that the environment leaves; NVIDIA's containers are shown a part by a variable of their own."""
+    """Devices that environment variables make visible; NVIDIA's containers use NVIDIA_VISIBLE_DEVICES."""
     named = os.environ.get(gpu.visible, "")
     if part is Part.HOST and not named:
         named = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").removeprefix("all")
@@ -205,7 +203,7 @@ def _visible(gpu: Gpu, part: Part) -> tuple[str, ...]:
 
 
 def _hosts(choices: Choices, cluster: "Cluster | None", root: Path) -> Iterator[CheckResult]:
-    """Host settings matter where accelerators wait for the host."""
+    """Check host settings, which affect runs with accelerators only."""
     if choices.gpu == NO_ACCELERATOR:
         return
     hosts = {node.address: node.look.host for node in cluster.nodes} if cluster else {"": read_host(root)}
@@ -220,7 +218,7 @@ def _limits(choices: Choices, request: Request | None, root: Path) -> Iterator[C
 
 
 def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]:
-    """The checks of installed packages; `usable` as for `check_engine_arguments`."""
+    """Check installed software; `usable` as for `check_engine_arguments`."""
     if request:
         yield check_loadgen(request)
         yield from check_vllm_build(request)
@@ -235,4 +233,4 @@ def _availability(request: Request) -> list[CheckResult]:
     try:
         return list(check_availability(request))
     except HarnessError:
-        return []  # a wrong system file, which is reported with the description
+        return []  # an invalid system file is reported with the system description

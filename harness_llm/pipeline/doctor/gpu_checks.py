@@ -1,15 +1,16 @@
-"""Checks of the GPUs: count, kind, driver, memory, other processes, partitions and NVLink fabric."""
+"""Checks of the GPUs: count, model, driver, memory, other processes, partitions and NVLink fabric."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness_llm.hardware.drivers import LAYER_CUDA, is_older, minimum_driver
 from harness_llm.hardware.gpu_state import Device, Devices
 from harness_llm.hardware.gpus import Gpu
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, not_checked, passed, warned
-from harness_llm.pipeline.doctor.driver_checks import check_amd_driver, check_nvidia_driver
 
 UTILIZATION = 0.92
-"""vLLM's default of gpu_memory_utilization (vllm/config/cache.py of 0.30.0)."""
+"""Default of gpu_memory_utilization in vLLM (vllm/config/cache.py of 0.30.0)."""
 _GIB_MIB = 1024
 _COMPLETED = "Completed Success"
 _START_FABRIC_MANAGER = "sudo systemctl enable --now nvidia-fabricmanager"
@@ -21,16 +22,17 @@ _INSTALL = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the run needs.
+    """GPUs that a run requires.
 
     Attributes:
-        gpu: the kind that the settings are for; `name` is its GPU_NAME.
-        count: devices of all replicas.
-        utilization: the largest gpu_memory_utilization of the scenarios; 0 where no engine here reserves memory.
-        cuda: (major, minor) of the programs that run on NVIDIA's GPUs; None leaves the driver's version unchecked.
-        visible: devices that the environment leaves to this process, by number or UUID; empty for all.
-        opened_here: whether this user opens the device files. Containers get the groups that own them (device_groups
-            of setup/containers.yaml), so that the user who starts one needs not be a member.
+        name: GPU_NAME.
+        gpu: GPU model of the settings.
+        count: number of devices of all replicas.
+        utilization: largest gpu_memory_utilization of the scenarios; 0 if no engine here reserves memory.
+        cuda: (major, minor) version of CUDA; None skips the check of the driver version.
+        visible: devices visible to this process, by number or UUID; empty for all.
+        opened_here: whether this user must be able to open the device files. Containers run with the groups of the
+            files (device_groups of setup/containers.yaml), of which the user need not be a member.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Wanted:
 
 
 def check_gpus(wanted: Wanted, found: Devices, *, in_container: bool) -> Iterator[CheckResult]:
-    """All checks of the GPUs of one node."""
+    """Run all checks of the GPUs of one node."""
     yield _count(wanted, found)
     if not found.on_bus:
         return
@@ -72,7 +74,7 @@ def check_gpus(wanted: Wanted, found: Devices, *, in_container: bool) -> Iterato
 
 
 def chosen(wanted: Wanted, devices: Sequence[Device]) -> list[Device]:
-    """The devices that the replicas will use: the first of those that are visible."""
+    """Devices that the replicas will use: the first visible ones."""
     names = wanted.visible
     visible = [d for d in devices if str(d.number) in names or any(n and d.uuid.startswith(n) for n in names)]
     return (visible or list(devices))[: wanted.count]
@@ -85,7 +87,8 @@ def _count(wanted: Wanted, found: Devices) -> CheckResult:
     kinds = found.devices[0].name if found.devices and found.devices[0].name else wanted.gpu.name
     expected = f"{wanted.count} x {wanted.gpu.name}"
     if not found.on_bus:
-        return failed(name, "none on the PCI bus", expected=expected, hint="GPU_NAME=cpu, or --gpu cpu, uses no GPU")
+        hint = "to run without GPUs: --gpu cpu, or GPU_NAME=cpu for make"
+        return failed(name, "none on the PCI bus", expected=expected, hint=hint)
     if here < wanted.count:
         hint = f"--gpu-count {here}, or GPU_COUNT={here} for make"
         return failed(name, f"{here} x {kinds}", expected=expected, hint=hint)
@@ -94,7 +97,7 @@ def _count(wanted: Wanted, found: Devices) -> CheckResult:
             name,
             f"{here} on the PCI bus, of which the driver reports {answering}",
             expected=expected,
-            hint="sudo dmesg | grep -i -e xid -e amdgpu shows why; often a reboot helps",
+            hint="sudo dmesg | grep -i -e xid -e amdgpu shows the cause; a reboot often helps",
         )
     return passed(name, f"{here} x {kinds}" + (f", {wanted.count} used" if wanted.count < here else ""))
 
@@ -106,13 +109,13 @@ def _kind(wanted: Wanted, on_bus: Mapping[str, int]) -> CheckResult:
     return warned(
         "GPU kind",
         ", ".join(others),
-        expected=f"{wanted.gpu.name}, which the settings and targets of {wanted.name} are for",
-        hint="measure targets of your own, and name their file with --user-conf",
+        expected=f"{wanted.gpu.name}: settings and targets of {wanted.name} apply to it",
+        hint="determine targets of this GPU, and pass their file with --user-conf",
     )
 
 
 def _memory(wanted: Wanted, used: Sequence[Device]) -> Iterator[CheckResult]:
-    """vLLM refuses to start with less (request_memory in vllm/v1/worker/utils.py of 0.30.0)."""
+    """vLLM does not start with less free memory (request_memory in vllm/v1/worker/utils.py of 0.30.0)."""
     name = "GPU memory"
     if not wanted.utilization:
         return
@@ -143,11 +146,11 @@ def _processes(found: Devices) -> Iterator[CheckResult]:
         for process in found.processes
     )
     pids = " ".join(dict.fromkeys(str(process.pid) for process in found.processes))
-    yield warned("GPU processes", listed, expected="none: they slow the measurement down", hint=f"sudo kill {pids}")
+    yield warned("GPU processes", listed, expected="none: they slow down the measurement", hint=f"sudo kill {pids}")
 
 
 def _partitions(used: Sequence[Device]) -> Iterator[CheckResult]:
-    """Settings and targets are for whole GPUs."""
+    """Check partitions; settings and targets are for unpartitioned GPUs."""
     if divided := [device.number for device in used if device.mig == "Enabled"]:
         yield failed(
             "MIG", f"on, GPU {_numbers(divided)}", expected="off", hint=f"sudo nvidia-smi -i {_numbers(divided)} -mig 0"
@@ -161,13 +164,13 @@ def _partitions(used: Sequence[Device]) -> Iterator[CheckResult]:
     memories = sorted({device.memory_partition for device in used if device.memory_partition})
     if memories and memories != ["NPS1"]:
         hint = "sudo amd-smi set --gpu all --memory-partition NPS1"
-        yield warned("Memory partition", ", ".join(memories), expected="NPS1, which the settings are for", hint=hint)
+        yield warned("Memory partition", ", ".join(memories), expected="NPS1, which the settings require", hint=hint)
     if modes == ["SPX"] and memories == ["NPS1"]:
         yield passed("GPU partitions", "SPX, NPS1")
 
 
 def _fabric(found: Devices, used: Sequence[Device], *, in_container: bool) -> Iterator[CheckResult]:
-    """CUDA does not start on GPUs behind NVSwitches before the fabric manager has set them up (error 802)."""
+    """CUDA fails with error 802 on GPUs behind NVSwitches until the fabric manager has initialized them."""
     name = "NVLink fabric"
     states = {device.number: device.fabric for device in used if device.fabric}
     waiting = {number: state for number, state in states.items() if state != _COMPLETED}
@@ -184,7 +187,7 @@ def _fabric(found: Devices, used: Sequence[Device], *, in_container: bool) -> It
         yield failed(
             name,
             f"{found.nvswitches} NVSwitches, and no process nv-fabricmanager",
-            expected="the fabric manager of the driver's version runs",
+            expected="a running fabric manager of the driver's version",
             hint=_START_FABRIC_MANAGER,
         )
 
@@ -195,3 +198,34 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 def _gib(mib: float) -> str:
     return f"{mib / _GIB_MIB:.1f} GiB"
+
+
+def check_nvidia_driver(found: Devices, cuda: tuple[int, int]) -> CheckResult:
+    """Check that the driver supports CUDA version `cuda`, (major, minor)."""
+    name = "GPU driver"
+    if not found.driver:
+        return not_checked(name, "nvidia-smi and /sys/module/nvidia report no version")
+    minimum, built = minimum_driver(cuda), ".".join(map(str, cuda))
+    if is_older(found.driver, minimum):
+        return failed(
+            name,
+            found.driver,
+            expected=f"{minimum} or newer, which CUDA {built} requires",
+            hint="install a newer data center driver; containers require only the driver of CUDA 12",
+        )
+    return passed(name, f"{found.driver}, CUDA {built}")
+
+
+def check_amd_driver(found: Devices) -> CheckResult:
+    """Report the version of the amdgpu driver; the driver in the kernel has no version."""
+    return passed("GPU driver", f"amdgpu {found.driver or 'of the kernel'}")
+
+
+def installed_cuda(packages: Mapping[str, str]) -> tuple[int, int]:
+    """CUDA version of PyTorch, from a version such as `2.13.0+cu129`; without a tag, that of the layer `cuda`.
+
+    Args:
+        packages: installed versions by name, from `fingerprint.versions`.
+    """
+    tag = re.search(r"\+cu(\d+)(\d)$", packages.get("torch", ""))
+    return (int(tag[1]), int(tag[2])) if tag else LAYER_CUDA

@@ -1,17 +1,94 @@
-"""Checks of host settings that cost time or make it vary."""
+"""Checks of host settings, shared memory and process limits."""
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness_llm.hardware.host_settings import Host, advice, unread
-from harness_llm.pipeline.doctor.check_result import CheckResult, not_checked, passed, warned
+from harness_llm.hardware.sysfs import read
+from harness_llm.pipeline.doctor.check_result import CheckResult, failed, not_checked, passed, warned
+
+_GIB = 2**30
+_LEAST_SHARED = 1 * _GIB
+"""Docker's default is 64 MiB. vLLM workers communicate through rings of 10 x 24 MiB (shm_broadcast.py of 0.30.0)."""
+_SHARED = 32 * _GIB
+"""Size in containers (setup/containers.yaml)."""
+_UNLIMITED = "unlimited"
+_OPEN_FILES = 65535
+"""Limit that vLLM sets (set_ulimit in vllm/utils/system_utils.py of 0.30.0)."""
+_PROCESSES = 16384
+"""Estimate of the threads of LoadGen, eight replicas and their compilers; usual limits are 4,096 or above 100,000."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of this process.
+
+    Attributes:
+        shared_bytes: size of /dev/shm; None if it cannot be read.
+        soft: soft limits by the names in /proc/self/limits.
+    """
+
+    shared_bytes: int | None = None
+    soft: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_limits(root: Path = Path("/")) -> Limits:
+    """Read the limits of this process; `root` is the parent folder of /proc and /dev."""
+    rows = re.findall(r"^(Max [a-z ]+?) {2,}(\S+)", read(root / "proc/self/limits"), re.MULTILINE)
+    try:
+        found = os.statvfs(root / "dev/shm")
+    except OSError:
+        return Limits(None, dict(rows))
+    return Limits(found.f_blocks * found.f_frsize, dict(rows))
+
+
+def check_limits(found: Limits, group: int) -> Iterator[CheckResult]:
+    """Check the limits that engines on GPUs require.
+
+    Args:
+        group: number of devices per replica; a replica with one device uses no shared memory.
+    """
+    if group > 1:
+        yield _shared_memory(found.shared_bytes)
+    for name, least, option in (
+        ("Max locked memory", None, "ulimit -l unlimited"),
+        ("Max open files", _OPEN_FILES, f"ulimit -n {_OPEN_FILES}"),
+        ("Max processes", _PROCESSES, f"ulimit -u {_PROCESSES}"),
+    ):
+        yield _limit(name, found.soft.get(name, ""), least, option)
+
+
+def _shared_memory(size: int | None) -> CheckResult:
+    name, hint = "Shared memory", "sudo mount -o remount,size=32G /dev/shm; in Docker: --shm-size 32g"
+    if size is None:
+        return not_checked(name, "its size cannot be read")
+    found = f"{size / _GIB:.1f} GiB at /dev/shm"
+    if size < _LEAST_SHARED:
+        return failed(name, found, expected=f"at least {_LEAST_SHARED // _GIB} GiB", hint=hint)
+    if size < _SHARED:
+        return warned(name, found, expected=f"{_SHARED // _GIB} GiB", hint=hint)
+    return passed(name, found)
+
+
+def _limit(name: str, soft: str, least: int | None, option: str) -> CheckResult:
+    label = name.removeprefix("Max ").capitalize()
+    if not soft:
+        return not_checked(label, "/proc/self/limits does not contain it")
+    if soft == _UNLIMITED or (least is not None and int(soft) >= least):
+        return passed(label, soft)
+    found, expected = (f"{soft} bytes", _UNLIMITED) if least is None else (soft, f"{least} or more")
+    return warned(label, found, expected=expected, hint=f"{option}; permanently: /etc/security/limits.conf")
 
 
 def check_host(host: Host, node: str = "") -> Iterator[CheckResult]:
-    """A warning for each setting of `host`, from `read_host`, that should be changed; `node` is its address."""
+    """Warn of each setting of `host`, from `read_host`, that slows runs down; `node` is the address of the host."""
     tips = advice(host)
     for tip in tips:
         yield warned(tip.name, tip.why, where=node, hint=f"as root: {tip.command}")
     if missing := unread(host):
         yield not_checked("Host settings", f"this machine does not report {', '.join(missing)}")
     elif not tips:
-        yield passed("Host settings", "as before a measurement")
+        yield passed("Host settings", "suitable for measurements")

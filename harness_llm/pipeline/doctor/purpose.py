@@ -1,12 +1,12 @@
-"""What a pass of checks is made for, and where: both decide which checks are relevant."""
+"""Purpose and part of the checks, which determine the checks that run."""
 
 from enum import StrEnum
 
 
 class Purpose(StrEnum):
-    """The command whose start is checked.
+    """Command that the checks precede.
 
-    SUBMIT measures and packages, MEASURE measures only, PREPARE downloads and quantizes only.
+    SUBMIT measures and packages, MEASURE only measures, PREPARE only downloads and quantizes.
     """
 
     SUBMIT = "submit"
@@ -15,10 +15,10 @@ class Purpose(StrEnum):
 
 
 class Part(StrEnum):
-    """Which of the checks are made.
+    """Checks to run.
 
-    ALL on the machine, or in the container, that runs the engines. With containers, HOST before they are built, and
-    SOFTWARE, what only an image shows, inside the image.
+    ALL: on the machine or in the container that runs the engines. HOST: on the host, before a container is built.
+    SOFTWARE: in the container, the checks of software that only the image contains.
     """
 
     ALL = "all"

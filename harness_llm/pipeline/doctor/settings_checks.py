@@ -19,12 +19,12 @@ _SETTINGS = "Settings"
 def resolve_settings(
     choices: Choices, workspace: Workspace, *, in_image: bool = False
 ) -> tuple[Request | None, list[CheckResult]]:
-    """The request, without scenarios where their settings have errors, and None where there is no such benchmark.
+    """Resolve the options and report the errors of all scenarios.
 
-    Every scenario is resolved even when another one has an error.
+    The request has no scenarios if their settings have errors, and is None if the benchmark does not exist.
 
     Args:
-        in_image: whether vLLM, whose engine arguments are part of the settings, may be installed in an image only.
+        in_image: whether vLLM, which defines the engine arguments, may be installed only in an image.
     """
     try:
         request = resolve(choices, workspace)
@@ -42,8 +42,8 @@ def resolve_settings(
 
 
 def _without_vllm(choices: Choices, workspace: Workspace) -> Iterator[CheckResult]:
-    """What can be checked of the settings where vLLM is in an image only."""
-    yield not_checked(_SETTINGS, "engine arguments, which the vLLM of the image names")
+    """Check the settings that do not depend on vLLM."""
+    yield not_checked(_SETTINGS, "engine arguments, which require the vLLM of the image")
     try:
         file = choices.user_conf or targets_file(targets_of(choices), choices.gpu_count, workspace)
         yield passed("Targets", str(file)) if file.is_file() else failed("Targets", "no such file", where=str(file))
@@ -59,7 +59,7 @@ def _scenario(choices: Choices, workspace: Workspace) -> Iterator[CheckResult]:
 
 
 def check_names(choices: Choices, purpose: Purpose) -> CheckResult:
-    """Check the names of submitter and system."""
+    """Check that the names of submitter and system are set."""
     try:
         require_names(choices, company=purpose is Purpose.SUBMIT)
     except HarnessError as error:
@@ -68,7 +68,7 @@ def check_names(choices: Choices, purpose: Purpose) -> CheckResult:
 
 
 def check_engine(request: Request, purpose: Purpose) -> Iterator[CheckResult]:
-    """Check that runs of the engine may be packaged with the profile."""
+    """Check that runs of the engine can be packaged with the profile."""
     if purpose is not Purpose.SUBMIT:
         return
     try:
@@ -78,24 +78,24 @@ def check_engine(request: Request, purpose: Purpose) -> Iterator[CheckResult]:
 
 
 def check_acceptance(request: Request) -> Iterator[CheckResult]:
-    """Warn of scenarios whose results the official checker can never accept."""
+    """Warn of scenarios whose results the official checker always rejects."""
     division, asked = request.choices.division, request.choices.scenarios
     for refusal in request.rules.never_accepted:
         scenarios = [scenario for scenario in refusal.scenarios if scenario in asked]
         if division in refusal.divisions and scenarios:
             yield warned(
                 "Official checker",
-                f"never accepts {request.benchmark.name} {', '.join(scenarios)}, {division}: {refusal.reason}",
+                f"always rejects {request.benchmark.name} {', '.join(scenarios)}, {division}: {refusal.reason}",
                 hint=refusal.hint,
             )
 
 
 def check_inferred(request: Request) -> Iterator[CheckResult]:
-    """Warn of what an inferred result is; whether it may be inferred is part of the settings."""
+    """Warn that an inferred result uses the rate of its source scenario."""
     for target, source in request.choices.inferred:
         yield warned(
             "Inferred results",
-            f"{target} is inferred from {source}: the official checker takes the queries/s of {source}, one at a time",
+            f"{target} is inferred from {source}: the official checker uses the queries/s of {source}, one at a time",
             hint=f"--scenarios {','.join((*request.choices.scenarios, target))} measures {target}",
         )
 
@@ -105,7 +105,7 @@ def check_nodes(request: Request) -> Iterator[CheckResult]:
     if request.choices.ray or not any(plan.config.over_nodes for plan in request.scenarios):
         return
     error = ConfigError(
-        f"the replicas of {request.benchmark.name} span nodes, and no cluster is named",
+        f"missing Ray cluster: the replicas of {request.benchmark.name} span several nodes",
         where="llm_config.distributed_executor_backend: ray",
         hint="--ray HEAD:6379, or RAY_ADDRESS; docs/cluster.md",
     )

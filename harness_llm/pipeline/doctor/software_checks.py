@@ -1,4 +1,4 @@
-"""Checks of the installed software: LoadGen, the build of vLLM, and what scores the answers."""
+"""Checks of the installed software: LoadGen, vLLM, compilers, scoring and official scripts."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def check_loadgen(request: Request) -> CheckResult:
 
 
 def check_vllm_build(request: Request) -> Iterator[CheckResult]:
-    """Check that an engine of this environment can use the accelerators; nothing to check for other engines."""
+    """Check that the vLLM build of this environment can use the accelerators; skipped for other engines."""
     choices, packages = request.choices, versions()
     configs = [plan.config for plan in request.scenarios if computes_here(choices.engine, plan.config)]
     if not configs:
@@ -47,15 +47,15 @@ def check_vllm_build(request: Request) -> Iterator[CheckResult]:
 
 
 def check_engine_arguments(request: Request, *, usable: bool) -> list[CheckResult]:
-    """Check the engine arguments by vLLM's own resolution, where its build for the accelerators is installed.
+    """Check the engine arguments with vLLM, if its build for the accelerators is installed.
 
     Args:
-        usable: whether this machine has accelerators, and their checks found no error; vLLM asks the driver.
+        usable: whether this machine has accelerators whose checks passed; vLLM queries the driver.
     """
-    if is_cpu_build(versions()):  # check_vllm_build refuses it
+    if is_cpu_build(versions()):  # check_vllm_build reports this error
         return []
     if not usable:
-        return [not_checked(BY_VLLM, "vLLM needs usable accelerators for it")]
+        return [not_checked(BY_VLLM, "no usable accelerators, which vLLM requires")]
     try:
         return check_by_vllm(request)
     except HarnessError as error:
@@ -63,18 +63,18 @@ def check_engine_arguments(request: Request, *, usable: bool) -> list[CheckResul
 
 
 def check_compilers(request: Request) -> Iterator[CheckResult]:
-    """Check the compilers that the kernels of the CUDA build need; nothing to check for other builds."""
+    """Check the compilers that kernels of the CUDA build require; skipped for other builds."""
     engine = request.choices.engine
     if torch_cuda() is None or not any(computes_here(engine, plan.config) for plan in request.scenarios):
         return
     if missing := missing_for_triton():
         packages = " ".join(missing)
-        hint = f"apt install {packages}, or the like"
-        yield failed(_COMPILERS, f"{packages} not installed", expected="what Triton compiles with", hint=hint)
+        hint = f"apt install {packages}, or the packages of this distribution"
+        yield failed(_COMPILERS, f"{packages} not installed", expected="the compiler of Triton", hint=hint)
     elif not has_nvcc():
         yield warned(
             _COMPILERS,
-            "nvcc is not installed, so vLLM uses no kernel of FlashInfer or DeepGEMM that it would compile",
+            "nvcc is not installed: vLLM cannot use kernels of FlashInfer and DeepGEMM that need compiling",
             expected="nvcc of the CUDA Toolkit 13 on PATH",
             hint="install NVIDIA's package cuda-toolkit-13-0, and export PATH=/usr/local/cuda/bin:$PATH",
         )
@@ -83,7 +83,7 @@ def check_compilers(request: Request) -> Iterator[CheckResult]:
 
 
 def check_scoring(request: Request) -> Iterator[CheckResult]:
-    """Check that the answers of accuracy and compliance runs can be scored; takes seconds where graders are loaded."""
+    """Check that answers of accuracy and compliance runs can be scored; takes seconds with official scripts."""
     if set(request.asked) <= {_PERFORMANCE}:
         return
     methods = sorted(set(request.benchmark.accuracy.scoring.values()))
@@ -101,17 +101,17 @@ def check_scoring(request: Request) -> Iterator[CheckResult]:
 
 
 def check_official_scripts(request: Request) -> Iterator[CheckResult]:
-    """Check that the reference's accuracy script can score the answers; takes seconds where there is a checkout of it.
+    """Warn if the official accuracy script cannot score the answers; takes seconds with a checkout.
 
-    Without it harness-llm's own accuracy.txt is packaged, which a reviewer may object to; so it is a warning.
+    Without the script, the accuracy.txt of harness-llm is packaged, to which a reviewer may object.
     """
-    at_hand = checkout(request.workspace) is not None
-    if set(request.asked) <= {_PERFORMANCE} or not (at_hand or request.choices.division == "closed"):
+    has_checkout = checkout(request.workspace) is not None
+    if set(request.asked) <= {_PERFORMANCE} or not (has_checkout or request.choices.division == "closed"):
         return
-    from harness_llm.evaluate.official_accuracy import require_script  # noqa: PLC0415 - loads nltk
+    from harness_llm.evaluate.official.accuracy_script import require_script  # noqa: PLC0415 - loads nltk
 
     try:
         yield passed(_OFFICIAL, require_script(request.benchmark))
     except HarnessError as error:
-        found = f"harness-llm's own accuracy.txt would be packaged: {error.what}"
-        yield warned(_OFFICIAL, found, expected="that of the reference's script", where=error.where, hint=error.hint)
+        found = f"accuracy.txt would be computed by harness-llm: {error.what}"
+        yield warned(_OFFICIAL, found, expected="output of the official script", where=error.where, hint=error.hint)

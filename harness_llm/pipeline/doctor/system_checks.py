@@ -1,4 +1,4 @@
-"""Checks of the system: its description, the requirements of closed datacenter submissions, and ECC."""
+"""Checks of the system: description, requirements of closed datacenter submissions, released software, ECC."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ from harness_llm.hardware.ecc import Ecc, State
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, from_error, not_checked, passed, warned
 from harness_llm.runs.fingerprint import software
-from harness_llm.submission.datacenter import requirements
+from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.release import AVAILABLE, EXPECTED, faults_of_release
 from harness_llm.submission.system_description import describe
 
@@ -27,7 +27,7 @@ _SWITCH_ON = {
 def check_system(
     submission: Submission, detected: Mapping[str, str], ecc: Ecc, workspace: Workspace
 ) -> Iterator[CheckResult]:
-    """Check the description of the system and, in closed datacenter, what must be documented beside it.
+    """Check the system description and, in closed datacenter, the requirements.
 
     Args:
         detected: from `detect`, or of all nodes together.
@@ -42,13 +42,13 @@ def check_system(
     if submission.division != "closed":
         return
     try:
-        # Gaps of the description are reported above; the open division fills them with N/A.
-        owed = requirements(_describe(submission, "open", detected, workspace), ecc, file)
+        # Missing fields are reported above; the open division fills them with N/A.
+        requirements = requirements_of(_describe(submission, "open", detected, workspace), ecc, file)
     except HarnessError as error:
         yield from_error(_REQUIREMENTS, error)
         return
-    if owed:
-        refusals = [from_error(_REQUIREMENTS, error) for error in owed.refusals()]
+    if requirements:
+        refusals = [from_error(_REQUIREMENTS, error) for error in requirements.refusals()]
         yield from refusals or [passed(_REQUIREMENTS, f"documented in {file.name}")]
 
 
@@ -65,18 +65,18 @@ def check_availability(request: Request) -> Iterator[CheckResult]:
     for fault in found:
         yield warned(_AVAILABILITY, fault, where=f"{file}: status: {AVAILABLE}", expected=EXPECTED)
     if not found:
-        yield passed(_AVAILABILITY, "the engine is a release")
+        yield passed(_AVAILABILITY, "all packages are releases")
 
 
 def check_ecc(ecc: Ecc) -> Iterator[CheckResult]:
-    """Check whether closed would accept the error correction of memory and accelerators."""
+    """Warn if ECC of memory or accelerators is off, which closed datacenter forbids."""
     for name, fact in ecc.facts.items():
         if fact.state is State.OFF:
             yield warned(
                 f"{_ECC} of {name}", str(fact), expected="on, which closed datacenter requires", hint=_SWITCH_ON[name]
             )
         elif fact.state is State.UNKNOWN:
-            yield not_checked(f"{_ECC} of {name}", "this machine does not report it")
+            yield not_checked(f"{_ECC} of {name}", "this machine does not report its state")
         elif fact.state is State.ON:
             yield passed(f"{_ECC} of {name}", str(fact))
 

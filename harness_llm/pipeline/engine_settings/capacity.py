@@ -1,6 +1,6 @@
-"""How many tokens the KV cache of one replica holds: an estimate from config.json and the GPU's memory.
+"""Estimate of the KV cache capacity of one replica, from config.json and the GPU's memory.
 
-vLLM measures what is left beside weights and activations when it starts; here the peak of activations is an allowance.
+vLLM measures the memory of weights and activations when it starts; here the peak of activations is an allowance.
 """
 
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ from harness_llm.config.engine_facts import weight_bits
 from harness_llm.config.model_shape import Config, ModelShape, read_shape
 
 GIB = 2**30
-FIXED_ALLOWANCE = 3 * GIB  # CUDA or HIP context, communicators, graphs; of each GPU
-ACTIVATION_COPIES = 4  # tensors of the hidden size and of the feed-forward size that are alive at once in one layer
-LOGIT_BYTES = 8  # of each sequence and entry of the vocabulary: 32 bits, and a copy that sampling sorts
+FIXED_ALLOWANCE = 3 * GIB  # per GPU: CUDA or HIP context, communicators, graphs
+ACTIVATION_COPIES = 4  # tensors of hidden and feed-forward size that one layer keeps at the same time
+LOGIT_BYTES = 8  # per sequence and vocabulary entry: 32 bits, and a sorted copy for sampling
 DEFAULT_UTILIZATION = 0.92  # vllm/config/cache.py, gpu_memory_utilization
 DEFAULT_BATCHED_TOKENS = 2048  # vllm/config/scheduler.py, DEFAULT_MAX_NUM_BATCHED_TOKENS
 
 
 def cache_bytes(config: Config, llm_config: Mapping[str, Any], memory_gb: int) -> int:
-    """Bytes that are left for the KV cache on each GPU; not positive where the weights do not fit.
+    """Bytes available for the KV cache on each GPU; negative if the weights do not fit.
 
     Args:
-        memory_gb: models/gpus.yaml; vendors write GB for GiB.
+        memory_gb: from models/gpus.yaml; vendors write GB for GiB.
     """
     shape = read_shape(config)
     group = _size(llm_config, "tensor") * _size(llm_config, "pipeline")
@@ -37,7 +37,7 @@ def _activations(shape: ModelShape, llm_config: Mapping[str, Any]) -> float:
 
 
 def sequence_bytes(config: Config, llm_config: Mapping[str, Any], tokens: float, bytes_per_value: float) -> float:
-    """Bytes of KV cache on each GPU for a sequence of `tokens`; layers with a window keep that many tokens alone."""
+    """KV cache bytes on each GPU for a sequence of `tokens`; sliding-window layers cache at most their window."""
     shape = read_shape(config)
     stages = _size(llm_config, "pipeline")
     whole = (shape.layers - shape.windowed_layers) * tokens
@@ -46,7 +46,7 @@ def sequence_bytes(config: Config, llm_config: Mapping[str, Any], tokens: float,
 
 
 def _token_values(shape: ModelShape, tensor_parallel: int) -> int:
-    """Values of one token and layer on each GPU: heads are spread, and repeated where there are fewer than GPUs."""
+    """Values per token and layer on each GPU: KV heads are distributed, and replicated if there are fewer than GPUs."""
     if shape.latent:
         return shape.latent
     return 2 * shape.head_size * max(shape.kv_heads // tensor_parallel, 1)

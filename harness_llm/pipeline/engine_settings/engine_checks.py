@@ -1,5 +1,6 @@
 """Check the engine settings of every scenario of a request."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,20 +12,21 @@ from harness_llm.config.engine_facts import FP8_CACHES, resolve_facts
 from harness_llm.config.request import Request
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import NO_ACCELERATOR, Gpu, load_gpus
+from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, not_checked, passed, warned
 from harness_llm.pipeline.engine_settings.backend_rules import broken_rules
-from harness_llm.pipeline.engine_settings.candidate import Candidate, Resolution
 from harness_llm.pipeline.engine_settings.capacity import GIB, cache_bytes, sequence_bytes
-from harness_llm.pipeline.engine_settings.resolution import resolve_candidates, vllm_installed
-from harness_llm.pipeline.engine_settings.served import served_config
+from harness_llm.pipeline.engine_settings.resolution import Candidate, Resolution, resolve_candidates, vllm_installed
+from harness_llm.prepare.quantize.quantization_config import written_config
+from harness_llm.prepare.quantize.recipes import load_recipes
 
 RULES, BY_VLLM = "Engine settings", "Engine settings, vLLM"
 Found = tuple[str, CheckResult]
-"""A scenario, and a result whose `where` is a place in its settings."""
+"""A scenario, and a result whose `where` is a key of its settings."""
 
 
 def check_rules(request: Request) -> list[CheckResult]:
-    """Check every scenario by the known rules of backends and the capacity of the KV cache; without vLLM."""
+    """Check all scenarios by the backend rules and the estimated KV cache capacity; does not use vLLM."""
     config, gpu = _config(request), gpu_facts(request.choices.gpu, load_gpus(request.workspace))
     if config is None or gpu is None:
         return []
@@ -37,10 +39,9 @@ def check_rules(request: Request) -> list[CheckResult]:
 
 
 def check_by_vllm(request: Request) -> list[CheckResult]:
-    """Check every scenario by vLLM's own resolution of its arguments, in a process of its own.
+    """Check the engine arguments of all scenarios with vLLM's own resolution, in a separate process.
 
-    Takes some seconds, unless the same settings were checked before. Without an accelerator the engine itself starts
-    as fast, and nothing is checked.
+    Takes some seconds; results are cached. Skipped without an accelerator, where the engine starts as fast.
 
     Raises:
         EnvironmentMissing: vLLM is installed and cannot be imported.
@@ -62,41 +63,61 @@ def check_by_vllm(request: Request) -> list[CheckResult]:
 
 
 def _config(request: Request) -> dict[str, Any] | None:
-    """config.json of the served checkpoint; None where vLLM does not serve it or nothing of it is known."""
+    """config.json of the served checkpoint; None if it is unknown or vLLM does not serve it on an accelerator."""
     if request.choices.engine != "vllm" or request.choices.gpu == NO_ACCELERATOR:
         return None
     return served_config(request.benchmark, request.choices.gpu, request.workspace)
 
 
+def served_config(benchmark: Benchmark, gpu: str, workspace: Workspace) -> dict[str, Any] | None:
+    """config.json of the checkpoint that vLLM will load; None if it is unknown.
+
+    Before the checkpoint exists, it is the published config.json with the `quantization_config` of the default recipe
+    for `gpu`.
+    """
+    checkpoint = benchmark.checkpoint
+    file = workspace.models / checkpoint.quantized / "config.json"
+    if file.is_file():
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    if not checkpoint.config:
+        return None
+    config: dict[str, Any] = json.loads((workspace.benchmarks / checkpoint.config).read_text())
+    if checkpoint.quantized == checkpoint.original:
+        return config
+    written = written_config(load_recipes(benchmark, workspace).choose("", gpu))
+    return config | {"quantization_config": written} if written else None
+
+
 def gpu_facts(name: str, gpus: dict[str, Gpu]) -> Gpu | None:
-    """The facts of GPU_NAME; that of two nodes, such as h100x16, has those of its GPU."""
+    """Facts of GPU_NAME; the name of several nodes, such as h100x16, has the facts of its GPU."""
     return gpus.get(name) or gpus.get(name.partition("x")[0])
 
 
 def candidate(engine: EngineConfig, config: dict[str, Any], gpu: Gpu) -> Candidate:
-    """What vLLM is given to resolve."""
+    """Settings of one scenario for vLLM to resolve."""
     return Candidate(config=config, llm_config=engine.llm_config, env=engine.env_config, platform=gpu.platform)
 
 
 def _without_missing_head(engine: EngineConfig) -> EngineConfig:
-    """`engine` without speculative decoding while its head is not downloaded, as vLLM would look for it elsewhere."""
+    """Remove speculative decoding if its draft head is not downloaded; vLLM would try to download it."""
     head = (engine.llm_config.get("speculative_config") or {}).get("model", "")
     if not head or Path(head, "config.json").is_file():
         return engine
-    own = {name: value for name, value in engine.llm_config.items() if name != "speculative_config"}
-    return engine.model_copy(update={"llm_config": own})
+    others = {name: value for name, value in engine.llm_config.items() if name != "speculative_config"}
+    return engine.model_copy(update={"llm_config": others})
 
 
 def _unchecked(wanted: EngineConfig, checked: EngineConfig) -> Iterator[CheckResult]:
     if wanted != checked:
-        result = not_checked(BY_VLLM, "speculative decoding, until its head is downloaded")
+        result = not_checked(BY_VLLM, "speculative decoding, until its draft head is downloaded")
         yield replace(result, where="llm_config.speculative_config")
 
 
 def scenario_results(
     engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark: Benchmark
 ) -> Iterator[CheckResult]:
-    """The rules that the settings of one scenario break, and what the KV cache does not hold."""
+    """Check the settings of one scenario by the backend rules and the KV cache capacity."""
     for rule in broken_rules(resolve_facts(config, engine.llm_config, gpu)):
         level, code = Level(rule.level), ConfigError.exit_code
         yield CheckResult(RULES, level, rule.found, rule.expected, rule.name, rule.hint, code)
@@ -104,7 +125,7 @@ def scenario_results(
 
 
 def _capacity(engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark: Benchmark) -> Iterator[CheckResult]:
-    """Whether the weights fit, and whether the KV cache holds `max_num_seqs` sequences of mean length."""
+    """Check that the weights fit, and that the KV cache holds `max_num_seqs` sequences of mean length."""
     arguments = engine.llm_config
     left, cache = cache_bytes(config, arguments, gpu.memory_gb), resolve_facts(config, arguments, gpu).kv_cache_dtype
     if left <= 0:
@@ -124,7 +145,7 @@ def _capacity(engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark:
             yield warned(
                 RULES,
                 f"max_num_seqs is {wanted}; the KV cache holds an estimated {held} sequences of {tokens:.0f} tokens",
-                expected=f"<= {held}; vLLM preempts, and computes again, what does not fit",
+                expected=f"<= {held}; vLLM preempts and recomputes sequences that do not fit",
                 where="llm_config.max_num_seqs",
                 hint=f"--set llm_config.max_num_seqs={held}",
             )
@@ -135,10 +156,10 @@ def _refusals(resolution: Resolution) -> Iterator[CheckResult]:
         yield CheckResult(
             BY_VLLM,
             Level.ERROR,
-            "vLLM refuses the engine arguments",
+            "vLLM rejects the engine arguments",
             expected=violation.expected,
             where=f"llm_config.{violation.argument}".rstrip("."),
-            hint="change it in models/, or with --set llm_config.ARGUMENT=VALUE",
+            hint="change the argument in models/, or with --set llm_config.ARGUMENT=VALUE",
             exit_code=ConfigError.exit_code,
             observed=violation.found,
         )
@@ -147,11 +168,11 @@ def _refusals(resolution: Resolution) -> Iterator[CheckResult]:
 def _summary(resolution: Resolution) -> str:
     if resolution.attention_backend:
         return f"{resolution.dtype}, KV cache {resolution.kv_cache_dtype}, {resolution.attention_backend}"
-    return "arguments accepted; backends are chosen on a node with the GPU"
+    return "arguments accepted; vLLM chooses backends on a node with the GPU"
 
 
 def _joined(found: Iterable[Found]) -> list[CheckResult]:
-    """The results, with the scenarios that share one in its `where`."""
+    """Merge equal results of scenarios; `where` lists the scenarios."""
     scenarios: dict[CheckResult, list[str]] = {}
     for scenario, result in found:
         scenarios.setdefault(result, []).append(scenario)

@@ -1,4 +1,4 @@
-"""Let vLLM resolve candidates; the results are kept, since importing vLLM takes seconds."""
+"""Resolve engine settings with vLLM; results are cached, because importing vLLM takes seconds."""
 
 import hashlib
 import importlib.util
@@ -9,30 +9,69 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.pipeline.engine_settings.candidate import Candidate, Resolution
 
 PROGRAM = "harness_llm.pipeline.engine_settings.vllm_config"
 TIMEOUT_S = 1800
 _QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """Engine settings of one scenario.
+
+    Attributes:
+        config: config.json of the checkpoint.
+        env: environment variables of the replicas.
+        platform: cuda, rocm or cpu.
+    """
+
+    config: dict[str, Any]
+    llm_config: dict[str, Any]
+    env: dict[str, str]
+    platform: str
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that vLLM rejects; `argument` is empty if vLLM rejects a combination."""
+
+    argument: str = ""
+    expected: str = ""
+    found: str
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of vLLM's resolution of a candidate.
+
+    Attributes:
+        platform: `none` if the vLLM build has another platform than the candidate.
+        attention_backend: backend that vLLM chooses; empty without the platform.
+    """
+
+    platform: str
+    violations: list[Violation] = []
+    dtype: str = ""
+    kv_cache_dtype: str = ""
+    quantization: str = ""
+    attention_backend: str = ""
+
+
 def vllm_installed() -> bool:
-    """Whether this environment has a vLLM; the host's side of a container has none."""
+    """Whether vLLM is installed in this environment; not on a host that uses containers."""
     return importlib.util.find_spec("vllm") is not None
 
 
 def resolve_candidates(
     candidates: Sequence[Candidate], cache: Path, environment: Mapping[str, str] | None = None
 ) -> list[Resolution]:
-    """What vLLM makes of `candidates`, in their order.
+    """Resolve `candidates` with vLLM; results have the same order.
 
     Args:
-        cache: a folder where results are kept by the content of candidates and the build of vLLM.
-        environment: variables of vLLM's process, beside those of this one.
+        cache: folder with cached results, by the content of candidates and the build of vLLM.
+        environment: additional environment variables of vLLM's process.
 
     Raises:
         EnvironmentMissing: vLLM cannot be imported.
@@ -65,7 +104,7 @@ def run_vllm(
         )
         if process.returncode:
             raise EnvironmentMissing(
-                "vLLM cannot check the engine settings",
+                "check of the engine settings by vLLM failed",
                 where=f"{python} -m {PROGRAM}",
                 found="\n".join(process.stderr.splitlines()[-5:]),
                 hint="make setup",

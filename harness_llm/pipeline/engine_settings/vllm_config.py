@@ -1,8 +1,8 @@
-"""Resolve engine settings by vLLM's own `create_engine_config`, in a process apart: importing vLLM takes seconds.
+"""Program that resolves engine settings with vLLM's `create_engine_config`; runs as a separate process.
 
     python -m harness_llm.pipeline.engine_settings.vllm_config CANDIDATES RESULTS
 
-CANDIDATES is a JSON list of `Candidate`, RESULTS becomes one of `Resolution` in the same order.
+CANDIDATES contains a JSON list of `Candidate`; a list of `Resolution` in the same order is written to RESULTS.
 """
 
 import json
@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import pydantic
 
-from harness_llm.pipeline.engine_settings.candidate import Candidate, Resolution, Violation
+from harness_llm.pipeline.engine_settings.resolution import Candidate, Resolution, Violation
 
 
 def main() -> None:
-    """Resolve every candidate of the command line."""
+    """Resolve all candidates in the file."""
     candidates = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[Candidate])
     results = [_resolve(candidate) for candidate in candidates]
     Path(sys.argv[2]).write_bytes(msgspec.json.encode(results))
@@ -33,7 +33,7 @@ def _resolve(candidate: Candidate) -> Resolution:
             return _create(folder, candidate)
         except pydantic.ValidationError as error:
             return Resolution(platform=_use_platform(candidate.platform), violations=_violations(error))
-        # create_engine_config refuses arguments by these: validators by ValueError, platforms and backends by others.
+        # Validators of create_engine_config raise ValueError; platforms and backends raise the others.
         except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
             text = " ".join(str(error).split()) or repr(error)
             return Resolution(platform=_use_platform(candidate.platform), violations=[Violation(found=text)])
@@ -57,11 +57,11 @@ def _create(folder: str, candidate: Candidate) -> Resolution:
 
 
 NEUTRAL = "none"
-"""No platform: the build is of another one than the GPU, so that only what holds for all platforms is checked."""
+"""Platform of a vLLM build for other hardware than the candidate's; only platform-independent checks run."""
 
 
 def _use_platform(wanted: str) -> str:
-    """The platform that vLLM's build and this machine have if it is `wanted`; otherwise none is used."""
+    """Return `wanted` if vLLM's build and this machine have that platform; otherwise switch to NEUTRAL."""
     from vllm import platforms  # noqa: PLC0415 - loads torch
 
     current = platforms.current_platform
@@ -74,15 +74,15 @@ def _use_platform(wanted: str) -> str:
 
 
 def _neutral() -> Any:
-    """A platform without rules and kernels of its own."""
+    """Create a platform without checks and kernels."""
     from vllm.platforms.interface import UnspecifiedPlatform  # noqa: PLC0415 - loads torch
 
-    no_kernels = classmethod(lambda _: None)  # those of the CPU build need instructions that this CPU may lack
+    no_kernels = classmethod(lambda _: None)  # kernels of the CPU build require instructions that this CPU may lack
     return type("NeutralPlatform", (UnspecifiedPlatform,), {"device_type": "cpu", "import_kernels": no_kernels})()
 
 
 def _replace_platform(old: object, new: object) -> None:
-    """Modules of vLLM hold the platform under their own names."""
+    """Replace the platform in all modules of vLLM that imported it."""
     vars(sys.modules["vllm.platforms"])["_current_platform"] = new
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})
@@ -91,7 +91,7 @@ def _replace_platform(old: object, new: object) -> None:
 
 
 def _attention_backend(config: Any) -> str:
-    """The attention backend that vLLM chooses for the layers of the model; empty where there is no choice."""
+    """Name of the attention backend that vLLM chooses for the layers of the model."""
     from vllm.config import set_current_vllm_config  # noqa: PLC0415 - loads torch
     from vllm.v1.attention.selector import get_attn_backend  # noqa: PLC0415 - loads torch
 

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.fileio import write_atomically
 from harness_llm.prepare.datasets.encoder import Encode
 from harness_llm.prepare.datasets.samples import Samples
 
@@ -140,7 +141,6 @@ def _read_split(folder: Path, split: str, columns: Sequence[str]) -> list[tuple[
 
 def _write(file: Path, rows: Sequence[dict[str, Any]]) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f"{file.name}.tmp")
-    aside.write_text(json.dumps(rows, indent=4, ensure_ascii=False))
-    aside.rename(file)
+    with write_atomically(file) as temporary:
+        temporary.write_text(json.dumps(rows, indent=4, ensure_ascii=False))
     return file

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.fileio import write_atomically
 from harness_llm.prepare.datasets.encoder import Encode
 
 if TYPE_CHECKING:
@@ -109,9 +110,9 @@ def write(folder: Path, evaluation: "pd.DataFrame", calibration: "pd.DataFrame")
     files = []
     for kind, frame in (("sampled", evaluation), ("calibration", calibration)):
         file = folder / FILE.format(f"{kind}_{len(frame)}")
-        aside = file.with_name(f"{file.name}.tmp")
-        frame.to_pickle(aside, compression=None)
-        files.append(aside.rename(file))
+        with write_atomically(file) as temporary:
+            frame.to_pickle(temporary, compression=None)
+        files.append(file)
     return files
 
 

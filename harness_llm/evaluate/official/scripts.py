@@ -1,11 +1,11 @@
-"""The accuracy scripts of the reference: how each is run, unchanged, in a folder where it finds what it loads.
+"""Official accuracy scripts: command lines, and the folder with the files that a script imports and loads.
 
-LiveCodeBench runs programs that the model wrote, in processes of the script. So such a script runs in a sandbox
-(`jail`, or a container that the scoring service starts). All have Python packages of their own (`make graders`).
+The scripts run unchanged, with the Python packages of `make graders`. LiveCodeBench executes model-generated programs
+in processes of the script, so these scripts run in a sandbox (namespaces.py, or a container of the scoring service).
 
-Scripts of ROUGE load the metric from a hub and nltk's punkt from another one. They get both without a network: the
-folder has `rouge/rouge.py`, which `evaluate.load("rouge")` prefers to the hub (evaluate 0.4.6, loading.py,
-evaluation_module_factory), and `nltk_data`, which NLTK_DATA names.
+ROUGE scripts download the metric and nltk's punkt. The folder provides both without a network: `rouge/rouge.py`, which
+`evaluate.load("rouge")` prefers to the hub (evaluate 0.4.6, loading.py, evaluation_module_factory), and `nltk_data`, to
+which NLTK_DATA points.
 """
 
 import shutil
@@ -18,27 +18,27 @@ from harness_llm.evaluate.sandbox import WATCH
 from harness_llm.evaluate.sentence_splitter import PACKAGE, find_splitter
 
 ENVIRONMENT = ".venv-graders"
-LIMIT_S = 2 * 3600  # the scripts give LiveCodeBench 20 minutes
+LIMIT_S = 2 * 3600  # the scripts limit LiveCodeBench to 20 minutes
 VARIABLES: Mapping[str, str] = {
-    "HOME": "/tmp",  # noqa: S108 - the sandbox's own
+    "HOME": "/tmp",  # noqa: S108 - a path in the sandbox
     "LANG": "C.UTF-8",
     "HF_HOME": "/tmp/huggingface",  # noqa: S108
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
-    # A process per core is started; each would start a thread per core.
+    # The scripts start one process per core; each would start one thread per core.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
-    "USE_TORCH": "0",  # datasets and transformers ignore the empty modules of that name
+    "USE_TORCH": "0",  # datasets and transformers ignore the stub modules of torch
 }
 """Environment variables in a sandbox."""
 
 TOKENIZER = "tokenizer"
-_OUTPUT = ("--output-file", "/tmp/output")  # noqa: S108 - not used here
+_OUTPUT = ("--output-file", "/tmp/output")  # noqa: S108 - a required option whose file is not read
 _METRIC = Path(__file__).with_name("rouge_metric.py")
-# language/llama3.1-8b imports torch and uses nothing of it, so that 700 MB are spared: these are the names that the
-# script imports, and those that datasets 2.21 compares types with where torch was imported (utils/_dill.py).
-_UNUSED = {
+# language/llama3.1-8b imports torch without using it. These stubs replace 700 MB: they have the names that the script
+# imports, and the types that datasets 2.21 compares with (utils/_dill.py).
+_TORCH_STUBS = {
     "torch/__init__.py": "from torch import nn\nclass Tensor: ...\nclass Generator: ...\n",
     "torch/nn/__init__.py": "class Module: ...\n",
     "torch/nn/functional.py": "pad = None\n",
@@ -64,16 +64,17 @@ assert metric.compute(predictions=["one"], references=["one"], use_stemmer=True,
 
 @dataclass(frozen=True)
 class Evaluator:
-    """One script of a checkout of mlcommons/inference, and the names of its options.
+    """An accuracy script of mlcommons/inference and its options.
 
     Attributes:
+        script: path in the checkout.
         log: option for mlperf_log_accuracy.json.
-        source: option for the data set as it was published.
+        source: option for the published data set.
         options: further options.
-        tokenizer: the name that the script gives to transformers: on the hub, or of `options`.
+        tokenizer: name that the script passes to transformers: a repository of the hub, or a folder from `options`.
         program: Python code that imports and runs the script.
-        trial: Python code that fails where graders cannot work; the script counts their failures as wrong answers.
-        executes: whether it executes programs that the model wrote.
+        trial: Python code that fails if a grader cannot work; the script itself counts that as a wrong answer.
+        executes: whether the script executes model-generated programs.
     """
 
     script: str
@@ -87,14 +88,14 @@ class Evaluator:
 
 
 def _rouge(script: str, tokenizer: str) -> Evaluator:
-    """A script that scores texts; `tokenizer` is its option for the folder of the tokenizer."""
+    """A ROUGE script; `tokenizer` is its option for the tokenizer's folder."""
     name = script.rpartition("/")[2]
     run = f"import runpy\nrunpy.run_path({name!r}, run_name="
     return Evaluator(
         script=script,
         log="--mlperf-accuracy-file",
         source="--dataset-file",
-        # The harness logs token ids as int32, as the compliance tests expect them.
+        # The harness logs token ids as int32, which the compliance tests expect.
         options=("--dtype", "int32", tokenizer, TOKENIZER),
         tokenizer=TOKENIZER,
         program=f"{run}'__main__')\n",
@@ -113,7 +114,7 @@ EVALUATORS = {
         source="--dataset-file",
         options=_OUTPUT,
         tokenizer="deepseek-ai/DeepSeek-R1",
-        # Loaded once before processes are forked; each would load several GB of its own.
+        # Loaded before the script forks processes, which share it; each copy has several GB.
         program="import eval_accuracy as e\nassert e.load_lcb_benchmark()\ne.main()\n",
         trial=f"import eval_accuracy as e\nassert e.evaluate_math500('1', '1')\n{_LIVE_CODE_BENCH}",
     ),
@@ -127,25 +128,25 @@ EVALUATORS = {
         trial=f"import eval_mlperf_accuracy as e\n{_LIVE_CODE_BENCH}",
     ),
 }
-"""By scoring method, or by the benchmark whose answers harness-llm scores itself too."""
+"""Scripts by scoring method, or by the name of a benchmark that harness-llm also scores itself."""
 
 
 def evaluator_of(method: str) -> Evaluator:
-    """The evaluator of a scoring method; raises ConfigError where it has none."""
+    """Return the script of a scoring method; raise ConfigError if there is none."""
     if method not in EVALUATORS:
-        raise ConfigError("unknown evaluator", expected=", ".join(EVALUATORS), found=method)
+        raise ConfigError("unknown accuracy script", expected=", ".join(EVALUATORS), found=method)
     return EVALUATORS[method]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What an evaluator scores.
+    """Input files of an accuracy script.
 
     Attributes:
         log: mlperf_log_accuracy.json.
-        source: the data set as it was published.
-        checkpoint: a folder with the tokenizer.
-        livecodebench: LiveCodeBench's data set, as it was downloaded; None where no answer needs it.
+        source: the published data set.
+        checkpoint: folder with the tokenizer.
+        livecodebench: LiveCodeBench's data set; None if the script does not use it.
     """
 
     log: Path
@@ -155,58 +156,58 @@ class Inputs:
 
 
 def make_folder(folder: Path, evaluator: Evaluator, checkout: Path, inputs: Inputs | None) -> None:
-    """Fill the folder in which an evaluator runs with what it imports and loads.
+    """Fill the folder in which a script runs with the files that it imports and loads.
 
     Args:
         inputs: None for a trial.
 
     Raises:
-        EnvironmentMissing: nltk's sentence splitter, which the script loads, is not here.
+        EnvironmentMissing: nltk's sentence splitter, which the script loads, is missing.
     """
     script = checkout.resolve() / evaluator.script
     links = {folder / file.name: file for file in script.parent.glob("*.py")}
     if evaluator.executes:
-        links |= _graders(folder, script.parent / "submodules")
+        links |= _submodule_links(folder, script.parent / "submodules")
     else:
-        _copy_hubs(folder)
+        _copy_downloads(folder)
     if inputs:
         links[folder / evaluator.tokenizer] = inputs.checkpoint.resolve()
         if inputs.livecodebench:
-            links[_benchmark(folder) / "livecodebench" / "code_generation_lite"] = inputs.livecodebench.resolve()
+            links[_livecodebench(folder) / "livecodebench" / "code_generation_lite"] = inputs.livecodebench.resolve()
     for link, target in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
 
 
-def _graders(folder: Path, modules: Path) -> dict[Path, Path]:
-    """Links to the graders.
+def _submodule_links(folder: Path, modules: Path) -> dict[Path, Path]:
+    """Links to prm800k and LiveCodeBench.
 
-    `load_dataset("livecodebench/code_generation_lite")` prefers a folder of that name below the current one to the hub
-    (datasets 2.21, dataset_module_factory), and the script loads from LiveCodeBench's folder. transformers prefers such
-    a folder too.
+    The script loads data from LiveCodeBench's folder: `load_dataset("livecodebench/code_generation_lite")` and
+    transformers prefer a folder of that name in the working directory to the hub (datasets 2.21,
+    dataset_module_factory).
     """
     return {
         folder / "submodules" / "prm800k": (modules / "prm800k").resolve(),
-        _benchmark(folder) / "lcb_runner": (modules / "LiveCodeBench" / "lcb_runner").resolve(),
+        _livecodebench(folder) / "lcb_runner": (modules / "LiveCodeBench" / "lcb_runner").resolve(),
     }
 
 
-def _benchmark(folder: Path) -> Path:
+def _livecodebench(folder: Path) -> Path:
     return folder / "submodules" / "LiveCodeBench"
 
 
-def _copy_hubs(folder: Path) -> None:
-    """What scripts of ROUGE load from hubs; nltk refuses links that lead out of its data (pathsec)."""
+def _copy_downloads(folder: Path) -> None:
+    """Copy the files that ROUGE scripts would download; nltk refuses links that leave its data folder (pathsec)."""
     language = Path("tokenizers", PACKAGE, "english")
     shutil.copytree(find_splitter() / language.name, folder / "nltk_data" / language)
-    for name, text in {"rouge/rouge.py": _METRIC.read_text(), **_UNUSED}.items():
+    for name, text in {"rouge/rouge.py": _METRIC.read_text(), **_TORCH_STUBS}.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
 
 def python_arguments(evaluator: Evaluator, folder: str, log: str, source: str) -> list[str]:
-    """Arguments of the graders' Python that run an evaluator in `folder`, or its trial where there is no log."""
+    """Arguments of Python that run a script in `folder`, or its trial if `log` is empty."""
     if not log:
         return ["-c", _START + evaluator.trial, folder]
     options = [evaluator.log, log, evaluator.source, source, *evaluator.options]

@@ -1,6 +1,6 @@
-"""The metric `rouge` for Hugging Face's evaluate, in place of the one on the hub; both only call rouge_score.
+"""Metric `rouge` for Hugging Face's evaluate; replaces the hub's metric, which calls rouge_score too.
 
-The accuracy scripts of the reference load it by name. Only what they ask for is here: no aggregation.
+The official accuracy scripts load it by name. It supports only their arguments: no aggregation.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ _TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class Rouge(evaluate.Metric):  # type: ignore[misc]
-    """F-measures of predictions against references, one for each pair."""
+    """F-measures of each pair of prediction and reference."""
 
     def _info(self) -> evaluate.MetricInfo:
         texts = {name: datasets.Value("string") for name in ("predictions", "references")}
@@ -23,7 +23,7 @@ class Rouge(evaluate.Metric):  # type: ignore[misc]
         self, predictions: list[str], references: list[str], *, use_stemmer: bool, use_aggregator: bool
     ) -> dict[str, list[Any]]:
         if use_aggregator:
-            raise ValueError("scores are not aggregated here")
+            raise ValueError("use_aggregator is not supported")
         scorer = RougeScorer(_TYPES, use_stemmer=use_stemmer)
         scores = [scorer.score(target, text) for target, text in zip(references, predictions, strict=True)]
         return {name: [score[name].fmeasure for score in scores] for name in _TYPES}

@@ -1,4 +1,4 @@
-"""Verdicts of compliance tests by the official scripts (mlcommons/inference, compliance/TEST*/run_verification.py)."""
+"""Verdicts of compliance tests from the official scripts (compliance/TEST*/run_verification.py)."""
 
 import subprocess
 import sys
@@ -8,26 +8,26 @@ from tempfile import TemporaryDirectory
 
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.errors import EnvironmentMissing, GateFailed, RunFailed
-from harness_llm.evaluate.official_output import OfficialOutput, by_script, ours, require_checkout
+from harness_llm.evaluate.official.output import OfficialOutput, from_harness, from_script, require_checkout
 from harness_llm.rules import ComplianceTest
 
 _SCRIPT = "compliance/{test}/run_verification.py"
 _AUDIT = "compliance/{test}/{benchmark}/audit.config"
 _SCORED = "scored.txt"
-_DEFAULT_EOS = 2  # of TEST06's script, which compares an id that it is given as a text, so that it is equal to none
+_DEFAULT_EOS = 2  # of TEST06's script; an id given as an option is compared as a string and never matches
 
 
 def verify_officially(
     test: str, rules: ComplianceTest, benchmark: Benchmark, scenario: str, run: Path, *, scored: OfficialOutput | None
 ) -> OfficialOutput:
-    """The verdict of the official script on the logs of a run; our own where the script cannot run.
+    """Verify a run with the official script; return harness-llm's verdict if the script cannot run.
 
     Args:
-        run: its directory, with our own verdict.
-        scored: the output of the accuracy script on this run's answers, for a test of accuracy.
+        run: directory of the run, with harness-llm's verdict.
+        scored: output of the accuracy script on the answers of this run, for tests of accuracy.
 
     Raises:
-        GateFailed: the script decides otherwise than harness-llm.
+        GateFailed: the verdicts of the script and harness-llm differ.
         RunFailed: the script wrote no verdict.
     """
     own = (run / rules.verdict).read_text()
@@ -35,30 +35,30 @@ def verify_officially(
         folder = _checkout(test)
         options = _options(test, benchmark, scenario, folder, scored)
     except EnvironmentMissing as error:
-        return ours(own, error)
+        return from_harness(own, error)
     script = _SCRIPT.format(test=test)
     text = _run(folder / script, rules.verdict, run, options, scored)
     if _passes(text, rules) != _passes(own, rules):
         raise GateFailed(
-            f"the official script of {test} decides otherwise than harness-llm",
+            f"the official script of {test} gives another verdict than harness-llm",
             where=f"{run}, {script}",
             expected=own.strip(),
             found=text.strip(),
-            hint="report it, with both outputs; nothing was packaged",
+            hint="report this with both outputs; the results were not packaged",
         )
-    return by_script(text, folder, script)
+    return from_script(text, folder, script)
 
 
 def _checkout(test: str) -> Path:
     folder = require_checkout()
     script = folder / _SCRIPT.format(test=test)
     if not script.is_file():
-        raise EnvironmentMissing(f"mlcommons/inference has no script of {test}", where=str(script))
+        raise EnvironmentMissing(f"missing script of {test} in mlcommons/inference", where=str(script))
     return folder
 
 
 def _options(test: str, benchmark: Benchmark, scenario: str, folder: Path, scored: OfficialOutput | None) -> list[str]:
-    """The script's options beside both folders; raises EnvironmentMissing where one cannot be given."""
+    """Options of the script; raises EnvironmentMissing if TEST07 has no official scores."""
     if test == "TEST06":
         eos = benchmark.sampling.stop_token_ids
         named = [] if _DEFAULT_EOS in eos else ["--eos_token_id", str(eos[0])]
@@ -66,13 +66,13 @@ def _options(test: str, benchmark: Benchmark, scenario: str, folder: Path, score
     audit = ["--audit-config", str(folder / _AUDIT.format(test=test, benchmark=benchmark.name))]
     if test == "TEST07":
         if scored is None or not scored.script:
-            raise EnvironmentMissing("the accuracy script could not be run", found=scored.reason if scored else "")
+            raise EnvironmentMissing("the accuracy script did not run", found=scored.reason if scored else "")
         return [*audit, "--accuracy-script", f"cat {_SCORED}"]
     return audit
 
 
 def _run(script: Path, verdict: str, run: Path, options: Sequence[str], scored: OfficialOutput | None) -> str:
-    """Run the script in a folder of its own; it writes its verdict into the working directory or the output folder."""
+    """Run the script in a temporary folder; it writes its verdict into the working directory or the output folder."""
     with TemporaryDirectory() as scratch:
         if scored:
             Path(scratch, _SCORED).write_text(scored.text)
@@ -92,6 +92,6 @@ def _run(script: Path, verdict: str, run: Path, options: Sequence[str], scored: 
 
 
 def _passes(text: str, rules: ComplianceTest) -> bool:
-    """Whether the submission checker takes a verdict."""
+    """Whether the official checker accepts a verdict."""
     lines = {line.strip() for line in text.splitlines()}
     return not any(lines.isdisjoint(group) for group in rules.passes)

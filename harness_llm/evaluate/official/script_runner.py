@@ -1,8 +1,7 @@
-"""Scores by the evaluators of the reference, run from a checkout of mlcommons/inference; in a sandbox where needed."""
+"""Run official accuracy scripts from a checkout of mlcommons/inference, in a sandbox if they execute programs."""
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE, checkout
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.accuracy_file import parse
-from harness_llm.evaluate.namespaces import run_jailed
-from harness_llm.evaluate.sandbox import Finished, run_sandboxed, with_variables
-from harness_llm.evaluate.score import answers_by_index, token_counts
-from harness_llm.evaluate.scripts import (
+from harness_llm.evaluate.official.namespaces import run_in_namespaces
+from harness_llm.evaluate.official.scripts import (
     ENVIRONMENT,
     LIMIT_S,
     VARIABLES,
@@ -26,10 +23,13 @@ from harness_llm.evaluate.scripts import (
     make_folder,
     python_arguments,
 )
+from harness_llm.evaluate.sandbox import Finished, run_sandboxed, with_variables
+from harness_llm.evaluate.score import answers_by_index, token_counts
+from harness_llm.fileio import write_atomically
 from harness_llm.loadgen.logs import read_accuracy_log
 from harness_llm.paths import ENVIRONMENTS, Workspace
 
-# Nothing listens there, so that nltk.download, which scripts of ROUGE call, fails at once where packets are dropped.
+# A closed port: nltk.download, which ROUGE scripts call, fails at once instead of waiting for dropped packets.
 _NO_PROXY = "http://127.0.0.1:9"
 
 PYTHON = ENVIRONMENTS / ENVIRONMENT / "bin" / "python"
@@ -39,65 +39,64 @@ def evaluate(method: str, inputs: Inputs, samples: int) -> dict[str, float]:
     """Score the answers of a log.
 
     Args:
-        method: one of `grading.EVALUATORS`.
-        samples: how many must have an answer.
+        method: key of `EVALUATORS`.
+        samples: number of samples that must have an answer.
 
     Returns:
-        EXACT_MATCH (percent), TOKENS_PER_SAMPLE and GEN_NUM; the tokens are counted here where the script does not.
+        EXACT_MATCH (percent), TOKENS_PER_SAMPLE and GEN_NUM; tokens are counted here if the script does not.
 
     Raises:
         EnvironmentMissing: the checkout, its packages or a sandbox are missing.
         ConfigError: the log is damaged or incomplete.
-        RunFailed: the evaluator failed, or printed no score.
+        RunFailed: the script failed or printed no score.
     """
     counts = token_counts(answers_by_index(read_accuracy_log(inputs.log), samples))
     out = run_evaluator(method, inputs)
     printed = parse(out)
     if "EXACT_MATCH" not in printed:
         raise RunFailed(
-            "the reference's evaluator printed no score",
+            "no score in the output of the accuracy script",
             where=evaluator_of(method).script,
             expected="'exact_match': …",
-            found=(out.splitlines() or ["nothing"])[-1],
+            found=(out.splitlines() or ["no output"])[-1],
         )
     return counts | printed
 
 
 def run_evaluator(method: str, inputs: Inputs) -> str:
-    """The output of an evaluator; kept below build/, so that the same log is scored once.
+    """Run an accuracy script and return its output, which is cached by the digests of its inputs.
 
     Raises:
         EnvironmentMissing: the checkout, its packages or a sandbox are missing.
-        RunFailed: the evaluator failed.
+        RunFailed: the script failed.
     """
-    kept = kept_output(method, inputs)
-    if kept.is_file():
-        return kept.read_text()
+    cached = cached_output(method, inputs)
+    if cached.is_file():
+        return cached.read_text()
     done = _run(method, inputs)
     if done.code:
-        raise RunFailed("the reference's evaluator failed", where=evaluator_of(method).script, found=_last_line(done))
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    aside = kept.with_suffix(f".{os.getpid()}")
-    aside.write_text(done.out)
-    aside.rename(kept)
+        raise RunFailed("accuracy script failed", where=evaluator_of(method).script, found=_last_line(done))
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(cached) as temporary:
+        temporary.write_text(done.out)
     return done.out
 
 
-def kept_output(method: str, inputs: Inputs) -> Path:
-    """Where the output of an evaluator is kept; raises EnvironmentMissing without a checkout."""
+def cached_output(method: str, inputs: Inputs) -> Path:
+    """Path of the cached output; raises EnvironmentMissing without a checkout."""
     files = (_checkout(method) / evaluator_of(method).script, inputs.log, inputs.source)
     digests = json.dumps([file_digest(file) for file in files])
     return Workspace().build / "official" / f"{hashlib.sha256(digests.encode()).hexdigest()}.txt"
 
 
 def require_evaluator(method: str) -> None:
-    """Raise EnvironmentMissing where `evaluate` would, except for missing data; takes seconds."""
+    """Raise EnvironmentMissing if `evaluate` would, except for missing data; takes seconds."""
     done = _run(method, None)
     if done.code:
         raise EnvironmentMissing(
-            "the reference's evaluator cannot work here",
+            "accuracy script cannot run here",
             where=str(_checkout(method) / evaluator_of(method).script),
-            expected="its packages, and the submodules LiveCodeBench and prm800k of those that execute programs",
+            expected="its packages, and the submodules LiveCodeBench and prm800k if it executes programs",
             found=_last_line(done),
             hint="make graders; in a checkout of mlcommons/inference: git submodule update --init --depth 1 "
             "language/deepseek-r1/submodules; for an image: bash setup/build_submission_env.sh",
@@ -109,7 +108,7 @@ def _checkout(method: str) -> Path:
     script = evaluator_of(method).script
     if folder is None or not (folder / script).is_file():
         raise EnvironmentMissing(
-            "these answers are scored by the reference's evaluator, which is missing",
+            "missing accuracy script, which scoring these answers requires",
             where=str(folder / script) if folder else CHECKOUT_VARIABLE,
             expected=f"{script} in a checkout of mlcommons/inference",
             found="no such file" if folder else "no checkout",
@@ -119,7 +118,7 @@ def _checkout(method: str) -> Path:
 
 
 def _run(method: str, inputs: Inputs | None) -> Finished:
-    """Run the evaluator, or its trial without inputs, in the sandbox that is at hand."""
+    """Run a script, or its trial if `inputs` is None, in the available sandbox."""
     evaluator, source = evaluator_of(method), _checkout(method)
     log, data = (str(inputs.log.resolve()), str(inputs.source.resolve())) if inputs else ("", "")
     with _scratch() as scratch:
@@ -128,7 +127,7 @@ def _run(method: str, inputs: Inputs | None) -> Finished:
         if service.is_offered() and evaluator.executes:
             return Finished(*service.ask(service.Grade(method=method, folder=str(folder), log=log, source=data)))
         if not PYTHON.is_file():
-            raise EnvironmentMissing("the packages of the graders are missing", where=str(PYTHON), hint="make graders")
+            raise missing_packages()
         paths = [source, folder, PYTHON.parent.parent, Path(sys.base_prefix)]
         if inputs:
             files = (inputs.log, inputs.source, inputs.checkpoint, inputs.livecodebench)
@@ -137,15 +136,20 @@ def _run(method: str, inputs: Inputs | None) -> Finished:
         if not evaluator.executes:
             home = {"HOME": str(scratch), "HF_HOME": str(scratch / "huggingface"), "https_proxy": _NO_PROXY}
             return run_sandboxed(with_variables(command, {**VARIABLES, **home}), "", LIMIT_S)
-        return run_jailed(command, [path.resolve() for path in paths], VARIABLES, LIMIT_S, scratch)
+        return run_in_namespaces(command, [path.resolve() for path in paths], VARIABLES, LIMIT_S, scratch)
+
+
+def missing_packages() -> EnvironmentMissing:
+    """The error that the environment of the official scripts is not installed."""
+    return EnvironmentMissing("missing packages of the official scripts", where=str(PYTHON), hint="make graders")
 
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder on the disk of the runs; a container of the scoring service shows it at the same place."""
-    above = Workspace().build / "scoring"
-    above.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=above) as folder:
+    """Yield a temporary folder in the workspace, which the scoring service's containers mount at the same path."""
+    parent = Workspace().build / "scoring"
+    parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=parent) as folder:
         yield Path(folder).resolve()
 
 

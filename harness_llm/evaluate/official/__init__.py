@@ -1,0 +1,1 @@
+"""Official scripts of mlcommons/inference: accuracy scores and verdicts of compliance tests."""
