@@ -122,9 +122,8 @@ def test_a_published_benchmark_is_fetched_and_quantized_first(
     assert first == "make setup"
     assert prepared == [f".venv/bin/harness-llm {line}" for line in lines]
     called: list[str] = []
-    for name in ("downloads", "quantize"):
-        function = name.removesuffix("s")
-        monkeypatch.setattr(f"harness_llm.{name}.command.{function}", lambda *words, **_: called.append(words[0]))
+    for function in ("downloads.download.download", "quantize.quantize.quantize"):
+        monkeypatch.setattr(f"harness_llm.prepare.{function}", lambda *words, **_: called.append(words[0]))
     for line in prepared:
         assert command_line(*shlex.split(line)[1:]).code == 0
     assert called == [model] * len(prepared)
