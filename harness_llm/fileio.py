@@ -15,32 +15,35 @@ READABLE = 0o044
 
 
 def read_yaml(file: Path) -> Any:
-    """What `file` holds; raises as `parse_yaml`."""
+    """The content of the YAML file `file`; raises as `parse_yaml`."""
     return parse_yaml(read_text(file), str(file))
 
 
 def read_text(file: Path) -> str:
-    """The text that people wrote into `file`.
+    """The text in `file`.
 
     Raises:
-        ConfigError: it is no UTF-8.
+        ConfigError: the file is not UTF-8.
     """
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError("a file is no UTF-8", where=str(file), found=str(error)) from error
+        raise ConfigError("a file is not UTF-8", where=str(file), found=str(error)) from error
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What `text` says.
+    """The content of `text`.
+
+    Args:
+        where: the place of the text, for the error message.
 
     Raises:
-        ConfigError: it is no YAML; `where` is named.
+        ConfigError: invalid YAML.
     """
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError("what stands here is no YAML", where=where, found=" ".join(str(error).split())) from error
+        raise ConfigError("invalid YAML", where=where, found=" ".join(str(error).split())) from error
 
 
 @contextmanager

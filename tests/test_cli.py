@@ -36,7 +36,7 @@ def test_help_lists_every_command_and_every_exit_code(harness: CommandLine) -> N
     assert done.code == 0
     for command in COMMANDS:
         assert f"\n  {command} " in done.out
-    for code in ("0 good", "1 a check", "2 wrong use", "3 something", "4 a run failed", "130 interrupted"):
+    for code in ("0 success", "1 a check", "2 wrong use", "3 missing", "4 a run failed", "130 interrupted"):
         assert code in " ".join(done.out.split())
 
 
@@ -98,9 +98,9 @@ def test_run_without_system_name_is_refused(harness: CommandLine, command: str) 
         (["--scenario=Batch"], ["there is no scenario Batch"]),
         (["--round", "v9.9"], ["there is no round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),
         (["--profile", "slow"], ["there is no profile slow", "expected: test, smoke, rehearsal, fast, valid"]),
-        (["--gpu", "h2000"], ["no LoadGen targets for this GPU", "user_h2000.conf", "user_cpu.conf", "--gpu"]),
+        (["--gpu", "h2000"], ["missing LoadGen targets for this GPU", "user_h2000.conf", "user_cpu.conf", "--gpu"]),
         (["--device", "h2000"], ["user_h2000.conf"]),
-        (["--division", "half"], ["cannot stand in the half division", "expected: open", "hint: --division open"]),
+        (["--division", "half"], ["the half division does not allow", "expected: open", "hint: --division open"]),
         (["--category", "home"], ["no category home", "expected: datacenter"]),
         (["--engine", "vlm"], ["no engine vlm", "expected: vllm"]),
         (["--set", "llm_config"], ["not of the form section.key=value", "found: llm_config"]),
@@ -109,8 +109,8 @@ def test_run_without_system_name_is_refused(harness: CommandLine, command: str) 
             ["an engine argument is wrong", "--set llm_config.max_num_seqs=many", "whole number"],
         ),
         (["--num-workers=0"], ["a setting is wrong", "--set harness_config.replicas=0", "greater than or equal to 1"]),
-        (["--model-path", "/m"], ["there is no option --model-path", "hint: the checkpoint stands in models/"]),
-        (["--mlperf-conf=x"], ["there is no option --mlperf-conf", "hint: mlperf.conf is compiled into LoadGen"]),
+        (["--model-path", "/m"], ["unknown option --model-path", "hint: models/<benchmark>/benchmark.yaml"]),
+        (["--mlperf-conf=x"], ["unknown option --mlperf-conf", "hint: mlperf.conf is compiled into LoadGen"]),
         (["--total-sample-count", "0"], ["--total-sample-count", "greater than or equal to 1"]),
         (["--total-sample-count", "-5"], ["--total-sample-count"]),
         (["--system-name", "my box"], ["the system name names a folder", "hint: write my_box"]),
@@ -226,7 +226,7 @@ def test_sigterm_is_an_interrupt(tmp_path: Path) -> None:
     program = """
 import os, signal, sys, types
 from harness_llm import cli
-cli._choices = cli._panel = lambda *_: None
+cli._panel = lambda *_: None
 sys.modules["harness_llm.commands"] = types.SimpleNamespace(
     submit=lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
 )

@@ -32,7 +32,7 @@ def test_devices_become_replicas(model: str, gpu: str, count: int, fit: int) -> 
 
 
 def test_devices_not_divisible_by_a_replica_are_refused() -> None:
-    with pytest.raises(ConfigError, match="the devices cannot all be used") as caught:
+    with pytest.raises(ConfigError, match="the replicas cannot use all devices") as caught:
         replicas("llama2-70b", "h100", 7)
     assert caught.value.expected.startswith("a multiple of 2, ")
 
@@ -42,7 +42,7 @@ def test_targets_of_another_number_of_devices_are_a_file_of_their_own(tmp_path: 
     own = workspace.user_confs / "user_mi300x_1gpu.conf"
     for gpu, count in (("mi300x", None), ("mi300x", 8), ("cpu", 3), ("h100x16", 16)):
         assert targets_file(gpu, count, workspace) == workspace.user_confs / f"user_{gpu}.conf"
-    with pytest.raises(ConfigError, match="there are no LoadGen targets for 1 mi300x") as caught:
+    with pytest.raises(ConfigError, match="missing LoadGen targets for 1 mi300x") as caught:
         targets_file("mi300x", 1, workspace)
     assert f"cp {workspace.user_confs}/user_mi300x.conf {own}" in caught.value.hint
     own.write_text("")

@@ -21,7 +21,6 @@ from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing, GateFailed
 from harness_llm.evaluate.accuracy_file import parse, render
 from harness_llm.evaluate.decoding import decoder
-from harness_llm.evaluate.official import script_runner as evaluator
 from harness_llm.evaluate.official.accuracy_script import require_script, score_officially, script_of
 from harness_llm.evaluate.official.output import OfficialOutput
 from harness_llm.evaluate.official.verdict_script import verify_officially

@@ -98,7 +98,7 @@ def test_sample_count_option_overrides_the_profile(profile: str, requested: int 
 @pytest.mark.parametrize("line", ["*.*.min_duration = 599999", f"{MODEL}.Server.min_duration = 0"])
 def test_valid_refuses_a_shorter_duration(line: str) -> None:
     valid, smoke = (load_profile(name, Workspace(CHECKOUT)) for name in ("valid", "smoke"))
-    with pytest.raises(ConfigError, match="min_duration is below what the round demands") as caught:
+    with pytest.raises(ConfigError, match="min_duration is shorter than the round requires") as caught:
         valid.check_duration(conf(line), MODEL, "Server", ROUND, WHERE)
     assert caught.value.where == "user.conf: Server.min_duration"
     assert caught.value.expected == "at least 600000 ms"

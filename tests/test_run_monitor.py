@@ -89,8 +89,8 @@ def test_loadgens_process_is_informed_of_failed_and_restarted_replicas(pool: Rep
         lost == {"event": "lost", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"} or lost["cause"] == "?"
     )
     assert joined["endpoints"] == [{"address": "ipc://replica-a.1", "beats": "ipc://replica-a.1.heart", "key": ""}]
-    assert run_monitor.losses[0].endswith("its queries, 37, were issued again")
-    assert run_monitor.losses[1] == "a was started again and took part"
+    assert run_monitor.losses[0].endswith("37 queries were requeued")
+    assert run_monitor.losses[1] == "a was restarted and joined the run"
 
 
 def test_replica_without_heartbeat_is_killed(pool: ReplicaPool, supervise) -> None:
@@ -102,7 +102,7 @@ def test_replica_without_heartbeat_is_killed(pool: ReplicaPool, supervise) -> No
     run_monitor.follow()
     assert silent.returncode == -signal.SIGKILL
     assert notes.heard[0] == {"event": "lost", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
-    assert run_monitor.losses[0] == "b was lost (not heard); its queries, 2, were issued again"
+    assert run_monitor.losses[0] == "b failed (not heard); 2 queries were requeued"
 
 
 def test_on_replica_failure_fail_fails_the_run(pool: ReplicaPool, supervise) -> None:

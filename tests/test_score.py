@@ -8,6 +8,7 @@ import nltk
 import numpy as np
 import punkt
 import pytest
+from harness_llm.evaluate.scripts import EVALUATORS
 from punkt import EVERY_GSM8K, gsm8k
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -18,7 +19,6 @@ from harness_llm.evaluate import score as scoring
 from harness_llm.evaluate.mbxp import container
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.evaluate.score import answers_by_index, score_answers
-from harness_llm.evaluate.scripts import EVALUATORS
 from harness_llm.loadgen.logs import Answer
 from harness_llm.paths import CHECKOUT, Workspace
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from asked import options
 from command_line import CommandLine
 from machines import hide_tools
 from workspaces import CLOSED, NAMES, SUBMIT, make_workspace
 
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.config.server_location import distant_servers, location_violations
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import Workspace
@@ -47,7 +48,7 @@ def write_system(workspace: Workspace, text: str) -> None:
 
 def request_of(workspace: Workspace, url: str, division: str) -> Request:
     words: dict[str, Any] = {"model": CLOSED, "engine": "openai", "scenarios": "Offline", "system_name": "box"}
-    return resolve(choose(words | {"division": division, "set_": [f"server_config.url={url}"]}), workspace)
+    return resolve(options(**(words | {"division": division, "set": [f"server_config.url={url}"]})), workspace)
 
 
 def test_addresses_of_this_host_are_local() -> None:
@@ -70,7 +71,7 @@ def test_named_node_is_compared_by_address() -> None:
 def test_closed_refuses_a_remote_server_before_the_run(harness: CommandLine, url: str) -> None:
     done = harness(*SUBMIT, *at(url))
     assert done.code == 2
-    assert "closed takes no server outside the described system" in done.err
+    assert "closed does not allow a server outside the described system" in done.err
     assert f"the server at {url.rpartition(',')[2]} is neither on this host nor on a node" in done.err
     assert "inference_rules.adoc:493-496" in done.err
     assert "hint: --division open, or name the nodes in " in done.err

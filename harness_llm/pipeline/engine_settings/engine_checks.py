@@ -27,7 +27,7 @@ Found = tuple[str, CheckResult]
 
 def check_rules(request: Request) -> list[CheckResult]:
     """Check all scenarios by the backend rules and the estimated KV cache capacity; does not use vLLM."""
-    config, gpu = _config(request), gpu_facts(request.choices.gpu, load_gpus(request.workspace))
+    config, gpu = _config(request), gpu_facts(request.options.gpu, load_gpus(request.workspace))
     if config is None or gpu is None:
         return []
     found = [
@@ -46,7 +46,7 @@ def check_by_vllm(request: Request) -> list[CheckResult]:
     Raises:
         EnvironmentMissing: vLLM is installed and cannot be imported.
     """
-    config, gpu = _config(request), gpu_facts(request.choices.gpu, load_gpus(request.workspace))
+    config, gpu = _config(request), gpu_facts(request.options.gpu, load_gpus(request.workspace))
     if config is None or gpu is None or not request.scenarios:
         return []
     if not vllm_installed():
@@ -64,9 +64,9 @@ def check_by_vllm(request: Request) -> list[CheckResult]:
 
 def _config(request: Request) -> dict[str, Any] | None:
     """config.json of the served checkpoint; None if it is unknown or vLLM does not serve it on an accelerator."""
-    if request.choices.engine != "vllm" or request.choices.gpu == NO_ACCELERATOR:
+    if request.options.engine != "vllm" or request.options.gpu == NO_ACCELERATOR:
         return None
-    return served_config(request.benchmark, request.choices.gpu, request.workspace)
+    return served_config(request.benchmark, request.options.gpu, request.workspace)
 
 
 def served_config(benchmark: Benchmark, gpu: str, workspace: Workspace) -> dict[str, Any] | None:
