@@ -30,7 +30,7 @@ from harness_llm.pipeline.doctor.doctor import purpose_of, require
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree, describe_run
-from harness_llm.replicas.ray.cluster import survey
+from harness_llm.replicas.ray.cluster import query_cluster
 from harness_llm.runs.record import Run, State
 from harness_llm.submission.archive import archive, remove_archive
 from harness_llm.submission.package import Package
@@ -56,7 +56,7 @@ def _print_plan(request: Request, panel: Panel) -> None:
     require_names(request.options, company=purpose_of(request) is Purpose.SUBMIT)
     request = plan_scenarios(check_request(request))
     address = request.options.ray
-    cluster = survey(address, request.workspace.stage_log("nodes")) if address else None
+    cluster = query_cluster(address, request.workspace.stage_log("nodes")) if address else None
     pipeline = build_pipeline(request, panel, cluster)
     pipeline.announce(pipeline.candidates(pipeline.assets()).select())
 

@@ -58,5 +58,5 @@ def test_complete_answer_is_accepted(chunks: list[bytes], ids: list[int]) -> Non
     ],
 )
 def test_incomplete_answer_is_refused(chunk: bytes) -> None:
-    with pytest.raises(ValueError, match="cut or is not exact"):
+    with pytest.raises(ValueError, match="incomplete or inexact answer"):
         answer(chunk).whole()

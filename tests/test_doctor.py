@@ -120,7 +120,7 @@ def test_missing_loadgen_is_an_error(harness: CommandLine, monkeypatch: pytest.M
     monkeypatch.setattr("harness_llm.loadgen.versions.sys.prefix", str(tmp_path))
     done = harness("submit", *DEMO, *NAMES)
     assert done.code == 3
-    assert "the LoadGen of round v6.1 is not installed" in done.err
+    assert "LoadGen of round v6.1 is not installed" in done.err
     assert results(harness, *DEMO, *NAMES, "--part", "software")["LoadGen"][0]["level"] == "error"
 
 

@@ -128,7 +128,7 @@ def shared_pool(runs: Runs) -> Iterator[ReplicaPool]:
 @pytest.fixture
 def pool(shared_pool: ReplicaPool) -> ReplicaPool:
     """The pool with both replicas, whatever earlier tests broke."""
-    shared_pool.mend(lambda _: None)
+    shared_pool.await_restarts(lambda _: None)
     return shared_pool
 
 
@@ -143,7 +143,7 @@ def test_queries_of_a_failed_replica_are_requeued(
     done = runs.run(request, pool, "accuracy", BreaksWhenHeld(fault, broken, issued))
     assert broken.process.returncode is not None, "a suspended process may continue"
     assert done.state is State.VALID
-    assert any(reason.startswith("replica-0 was lost") and CAUSES[fault] in reason for reason in done.reasons)
+    assert any(reason.startswith("replica-0 failed") and CAUSES[fault] in reason for reason in done.reasons)
     answers = read_accuracy_log(done.path / ACCURACY)
     assert sorted(answer.qsl_idx for answer in answers) == list(range(HELD[scenario]))
     if scenario == "Offline":
@@ -173,7 +173,7 @@ def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Ru
     last = pipeline.run_test(runs.bench(request, pool), "performance")
     first = load_run(request.log_folder / "Server" / "performance")
     assert first.state is State.DEGRADED
-    assert first.reasons[0].startswith("replica-1 was lost (exit code -9)")
+    assert first.reasons[0].startswith("replica-1 failed (exit code -9)")
     assert last.path != first.path
     assert last.state in {State.VALID, State.INVALID}  # LoadGen's early stopping needs more queries
     assert not [reason for reason in last.reasons if "replica" in reason]
@@ -182,7 +182,7 @@ def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Ru
 def test_on_replica_failure_fail_ends_the_run(runs: Runs, pool: ReplicaPool) -> None:
     request = runs.request("Server", *TWO, "harness_config.on_replica_failure=fail")
     error, failed = runs.fails(RunFailed, request, pool, watcher=BreaksWhenHeld(kill, pool.replicas[0]))
-    assert error.what == "replica-0 ended"
+    assert error.what == "replica-0 failed"
     assert error.where.endswith("replica-0.log")
     assert failed.state is State.FAILED
 

@@ -75,7 +75,7 @@ def test_probe_without_a_prediction_has_a_reason() -> None:
 
 def test_queries_in_flight_are_shown_per_replica(now: SimpleNamespace) -> None:
     run_key = RunProgress(VIEW)
-    run_key.take(progress(done=1, held=[[3, 50], [9, 0], [4, 7]]))
+    run_key.take(progress(done=1, loads=[[3, 50], [9, 0], [4, 7]]))
     assert "7 in flight (3 to 9 with each of 3)" in run_key.facts()
 
 

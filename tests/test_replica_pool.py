@@ -13,9 +13,17 @@ from waiting import no_child_remains
 
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.protocol.child_processes import Child, start, watch
-from harness_llm.replicas.pool import Joined, Lost, News, ReplicaPool, Start
+from harness_llm.replicas.pool import (
+    MAX_SHORT_RUNS,
+    SHORT_S,
+    PoolEvent,
+    ReplicaFailed,
+    ReplicaPool,
+    ReplicaReady,
+    Start,
+    may_restart,
+)
 from harness_llm.replicas.pool_folder import LOCK, PREFIX, PoolFolder, sweep
-from harness_llm.replicas.restart import ATTEMPTS, SHORT_S, worth_another
 
 pytestmark = pytest.mark.processes
 
@@ -60,13 +68,13 @@ def addresses(pool: ReplicaPool) -> list[str]:
     return [endpoint.address for endpoint in pool.endpoints]
 
 
-def happens(pool: ReplicaPool, count: int) -> list[News]:
+def happens(pool: ReplicaPool, count: int) -> list[PoolEvent]:
     """The next things that happen."""
-    found: list[News] = []
+    found: list[PoolEvent] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
         assert time.monotonic() < deadline, found
-        found += [news for event in watch(pool.replicas, 1) if (news := pool.take(event))]
+        found += [news for event in watch(pool.replicas, 1) if (news := pool.handle(event))]
     return found
 
 
@@ -75,11 +83,11 @@ def test_killed_replica_is_restarted_at_another_address(pool: ReplicaPool, place
     assert sorted(addresses(pool)) == ["ipc://replica-a.0", "ipc://replica-b.0"]
     pool.replicas[0].process.kill()
     [lost] = happens(pool, 1)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, ReplicaFailed)
     assert ([endpoint.address for endpoint in lost.endpoints], lost.cause) == (["ipc://replica-a.0"], "exit code -9")
     assert addresses(pool) == ["ipc://replica-b.0"]
     [joined] = happens(pool, 1)
-    assert isinstance(joined, Joined)
+    assert isinstance(joined, ReplicaReady)
     assert joined.name == "a"
     assert sorted(addresses(pool)) == ["ipc://replica-a.1", "ipc://replica-b.0"]
 
@@ -87,9 +95,9 @@ def test_killed_replica_is_restarted_at_another_address(pool: ReplicaPool, place
 def test_all_replicas_of_a_killed_process_fail(pool: ReplicaPool, places) -> None:
     pool.start(places(host=lambda name, life: ("replica", str(life), "a", "b")), silent)
     assert len(pool.endpoints) == 2
-    pool.condemn("ipc://replica-b.0", "not heard")
+    pool.kill("ipc://replica-b.0", "not heard")
     [lost] = happens(pool, 1)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, ReplicaFailed)
     assert len(lost.endpoints) == 2
 
 
@@ -97,9 +105,9 @@ def test_suspended_replica_is_killed(pool: ReplicaPool, places) -> None:
     pool.start(places(a=serving), silent)
     process = pool.replicas[0].process
     os.kill(process.pid, signal.SIGSTOP)
-    pool.condemn("ipc://replica-a.0", "not heard for 25 s")
+    pool.kill("ipc://replica-a.0", "not heard for 25 s")
     [lost] = happens(pool, 1)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, ReplicaFailed)
     assert lost.cause == "not heard for 25 s"
     assert process.returncode == -signal.SIGKILL
 
@@ -107,15 +115,15 @@ def test_suspended_replica_is_killed(pool: ReplicaPool, places) -> None:
 def test_exception_of_an_engine_is_the_cause(pool: ReplicaPool, places) -> None:
     pool.start(places(a=lambda name, life: ("raising",) if not life else serving(name, life)), silent)
     [lost] = happens(pool, 1)
-    assert isinstance(lost, Lost)
-    assert lost.cause == "it raised OutOfMemoryError('tried to allocate 20 GiB')"
+    assert isinstance(lost, ReplicaFailed)
+    assert lost.cause == "exception OutOfMemoryError('tried to allocate 20 GiB')"
     assert lost.failure().where == str(lost.log)
-    pool.mend(silent)
+    pool.await_restarts(silent)
     assert addresses(pool) == ["ipc://replica-a.1"]
 
 
 def test_replica_that_does_not_start_fails_the_run(pool: ReplicaPool, places, tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="bad ended") as raised:
+    with pytest.raises(RunFailed, match="bad failed") as raised:
         pool.start(places(good=serving, bad=always("failing")), silent)
     assert raised.value.where == str(tmp_path / "bad.log")
     assert raised.value.found == "exit code 3, and the last lines of its log:\nfirst line\nno such device"
@@ -141,11 +149,11 @@ def test_replica_that_cannot_be_restarted_is_abandoned(pool: ReplicaPool, places
     os.waitid(os.P_PID, pool.replicas[1].process.pid, os.WEXITED | os.WNOWAIT)
     said: list[str] = []
     with pytest.raises(RunFailed, match="no such device") as raised:
-        pool.mend(said.append)
-    assert "the same command goes on" in raised.value.hint
-    assert [line for line in said if line.startswith("b is lost")] == [
-        "b is lost: exit code -9",
-        *["b is lost: exit code 3"] * (ATTEMPTS - 1),
+        pool.await_restarts(said.append)
+    assert "the same command then continues" in raised.value.hint
+    assert [line for line in said if line.startswith("b failed")] == [
+        "b failed: exit code -9",
+        *["b failed: exit code 3"] * (MAX_SHORT_RUNS - 1),
     ]
     assert addresses(pool) == ["ipc://replica-a.0"]
 
@@ -198,9 +206,9 @@ def test_folder_of_a_running_pool_is_kept(temporary: Path) -> None:
     ("lives", "worth"),
     [
         ([], True),
-        ([0.0] * (ATTEMPTS - 1), True),
-        ([0.0] * ATTEMPTS, False),
-        ([SHORT_S - 1] * ATTEMPTS, False),
+        ([0.0] * (MAX_SHORT_RUNS - 1), True),
+        ([0.0] * MAX_SHORT_RUNS, False),
+        ([SHORT_S - 1] * MAX_SHORT_RUNS, False),
         ([SHORT_S + 1, 0.0, 0.0, 0.0], False),
         ([0.0, 0.0, SHORT_S + 1], True),
         ([0.0, 0.0, SHORT_S + 1, 0.0, 0.0], True),
@@ -208,4 +216,4 @@ def test_folder_of_a_running_pool_is_kept(temporary: Path) -> None:
     ],
 )
 def test_replica_that_repeatedly_fails_early_is_not_restarted(lives: list[float], worth: bool) -> None:
-    assert worth_another(lives) is worth
+    assert may_restart(lives) is worth

@@ -81,34 +81,39 @@ def supervise(pool: ReplicaPool, tmp_path: Path) -> Iterator[Callable[..., tuple
 
 
 def test_loadgens_process_is_informed_of_failed_and_restarted_replicas(pool: ReplicaPool, supervise) -> None:
-    run_monitor, notes = supervise({"event": "lost", "address": "ipc://replica-a.0", "cause": "?", "queries": 37})
+    run_monitor, notes = supervise(
+        {"event": "replica_failed", "address": "ipc://replica-a.0", "cause": "?", "queries": 37}
+    )
     pool.replicas[0].process.kill()
     assert run_monitor.follow()["event"] == "finished"
     lost, joined = notes.heard
     assert (
-        lost == {"event": "lost", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"} or lost["cause"] == "?"
+        lost == {"event": "replica_failed", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"}
+        or lost["cause"] == "?"
     )
-    assert joined["endpoints"] == [{"address": "ipc://replica-a.1", "beats": "ipc://replica-a.1.heart", "key": ""}]
-    assert run_monitor.losses[0].endswith("37 queries were requeued")
-    assert run_monitor.losses[1] == "a was restarted and joined the run"
+    assert joined["endpoints"] == [
+        {"address": "ipc://replica-a.1", "heartbeat": "ipc://replica-a.1.heartbeat", "key": ""}
+    ]
+    assert run_monitor.losses[0].endswith("its queries, 37, were issued again")
+    assert run_monitor.losses[1] == "a was started again and took part"
 
 
 def test_replica_without_heartbeat_is_killed(pool: ReplicaPool, supervise) -> None:
     silent = pool.replicas[1].process
     os.kill(silent.pid, signal.SIGSTOP)
     run_monitor, notes = supervise(
-        {"event": "lost", "address": "ipc://replica-b.0", "cause": "not heard", "queries": 2}
+        {"event": "replica_failed", "address": "ipc://replica-b.0", "cause": "not heard", "queries": 2}
     )
     run_monitor.follow()
     assert silent.returncode == -signal.SIGKILL
-    assert notes.heard[0] == {"event": "lost", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
-    assert run_monitor.losses[0] == "b failed (not heard); 2 queries were requeued"
+    assert notes.heard[0] == {"event": "replica_failed", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
+    assert run_monitor.losses[0] == "b was lost (not heard); its queries, 2, were issued again"
 
 
 def test_on_replica_failure_fail_fails_the_run(pool: ReplicaPool, supervise) -> None:
     run_monitor, notes = supervise(survives=False)
     pool.replicas[0].process.kill()
-    with pytest.raises(RunFailed, match="a ended") as raised:
+    with pytest.raises(RunFailed, match="a failed") as raised:
         run_monitor.follow()
     assert "exit code -9" in raised.value.found
     assert notes.heard == []
@@ -118,7 +123,7 @@ def test_run_without_replicas_fails(pool: ReplicaPool, supervise) -> None:
     run_monitor, _ = supervise()
     for replica in pool.replicas:
         replica.process.kill()
-    with pytest.raises(RunFailed, match="ended") as raised:
+    with pytest.raises(RunFailed, match="b failed") as raised:
         run_monitor.follow()
     assert raised.value.where.endswith(".log")
     assert len(run_monitor.losses) == 2

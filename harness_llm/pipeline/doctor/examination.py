@@ -116,11 +116,11 @@ def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Clust
     """Survey the cluster of `--ray`."""
     if not options.ray:
         return None, []
-    from harness_llm.replicas.ray.cluster import survey  # noqa: PLC0415 - loads httpx
+    from harness_llm.replicas.ray.cluster import query_cluster  # noqa: PLC0415 - loads httpx
 
     tell(f"checking the nodes of the Ray cluster at {options.ray}")
     try:
-        cluster = survey(options.ray, workspace.stage_log("nodes"))
+        cluster = query_cluster(options.ray, workspace.stage_log("nodes"))
     except HarnessError as error:
         return None, [from_error("Ray cluster", error)]
     for node in cluster.nodes:
@@ -133,7 +133,7 @@ def _machine(request: Request | None, cluster: "Cluster | None", part: Part, roo
     if request and not cluster and not request.measures_this_host:
         return _Machine({}, UNTOLD)
     if cluster:
-        looks = [node.look for node in cluster.nodes]
+        looks = [node.info for node in cluster.nodes]
         return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))
     in_image = {_FRAMEWORK: _IN_IMAGE} if part is Part.HOST else {}
     return _Machine(in_image | detect(root), read_ecc(root))
@@ -206,7 +206,7 @@ def _hosts(options: Options, cluster: "Cluster | None", root: Path) -> Iterator[
     """Check host settings, which affect runs with accelerators only."""
     if options.gpu == NO_ACCELERATOR:
         return
-    hosts = {node.address: node.look.host for node in cluster.nodes} if cluster else {"": read_host(root)}
+    hosts = {node.address: node.info.host for node in cluster.nodes} if cluster else {"": read_host(root)}
     for address, host in hosts.items():
         yield from check_host(host, address)
 
