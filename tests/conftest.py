@@ -17,7 +17,7 @@ from terminal import Terminal, prepared_workspace
 from harness_llm.config.assets import Assets
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.evaluate import script_runner
+from harness_llm.evaluate.official import script_runner
 from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.paths import Workspace
 
