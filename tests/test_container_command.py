@@ -141,7 +141,7 @@ def test_each_gpu_uses_the_image_of_its_platform(gpu: str, name: str) -> None:
 
 
 def test_unknown_gpu_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no accelerator mi999\n.*GPU_NAME\n.*expected: mi300x"):
+    with pytest.raises(ConfigError, match=r"unknown accelerator mi999\n.*GPU_NAME\n.*expected: mi300x"):
         accelerator_name("mi999")
 
 

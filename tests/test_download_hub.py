@@ -43,7 +43,7 @@ def refusal(hub: Publisher, answer: Answer, target: Path) -> HarnessError:
 def test_missing_token_is_refused(hub: Publisher, tmp_path: Path, answer: Answer) -> None:
     error = refusal(hub, answer, tmp_path)
     assert isinstance(error, EnvironmentMissing)
-    assert error.what == f"{REPO} is handed out to known people only, and there is no Hugging Face token"
+    assert error.what == f"missing Hugging Face token for {REPO}"
     assert f"accept the licence at {hub.url}/{REPO}" in error.hint
     assert "export HUGGINGFACE_ACCESS_TOKEN" in error.hint
 
@@ -53,7 +53,7 @@ def test_wrong_token_is_refused(hub: Publisher, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv(variable, SECRET)
     error = refusal(hub, Answer(401, {"X-Error-Message": "Invalid credentials in Authorization header"}), tmp_path)
     assert isinstance(error, ConfigError)
-    assert error.what == "the Hugging Face token is wrong"
+    assert error.what == "invalid Hugging Face token"
     assert variable in error.where
     assert error.found == "HTTP 401 Unauthorized: Invalid credentials in Authorization header"
 
@@ -63,7 +63,7 @@ def test_invalid_token_is_refused_and_not_printed(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", f"{SECRET}\nX: y")
     error = failure(hosted(), tmp_path)
-    assert error.what == "the Hugging Face token is wrong"
+    assert error.what == "invalid Hugging Face token"
     assert SECRET not in str(error)
     assert hub.asked == []
 
@@ -75,7 +75,7 @@ def test_unaccepted_licence_is_reported_with_its_page(
     gated = Answer(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "not in the authorized list"})
     error = refusal(hub, gated, tmp_path)
     assert isinstance(error, EnvironmentMissing)
-    assert error.what == f"the licence of {REPO} is not accepted by the owner of the Hugging Face token"
+    assert error.what == f"licence of {REPO} not accepted by the owner of the Hugging Face token"
     assert error.found == "HTTP 403 Forbidden: not in the authorized list"
     assert error.hint.startswith(f"log in at {hub.url}/{REPO}, accept the licence")
 
@@ -86,14 +86,14 @@ def test_token_without_access_to_gated_repositories_is_refused(
     monkeypatch.setenv("HF_TOKEN", SECRET)
     error = refusal(hub, Answer(403, {"X-Error-Message": "enable access to public gated repositories"}), tmp_path)
     assert isinstance(error, ConfigError)
-    assert error.what == f"the Hugging Face token may not read {REPO}"
+    assert error.what == f"no read access to {REPO} with this Hugging Face token"
 
 
 @pytest.mark.parametrize("code", ["RepoNotFound", "RevisionNotFound"])
 def test_missing_repository_or_revision_is_reported(hub: Publisher, tmp_path: Path, code: str) -> None:
     error = refusal(hub, Answer(401 if code == "RepoNotFound" else 404, {"X-Error-Code": code}), tmp_path)
     assert isinstance(error, ConfigError)
-    assert error.what == f"Hugging Face has no model {REPO} at {REVISION}"
+    assert error.what == f"model {REPO} at {REVISION} not found on Hugging Face"
 
 
 def test_token_is_sent_to_the_hub_only(hub: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_unexpected_answer_of_the_hub_is_reported(hub: Publisher, tmp_path: Path
     hub.contents[f"/api/models/{REPO}/revision/{REVISION}"] = b"<html>hotel wifi</html>"
     error = failure(hosted(), tmp_path)
     assert isinstance(error, RunFailed)
-    assert error.what == "the hub's answer is no list of files"
+    assert error.what == "invalid file list of the hub"
 
 
 @pytest.mark.parametrize("content", [MODEL + b"more", MODEL[:-7]])
@@ -119,6 +119,6 @@ def test_unannounced_size_ends_the_download(hub: Publisher, tmp_path: Path, cont
     hub.contents[f"/{REPO}/resolve/{REVISION}/model-1.safetensors"] = content
     error = failure(hosted("model-*"), tmp_path)
     assert isinstance(error, RunFailed)
-    assert error.what == "the size of model-1.safetensors is wrong, so it was thrown away"
+    assert error.what == "wrong size of model-1.safetensors; removed the file"
     assert (error.expected, error.found) == ("300000 bytes", f"{len(content)} bytes")
     assert left(tmp_path) == []

@@ -108,8 +108,8 @@ def test_partial_file_is_kept_for_the_next_call(server: Publisher, tmp_path: Pat
     server.cuts["/folder/b"] = [123_456, 0, 0]
     error = failure(wanted, tmp_path)
     assert isinstance(error, RunFailed)
-    assert "breaks again and again" in error.what
-    assert error.hint == "run the same command again: what has come is kept"
+    assert "lost repeatedly" in error.what
+    assert error.hint == "run the same command again: it resumes the download"
     part = f"b.{md5(MODEL)[:8]}.part"
     assert left(tmp_path) == ["a", part]
     assert (tmp_path / part).read_bytes() == MODEL[:123_456]
@@ -120,7 +120,7 @@ def test_partial_file_is_kept_for_the_next_call(server: Publisher, tmp_path: Pat
     ]
     assert left(tmp_path) == ["a", "b"]
     assert said[-1][1] == 1.0
-    assert not [text for text, _ in said if "checking" in text]  # what was verified is not read again
+    assert not [text for text, _ in said if "verifying" in text]  # what was verified is not read again
 
 
 def test_server_without_ranges_restarts_the_file(server: Publisher, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_partial_file_with_other_content_is_discarded(server: Publisher, tmp_pat
     part = tmp_path / f"b.{md5(MODEL)[:8]}.part"
     part.write_bytes(rubbish)
     if len(rubbish) < len(MODEL):
-        assert "checksum of b is wrong" in failure(wanted, tmp_path).what
+        assert "wrong checksum of b" in failure(wanted, tmp_path).what
         assert left(tmp_path) == []
     bring(wanted, tmp_path)
     assert left(tmp_path) == ["b"]
@@ -162,7 +162,7 @@ def test_wrong_checksum_ends_the_download_and_leaves_no_file(
     hub.contents[path] = hub.contents[path][:-1] + b"\0"
     error = failure(wanted, tmp_path)
     assert isinstance(error, RunFailed)
-    assert error.what == f"the checksum of {repo_file or 'a'} is wrong, so it was thrown away"
+    assert error.what == f"wrong checksum of {repo_file or 'a'}; removed the file"
     assert error.where == hub.url + path
     assert error.expected.startswith(f"{kind} ")
     assert error.found.startswith(f"{kind} ")
@@ -179,7 +179,7 @@ def test_file_outside_of_the_folder_is_refused(hub: Publisher, tmp_path: Path, p
     wanted = hosted(repo="o/evil") if publisher == "hub" else stored(hub.storage("m", files))
     error = failure(wanted, tmp_path / "in")
     assert isinstance(error, RunFailed)
-    assert error.what == "a list of files names one outside its folder, so nothing was fetched"
+    assert error.what == "file name outside the folder in a file list; downloaded no file"
     assert name in error.found
     assert not left(tmp_path)
     assert not hub.content_requests()
@@ -204,10 +204,10 @@ def test_missing_network_is_reported(server: Publisher, tmp_path: Path) -> None:
     host = server.url.removeprefix("http://")
     with pytest.raises(EnvironmentMissing) as caught:
         fetch(stored(uri), tmp_path, lambda text, _: said.append(text))
-    assert caught.value.what == f"{host} cannot be reached from this machine"
+    assert caught.value.what == f"{host} is unreachable"
     assert said == [
-        f"dataset: asking for the list of {uri}",
-        *[f"trying again in {wait} s: {host} cannot be reached" for wait in wire.WAITS_S],
+        f"dataset: listing files of {uri}",
+        *[f"retry in {wait} s: {host} is unreachable" for wait in wire.WAITS_S],
     ]
 
 
@@ -220,9 +220,9 @@ def test_retries_are_reported_with_their_cause(server: Publisher, tmp_path: Path
     with pytest.raises(RunFailed):
         fetch(stored(uri, "b"), tmp_path, lambda text, _: said.append(text))
     host = server.url.removeprefix("http://")
-    again = [text for text in said if text.startswith("trying again")]
-    assert again[0] == f"trying again in 0.01 s: the connection to {host} broke"
-    assert again[1] == f"trying again in 0.01 s: {server.url}/folder/b was answered with HTTP 503 Service Unavailable"
+    again = [text for text in said if text.startswith("retry in")]
+    assert again[0] == f"retry in 0.01 s: connection to {host} lost"
+    assert again[1] == f"retry in 0.01 s: {server.url}/folder/b: HTTP 503 Service Unavailable"
 
 
 def test_too_small_disk_is_refused_before_the_download(server: Publisher, tmp_path: Path) -> None:
@@ -230,9 +230,9 @@ def test_too_small_disk_is_refused_before_the_download(server: Publisher, tmp_pa
     server.sizes["/folder/b"] = 10**18
     error = failure(stored(uri), tmp_path / "new" / "folder")
     assert isinstance(error, EnvironmentMissing)
-    assert error.what == "the disk is too small for this download"
+    assert error.what == "not enough disk space for this download"
     assert error.where == str(tmp_path / "new" / "folder")
-    assert error.expected == "1.0 EB more"
+    assert error.expected == "1.0 EB free"
     assert error.found.endswith("B free")
     assert server.content_requests() == []
     assert left(tmp_path) == []
@@ -262,7 +262,7 @@ def test_full_disk_ends_the_download(server: Publisher, tmp_path: Path) -> None:
         server.watch = fill
         error = failure(stored(uri), disk)
         assert isinstance(error, EnvironmentMissing)
-        assert error.what.startswith("the disk became full during a download")
+        assert error.what.startswith("disk full during a download")
         assert error.where == str(disk)
         assert left(disk) == ["a", "other"]
         (disk / "other").unlink()
@@ -274,7 +274,7 @@ def test_unwritable_folder_is_refused(server: Publisher, tmp_path: Path) -> None
     with mounted(tmp_path, "ro") as disk:
         error = failure(stored(server.storage("m", {"a": DATA})), disk / "new")
         assert isinstance(error, EnvironmentMissing)
-        assert error.what == "a folder for downloads may not be written"
+        assert error.what == "no write permission in the download folder"
         assert error.where == str(disk / "new")
         assert "LAB_DATASET" in error.hint
 
@@ -298,7 +298,7 @@ def test_partial_file_of_a_killed_process_is_resumed(hub: Publisher, tmp_path: P
     hub.pause_s = 0.2
     with start(hosted("model-*"), tmp_path, hub.url) as process:
         part = wait_for_part(tmp_path)
-        assert "another process is fetching this file" in failure(hosted("model-*"), tmp_path).what
+        assert "another process is downloading this file" in failure(hosted("model-*"), tmp_path).what
         process.send_signal(signal.SIGINT)
         assert process.wait(60) != 0
     assert left(tmp_path) == [part.name]

@@ -139,8 +139,8 @@ def _empty(frame: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("spoil", "what", "told"),
     [
-        (_drop("response"), "not OpenOrca's parquet file", "response"),
-        (_empty, "a run of a data set is empty", "column question, row 7"),
+        (_drop("response"), "invalid OpenOrca parquet file", "response"),
+        (_empty, "empty cell in data set", "column question, row 7"),
     ],
 )
 def test_wrong_parquet_file_is_refused(
@@ -170,5 +170,5 @@ def test_impossible_counts_are_refused(samples: int, calibration: int, orca: pd.
 
 
 def test_missing_tokenizer_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="no tokenizer"):
+    with pytest.raises(HarnessError, match="missing tokenizer"):
         load_encoder(tmp_path / "tokenizer.json")

@@ -31,6 +31,6 @@ def test_environment_of_a_submission_follows_from_machine_and_option(
 
 
 def test_unknown_environment_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no ENVIRONMENT production") as caught:
+    with pytest.raises(ConfigError, match="unknown ENVIRONMENT production") as caught:
         where({"ENVIRONMENT": "production"}, accelerated=False, docker=True)
     assert caught.value.expected == "local or container"
