@@ -11,10 +11,10 @@ from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.evaluate.official import namespaces as jail
 from harness_llm.evaluate.official import script_runner as evaluator
-from harness_llm.evaluate.official.script_runner import evaluate, require_evaluator
-from harness_llm.evaluate.official.scripts import EVALUATORS, Inputs, evaluator_of
+from harness_llm.evaluate.official.script_runner import evaluate, require_accuracy_script
+from harness_llm.evaluate.official.scripts import ACCURACY_SCRIPTS, Inputs, find_script
 
-METHODS = sorted(name for name, evaluator in EVALUATORS.items() if evaluator.executes)
+METHODS = sorted(name for name, script in ACCURACY_SCRIPTS.items() if script.executes)
 # In place of the reference's scripts: modules with the functions that are called, which check what they see.
 GRADERS = """
 import os
@@ -115,7 +115,7 @@ class Made:
         (self.checkout / "language/gpt-oss-120b/submodules").symlink_to("../deepseek-r1/submodules")
 
     def script(self, method: str) -> Path:
-        return self.checkout / EVALUATORS[method].script
+        return self.checkout / ACCURACY_SCRIPTS[method].path
 
     def score(self, method: str, samples: int = 2) -> dict[str, float]:
         return evaluate(method, Inputs(self.log, self.source, self.checkpoint, self.problems), samples)
@@ -133,7 +133,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 @pytest.mark.parametrize("method", METHODS)
 def test_evaluator_scores_and_leaves_its_checkout_unchanged(made: Made, method: str) -> None:
     before = sorted(made.checkout.rglob("*"))
-    require_evaluator(method)
+    require_accuracy_script(method)
     assert made.score(method) == SCORES[method]
     assert sorted(made.checkout.rglob("*")) == before
 
@@ -145,21 +145,21 @@ def test_checkout_of_make_build_or_image_is_used(made: Made, named: bool, monkey
         build = Path(made.checkout.parent, "workspace", "build")
         build.mkdir(parents=True)
         made.checkout.rename(build / "inference")
-    require_evaluator("gpt-oss-120b")
+    require_accuracy_script("gpt-oss-120b")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_missing_checkout_is_reported(made: Made, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CHECKOUT_VARIABLE, "/no/such/checkout")
     with pytest.raises(EnvironmentMissing, match="missing accuracy script") as caught:
-        require_evaluator(method)
+        require_accuracy_script(method)
     assert CHECKOUT_VARIABLE in caught.value.hint
 
 
 def test_missing_packages_are_reported(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "PYTHON", Path("/no/such/python"))
     with pytest.raises(EnvironmentMissing, match="missing packages of the official scripts") as caught:
-        require_evaluator("deepseek-r1")
+        require_accuracy_script("deepseek-r1")
     assert caught.value.hint == "make graders"
 
 
@@ -178,7 +178,7 @@ def test_missing_packages_are_reported(made: Made, monkeypatch: pytest.MonkeyPat
 def test_failing_grader_is_found_before_a_run(made: Made, method: str, file: str, text: str, found: str) -> None:
     (made.script(method).parent / file).write_text(text)
     with pytest.raises(EnvironmentMissing, match="accuracy script cannot run here") as caught:
-        require_evaluator(method)
+        require_accuracy_script(method)
     assert caught.value.found == found
     assert "make graders" in caught.value.hint
 
@@ -186,7 +186,7 @@ def test_failing_grader_is_found_before_a_run(made: Made, method: str, file: str
 def test_math_grader_of_deepseek_is_tried(made: Made) -> None:
     made.script("deepseek-r1").write_text(GRADERS.replace("parsed == ground_truth", "False"))
     with pytest.raises(EnvironmentMissing, match="accuracy script cannot run here"):
-        require_evaluator("deepseek-r1")
+        require_accuracy_script("deepseek-r1")
 
 
 def test_missing_problems_are_an_error(made: Made) -> None:
@@ -241,4 +241,4 @@ def test_missing_answers_are_refused(made: Made) -> None:
 
 def test_unknown_evaluator_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown accuracy script"):
-        evaluator_of("mmlu")
+        find_script("mmlu")

@@ -176,7 +176,7 @@ def test_doctor_reports_what_it_cannot_check_before_the_download(
 ) -> None:
     monkeypatch.setattr("harness_llm.paths.Workspace.cache", property(lambda _: tmp_path))
     (result,) = check_by_vllm(ask("gpt-oss-120b"))
-    assert "until its head is downloaded" in result.found
+    assert "until its draft head is downloaded" in result.found
     assert result.where == "Interactive: llm_config.speculative_config"
     assert not list(models.glob(HEAD))
 

@@ -81,7 +81,6 @@ class Tree:
 
     @cached_property
     def submitters(self) -> list["Submitter"]:
-        """All submitters of all divisions."""
         return [
             Submitter(self, division, folder.name) for division in DIVISIONS for folder in folders(self.path / division)
         ]
@@ -97,7 +96,6 @@ class Submitter:
 
     @property
     def path(self) -> Path:
-        """Folder of the submitter."""
         return self.tree.path / self.division / self.name
 
     @cached_property
@@ -127,7 +125,6 @@ class Submitter:
 
     @property
     def results(self) -> list["Result"]:
-        """All results of all systems."""
         return [result for system in self.systems for benchmark in system.benchmarks for result in benchmark.results]
 
 
@@ -145,7 +142,6 @@ class System:
 
     @property
     def description_path(self) -> Path:
-        """File with the system description."""
         return self.submitter.path / "systems" / f"{self.name}.json"
 
     @property
@@ -165,7 +161,6 @@ class System:
 
     @cached_property
     def benchmarks(self) -> list["Benchmark"]:
-        """The benchmarks that have a folder."""
         return [Benchmark(self, folder.name) for folder in folders(self.path)]
 
 
@@ -178,7 +173,6 @@ class Benchmark:
 
     @property
     def path(self) -> Path:
-        """Folder of the benchmark."""
         return self.system.path / self.name
 
     @property
@@ -194,7 +188,6 @@ class Benchmark:
 
     @cached_property
     def results(self) -> list["Result"]:
-        """One result per scenario folder."""
         return [Result(self, folder.name) for folder in folders(self.path)]
 
 
@@ -223,17 +216,14 @@ class Result:
 
     @property
     def system(self) -> System:
-        """The system that was measured."""
         return self.benchmark.system
 
     @property
     def submitter(self) -> Submitter:
-        """Submitter of the result."""
         return self.system.submitter
 
     @property
     def round(self) -> Round:
-        """Rules of the round."""
         return self.submitter.tree.round
 
     @property
@@ -243,17 +233,14 @@ class Result:
 
     @property
     def path(self) -> Path:
-        """Folder of the result."""
         return self.benchmark.path / self.folder
 
     @cached_property
     def performance(self) -> "Log":
-        """Log of the performance run."""
         return Log(self, self.path / "performance" / "run_1" / DETAIL, "PerformanceOnly")
 
     @cached_property
     def accuracy(self) -> "Log":
-        """Log of the accuracy run."""
         return Log(self, self.path / "accuracy" / DETAIL, "AccuracyOnly")
 
     @cached_property
@@ -264,7 +251,6 @@ class Result:
         return min(self.submitter.path.glob(pattern), default=self._path_of(layout.measurements))
 
     def compliance(self, test: str) -> Path:
-        """Folder of a compliance test."""
         return self._path_of(self.round.layout.compliance) / test
 
     @property

@@ -26,12 +26,12 @@ from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.evaluate import scoring_service as service
 from harness_llm.evaluate.mbxp.container import IMAGE, container_name, has_image, run_batch
 from harness_llm.evaluate.mbxp.programs import Program
-from harness_llm.evaluate.official.scripts import ENVIRONMENT, LIMIT_S, VARIABLES, evaluator_of, python_arguments
+from harness_llm.evaluate.official.scripts import ENVIRONMENT, LIMIT_S, VARIABLES, find_script, python_arguments
 from harness_llm.evaluate.sandbox import Finished, run_sandboxed
 
 INSIDE = "/run/harness-llm"
 _SOCKET = "scoring.sock"
-_PROCESSES = 8192  # an evaluator starts up to ten per core
+_PROCESSES = 8192  # an accuracy script starts up to ten per core
 _PYTHON = f'exec "$HARNESS_LLM_ENVIRONMENTS/{ENVIRONMENT}/bin/python" "$@"'
 
 
@@ -125,7 +125,7 @@ class Jobs:
                 build_mbxp(self.container.program)
 
     def _grade(self, request: service.Grade) -> Finished:
-        arguments = python_arguments(evaluator_of(request.method), request.folder, request.log, request.source)
+        arguments = python_arguments(find_script(request.method), request.folder, request.log, request.source)
         with container_name(self.container.program, f"{self.container.name}-scoring") as name:
             return run_sandboxed(grade_command(self.container, name, arguments), "", LIMIT_S, self.stop)
 

@@ -14,8 +14,8 @@ from harness_llm.evaluate.compliance import TESTS, Evidence
 from harness_llm.evaluate.decoding import decoder
 from harness_llm.evaluate.gates import Gates, gates_for, judge
 from harness_llm.evaluate.mbxp.container import require_mbxp
-from harness_llm.evaluate.official.script_runner import evaluate, require_evaluator
-from harness_llm.evaluate.official.scripts import EVALUATORS, Inputs
+from harness_llm.evaluate.official.script_runner import evaluate, require_accuracy_script
+from harness_llm.evaluate.official.scripts import ACCURACY_SCRIPTS, Inputs
 from harness_llm.evaluate.score import answers_by_index, score_answers
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, DetailLog, parse_detail, read_accuracy_log
 from harness_llm.loadgen.prediction import OutputTokens
@@ -110,15 +110,15 @@ class Scorer:
     def require(self) -> None:
         """Raise EnvironmentMissing if a program or package for scoring is missing."""
         for method in set(self.benchmark.accuracy.scoring.values()):
-            if method in EVALUATORS:
-                require_evaluator(method)
+            if method in ACCURACY_SCRIPTS:
+                require_accuracy_script(method)
             elif method == "mbxp":
                 require_mbxp()
 
     def score(self, log: Path, test: str, samples: int) -> dict[str, float]:
         """Score the answers in a mlperf_log_accuracy.json to the first `samples` of the data set of `test`."""
         accuracy = self.benchmark.accuracy
-        if accuracy.scoring.get("") in EVALUATORS:
+        if accuracy.scoring.get("") in ACCURACY_SCRIPTS:
             inputs = Inputs(log, self.assets.source(test), self.assets.checkpoint, self.assets.livecodebench)
             return evaluate(accuracy.scoring[""], inputs, samples)
         store = open_store(self.assets.store(test))

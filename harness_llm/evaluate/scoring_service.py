@@ -50,7 +50,7 @@ class Grade(_Message):
     """Run an official accuracy script on files of the requesting container. Answer: exit code, stdout and stderr.
 
     Attributes:
-        method: key of `official.scripts.EVALUATORS`.
+        method: key of `official.scripts.ACCURACY_SCRIPTS`.
         folder: created by `official.scripts.make_folder`.
         log: mlperf_log_accuracy.json; `log` and `source` are empty for a trial without answers.
         source: the published data set.

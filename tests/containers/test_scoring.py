@@ -68,9 +68,9 @@ def main():
 """
 EVALUATE = """
 from pathlib import Path
-from harness_llm.evaluate.official.script_runner import evaluate, require_evaluator
+from harness_llm.evaluate.official.script_runner import evaluate, require_accuracy_script
 from harness_llm.evaluate.official.scripts import Inputs
-require_evaluator("gpt-oss-120b")
+require_accuracy_script("gpt-oss-120b")
 data = Path("/data")
 print(evaluate("gpt-oss-120b", Inputs(data / "log.json", data / "log.json", data, data), 2))
 """

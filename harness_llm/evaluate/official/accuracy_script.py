@@ -15,8 +15,8 @@ from harness_llm.config.benchmark import Benchmark
 from harness_llm.errors import EnvironmentMissing, GateFailed
 from harness_llm.evaluate.accuracy_file import parse
 from harness_llm.evaluate.official.output import OfficialOutput, from_harness, from_script, require_checkout
-from harness_llm.evaluate.official.script_runner import cached_output, require_evaluator, run_evaluator
-from harness_llm.evaluate.official.scripts import EVALUATORS, Inputs, evaluator_of
+from harness_llm.evaluate.official.script_runner import cached_output, require_accuracy_script, run_accuracy_script
+from harness_llm.evaluate.official.scripts import ACCURACY_SCRIPTS, Inputs, find_script
 from harness_llm.protocol.token_store import open_store
 
 _CONFIG = "tokenizer_config.json"
@@ -32,9 +32,9 @@ _UNSUPPORTED = {
 
 
 def script_of(benchmark: Benchmark) -> str | None:
-    """Key in `EVALUATORS` of the script that scores `benchmark`; None if there is none."""
+    """Key in `ACCURACY_SCRIPTS` of the script that scores `benchmark`; None if there is none."""
     name = _SCRIPTS.get(benchmark.name, benchmark.name)
-    return name if name in EVALUATORS and benchmark.preparer != "stand-in" else None
+    return name if name in ACCURACY_SCRIPTS and benchmark.preparer != "stand-in" else None
 
 
 def require_script(benchmark: Benchmark) -> str:
@@ -44,8 +44,8 @@ def require_script(benchmark: Benchmark) -> str:
         EnvironmentMissing: the checkout, the script or a package that it imports is missing.
     """
     name = _known_script(benchmark)
-    require_evaluator(name)
-    return evaluator_of(name).script
+    require_accuracy_script(name)
+    return find_script(name).path
 
 
 def _known_script(benchmark: Benchmark) -> str:
@@ -78,11 +78,11 @@ def score_officially(
         with _source(assets, test) as source, _tokenizer(assets) as tokenizer:
             inputs = Inputs(log, source, tokenizer, assets.livecodebench)
             if not cached_output(name, inputs).is_file():
-                require_evaluator(name)
-            text = run_evaluator(name, inputs)
+                require_accuracy_script(name)
+            text = run_accuracy_script(name, inputs)
     except EnvironmentMissing as error:
         return from_harness(own, error)
-    script = evaluator_of(name).script
+    script = find_script(name).path
     _require_same(parse(own), parse(text, gated, script), log, script)
     return from_script(text, require_checkout(), script)
 

@@ -19,7 +19,7 @@ from harness_llm.evaluate.official.scripts import (
     LIMIT_S,
     VARIABLES,
     Inputs,
-    evaluator_of,
+    find_script,
     make_folder,
     python_arguments,
 )
@@ -39,7 +39,7 @@ def evaluate(method: str, inputs: Inputs, samples: int) -> dict[str, float]:
     """Score the answers of a log.
 
     Args:
-        method: key of `EVALUATORS`.
+        method: key of `ACCURACY_SCRIPTS`.
         samples: number of samples that must have an answer.
 
     Returns:
@@ -51,19 +51,19 @@ def evaluate(method: str, inputs: Inputs, samples: int) -> dict[str, float]:
         RunFailed: the script failed or printed no score.
     """
     counts = token_counts(answers_by_index(read_accuracy_log(inputs.log), samples))
-    out = run_evaluator(method, inputs)
+    out = run_accuracy_script(method, inputs)
     printed = parse(out)
     if "EXACT_MATCH" not in printed:
         raise RunFailed(
             "no score in the output of the accuracy script",
-            where=evaluator_of(method).script,
+            where=find_script(method).path,
             expected="'exact_match': …",
             found=(out.splitlines() or ["no output"])[-1],
         )
     return counts | printed
 
 
-def run_evaluator(method: str, inputs: Inputs) -> str:
+def run_accuracy_script(method: str, inputs: Inputs) -> str:
     """Run an accuracy script and return its output, which is cached by the digests of its inputs.
 
     Raises:
@@ -75,7 +75,7 @@ def run_evaluator(method: str, inputs: Inputs) -> str:
         return cached.read_text()
     done = _run(method, inputs)
     if done.code:
-        raise RunFailed("accuracy script failed", where=evaluator_of(method).script, found=_last_line(done))
+        raise RunFailed("accuracy script failed", where=find_script(method).path, found=_last_line(done))
     cached.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(cached) as temporary:
         temporary.write_text(done.out)
@@ -84,18 +84,18 @@ def run_evaluator(method: str, inputs: Inputs) -> str:
 
 def cached_output(method: str, inputs: Inputs) -> Path:
     """Path of the cached output; raises EnvironmentMissing without a checkout."""
-    files = (_checkout(method) / evaluator_of(method).script, inputs.log, inputs.source)
+    files = (_checkout(method) / find_script(method).path, inputs.log, inputs.source)
     digests = json.dumps([file_digest(file) for file in files])
     return Workspace().build / "official" / f"{hashlib.sha256(digests.encode()).hexdigest()}.txt"
 
 
-def require_evaluator(method: str) -> None:
+def require_accuracy_script(method: str) -> None:
     """Raise EnvironmentMissing if `evaluate` would, except for missing data; takes seconds."""
     done = _run(method, None)
     if done.code:
         raise EnvironmentMissing(
             "accuracy script cannot run here",
-            where=str(_checkout(method) / evaluator_of(method).script),
+            where=str(_checkout(method) / find_script(method).path),
             expected="its packages, and the submodules LiveCodeBench and prm800k if it executes programs",
             found=_last_line(done),
             hint="make graders; in a checkout of mlcommons/inference: git submodule update --init --depth 1 "
@@ -105,7 +105,7 @@ def require_evaluator(method: str) -> None:
 
 def _checkout(method: str) -> Path:
     folder = checkout(Workspace())
-    script = evaluator_of(method).script
+    script = find_script(method).path
     if folder is None or not (folder / script).is_file():
         raise EnvironmentMissing(
             "missing accuracy script, which scoring these answers requires",
@@ -119,12 +119,12 @@ def _checkout(method: str) -> Path:
 
 def _run(method: str, inputs: Inputs | None) -> Finished:
     """Run a script, or its trial if `inputs` is None, in the available sandbox."""
-    evaluator, source = evaluator_of(method), _checkout(method)
+    script, source = find_script(method), _checkout(method)
     log, data = (str(inputs.log.resolve()), str(inputs.source.resolve())) if inputs else ("", "")
     with _scratch() as scratch:
-        folder = scratch / "evaluator"
-        make_folder(folder, evaluator, source, inputs)
-        if service.is_offered() and evaluator.executes:
+        folder = scratch / "script"
+        make_folder(folder, script, source, inputs)
+        if service.is_offered() and script.executes:
             return Finished(*service.ask(service.Grade(method=method, folder=str(folder), log=log, source=data)))
         if not PYTHON.is_file():
             raise missing_packages()
@@ -132,8 +132,8 @@ def _run(method: str, inputs: Inputs | None) -> Finished:
         if inputs:
             files = (inputs.log, inputs.source, inputs.checkpoint, inputs.livecodebench)
             paths += [file for file in files if file]
-        command = [str(PYTHON), *python_arguments(evaluator, str(folder), log, data)]
-        if not evaluator.executes:
+        command = [str(PYTHON), *python_arguments(script, str(folder), log, data)]
+        if not script.executes:
             home = {"HOME": str(scratch), "HF_HOME": str(scratch / "huggingface"), "https_proxy": _NO_PROXY}
             return run_sandboxed(with_variables(command, {**VARIABLES, **home}), "", LIMIT_S)
         return run_in_namespaces(command, [path.resolve() for path in paths], VARIABLES, LIMIT_S, scratch)

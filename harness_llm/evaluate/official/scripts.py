@@ -63,11 +63,11 @@ assert metric.compute(predictions=["one"], references=["one"], use_stemmer=True,
 
 
 @dataclass(frozen=True)
-class Evaluator:
+class AccuracyScript:
     """An accuracy script of mlcommons/inference and its options.
 
     Attributes:
-        script: path in the checkout.
+        path: path in the checkout.
         log: option for mlperf_log_accuracy.json.
         source: option for the published data set.
         options: further options.
@@ -77,7 +77,7 @@ class Evaluator:
         executes: whether the script executes model-generated programs.
     """
 
-    script: str
+    path: str
     log: str
     source: str
     options: tuple[str, ...]
@@ -87,12 +87,12 @@ class Evaluator:
     executes: bool = True
 
 
-def _rouge(script: str, tokenizer: str) -> Evaluator:
+def _rouge(path: str, tokenizer: str) -> AccuracyScript:
     """A ROUGE script; `tokenizer` is its option for the tokenizer's folder."""
-    name = script.rpartition("/")[2]
+    name = path.rpartition("/")[2]
     run = f"import runpy\nrunpy.run_path({name!r}, run_name="
-    return Evaluator(
-        script=script,
+    return AccuracyScript(
+        path=path,
         log="--mlperf-accuracy-file",
         source="--dataset-file",
         # The harness logs token ids as int32, which the compliance tests expect.
@@ -104,12 +104,12 @@ def _rouge(script: str, tokenizer: str) -> Evaluator:
     )
 
 
-EVALUATORS = {
+ACCURACY_SCRIPTS = {
     "llama2-70b": _rouge("language/llama2-70b/evaluate-accuracy.py", "--checkpoint-path"),
     "llama3.1-405b": _rouge("language/llama3.1-405b/evaluate-accuracy.py", "--checkpoint-path"),
     "llama3.1-8b": _rouge("language/llama3.1-8b/evaluation.py", "--model-name"),
-    "deepseek-r1": Evaluator(
-        script="language/deepseek-r1/eval_accuracy.py",
+    "deepseek-r1": AccuracyScript(
+        path="language/deepseek-r1/eval_accuracy.py",
         log="--input-file",
         source="--dataset-file",
         options=_OUTPUT,
@@ -118,8 +118,8 @@ EVALUATORS = {
         program="import eval_accuracy as e\nassert e.load_lcb_benchmark()\ne.main()\n",
         trial=f"import eval_accuracy as e\nassert e.evaluate_math500('1', '1')\n{_LIVE_CODE_BENCH}",
     ),
-    "gpt-oss-120b": Evaluator(
-        script="language/gpt-oss-120b/eval_mlperf_accuracy.py",
+    "gpt-oss-120b": AccuracyScript(
+        path="language/gpt-oss-120b/eval_mlperf_accuracy.py",
         log="--mlperf-log",
         source="--reference-data",
         options=_OUTPUT,
@@ -131,11 +131,11 @@ EVALUATORS = {
 """Scripts by scoring method, or by the name of a benchmark that harness-llm also scores itself."""
 
 
-def evaluator_of(method: str) -> Evaluator:
+def find_script(method: str) -> AccuracyScript:
     """Return the script of a scoring method; raise ConfigError if there is none."""
-    if method not in EVALUATORS:
-        raise ConfigError("unknown accuracy script", expected=", ".join(EVALUATORS), found=method)
-    return EVALUATORS[method]
+    if method not in ACCURACY_SCRIPTS:
+        raise ConfigError("unknown accuracy script", expected=", ".join(ACCURACY_SCRIPTS), found=method)
+    return ACCURACY_SCRIPTS[method]
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Inputs:
     livecodebench: Path | None
 
 
-def make_folder(folder: Path, evaluator: Evaluator, checkout: Path, inputs: Inputs | None) -> None:
+def make_folder(folder: Path, script: AccuracyScript, checkout: Path, inputs: Inputs | None) -> None:
     """Fill the folder in which a script runs with the files that it imports and loads.
 
     Args:
@@ -164,14 +164,14 @@ def make_folder(folder: Path, evaluator: Evaluator, checkout: Path, inputs: Inpu
     Raises:
         EnvironmentMissing: nltk's sentence splitter, which the script loads, is missing.
     """
-    script = checkout.resolve() / evaluator.script
-    links = {folder / file.name: file for file in script.parent.glob("*.py")}
-    if evaluator.executes:
-        links |= _submodule_links(folder, script.parent / "submodules")
+    path = checkout.resolve() / script.path
+    links = {folder / file.name: file for file in path.parent.glob("*.py")}
+    if script.executes:
+        links |= _submodule_links(folder, path.parent / "submodules")
     else:
         _copy_downloads(folder)
     if inputs:
-        links[folder / evaluator.tokenizer] = inputs.checkpoint.resolve()
+        links[folder / script.tokenizer] = inputs.checkpoint.resolve()
         if inputs.livecodebench:
             links[_livecodebench(folder) / "livecodebench" / "code_generation_lite"] = inputs.livecodebench.resolve()
     for link, target in links.items():
@@ -206,9 +206,9 @@ def _copy_downloads(folder: Path) -> None:
         file.write_text(text)
 
 
-def python_arguments(evaluator: Evaluator, folder: str, log: str, source: str) -> list[str]:
+def python_arguments(script: AccuracyScript, folder: str, log: str, source: str) -> list[str]:
     """Arguments of Python that run a script in `folder`, or its trial if `log` is empty."""
     if not log:
-        return ["-c", _START + evaluator.trial, folder]
-    options = [evaluator.log, log, evaluator.source, source, *evaluator.options]
-    return ["-c", _START + evaluator.program, folder, *options]
+        return ["-c", _START + script.trial, folder]
+    options = [script.log, log, script.source, source, *script.options]
+    return ["-c", _START + script.program, folder, *options]
