@@ -13,7 +13,7 @@ from terminal import Terminal
 from workspaces import make_workspace
 
 from harness_llm import commands
-from harness_llm.checker import official
+from harness_llm.config import inference_checkout
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.options import Choices
 from harness_llm.errors import ConfigError, EnvironmentMissing
@@ -304,19 +304,19 @@ def published(tmp_path: Path) -> tuple[str, list[str]]:
 def test_checkout_of_inference_is_at_its_pinned_commit(
     tmp_path: Path, published: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(official.CHECKOUT_VARIABLE, raising=False)
+    monkeypatch.delenv(inference_checkout.CHECKOUT_VARIABLE, raising=False)
     url, (first, second) = published
     workspace = Workspace(tmp_path / "checkout")
-    assert official.checkout(workspace) is None
+    assert inference_checkout.checkout(workspace) is None
     for _ in range(2):
-        assert first in official.clone(workspace.inference, url, first, ())
+        assert first in inference_checkout.clone(workspace.inference, url, first, ())
         assert (workspace.inference / "file").read_text() == "one"
-    assert official.checkout(workspace) == workspace.inference
+    assert inference_checkout.checkout(workspace) == workspace.inference
     with pytest.raises(ConfigError, match="another commit of mlcommons/inference") as caught:
-        official.clone(workspace.inference, url, second, ())
+        inference_checkout.clone(workspace.inference, url, second, ())
     assert caught.value.found == first
-    monkeypatch.setenv(official.CHECKOUT_VARIABLE, "/elsewhere")
-    assert official.checkout(workspace) == Path("/elsewhere")
+    monkeypatch.setenv(inference_checkout.CHECKOUT_VARIABLE, "/elsewhere")
+    assert inference_checkout.checkout(workspace) == Path("/elsewhere")
 
 
 def test_submodules_are_added_to_an_existing_checkout(
@@ -333,14 +333,14 @@ def test_submodules_are_added_to_an_existing_checkout(
     git(above, "commit", "--quiet", "--message", "with submodules")
     commit, clone = git(above, "rev-parse", "HEAD"), tmp_path / "clone"
     for submodules in ((), ("graders/one",)):
-        official.clone(clone, f"file://{above}", commit, submodules)
+        inference_checkout.clone(clone, f"file://{above}", commit, submodules)
     assert (clone / "graders/one/file").read_text() == "two"
     assert not list((clone / "other").iterdir())
 
 
 def test_failed_clone_is_reported_and_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentMissing, match="mlcommons/inference cannot be had") as caught:
-        official.clone(tmp_path / "inference", f"file://{tmp_path}/nothing", "0" * 40)
+        inference_checkout.clone(tmp_path / "inference", f"file://{tmp_path}/nothing", "0" * 40)
     assert "nothing" in caught.value.found
     assert "insteadOf" in caught.value.hint
     assert not list(tmp_path.iterdir())
