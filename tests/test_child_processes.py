@@ -140,7 +140,7 @@ def test_child_ends_when_its_parent_is_killed(tmp_path: Path, what: str) -> None
     assert ends(child)
 
 
-def test_what_a_child_had_is_cleaned_up_when_its_parent_ends(begin: Start, tmp_path: Path) -> None:
+def test_folder_of_a_child_is_removed_when_its_parent_ends(begin: Start, tmp_path: Path) -> None:
     folder = tmp_path / "sockets"
     folder.mkdir()
     (folder / "replica-0").touch()
