@@ -12,7 +12,7 @@ from harness_llm.errors import EnvironmentMissing
 from harness_llm.protocol.child_processes import STATUS_VARIABLE, Parent, start, watch
 
 PR_SET_PDEATHSIG = 1
-LONG_S = 60
+LONG_S = 1200  # longer than any test waits
 
 
 def talk() -> None:
