@@ -183,7 +183,7 @@ test-all: tools ## run all tests but those of containers and GPUs; quantization 
 .PHONY: test-repeat
 test-repeat: tools ## run the tests with processes COUNT times (20) and count the failures
 	failed=0; for run in $$(seq $${COUNT:-20}); do \
-	    $(PYTEST) -q -m "processes and not slow and $(ELSEWHERE)" || failed=$$((failed + 1)); done; \
+	    $(PYTEST) -m "processes and not slow and $(ELSEWHERE)" || failed=$$((failed + 1)); done; \
 	echo "$$failed of $${COUNT:-20} runs failed"; test $$failed = 0
 
 .PHONY: test-containers

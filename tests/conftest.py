@@ -1,6 +1,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -30,6 +31,11 @@ OPTIONAL = {
     "graders": (script_runner.PYTHON.is_file(), "no environment of the graders: make graders"),
 }
 """Markers of tests that need what a checkout may lack: whether it is there, and the reason to skip them."""
+
+
+def pytest_configure() -> None:
+    """A shell makes its background commands ignore Ctrl-C; programs that tests interrupt would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:

@@ -34,7 +34,7 @@ from harness_llm.runs.record import Run, load_run
 
 # The share of answers of the FP8 checkpoint that are those of the original.
 ALIKE = 0.8
-PATIENCE_S = 120  # a run that does not end is killed, and the test fails
+PATIENCE_S = 300  # a run that does not end is killed, and the test fails
 TARGETS = """
 llama2-70b.Offline.target_qps = 500
 llama2-70b.Server.target_qps = 60

@@ -54,7 +54,7 @@ class Command:
     folder: Path
     began: float = field(default_factory=time.monotonic)
 
-    def wait(self, timeout_s: float = 240) -> Ended:
+    def wait(self, timeout_s: float = 900) -> Ended:
         """Its end."""
         code = self.process.wait(timeout_s)
         out, err = ((self.folder / name).read_text() for name in ("out", "err"))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 Start = Callable[..., Child]
 
@@ -94,7 +94,9 @@ def test_exit_of_a_child_is_seen_while_its_helper_runs(begin: Start) -> None:
 def test_stop_ends_the_whole_session(begin: Start) -> None:
     child = begin("family")
     helper = first_words(child)["helper"]
-    assert child.stop(patience_s=PATIENCE_S) != -signal.SIGKILL, "the child did not end by itself"
+    before = time.monotonic()
+    child.stop(patience_s=PATIENCE_S)
+    assert time.monotonic() - before < PATIENCE_S, "the child was killed after the wait"
     assert ends(child.process.pid)
     assert ends(helper)
 
@@ -138,7 +140,7 @@ def test_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     assert ends(child)
 
 
-def test_what_a_child_had_is_cleaned_up_when_its_parent_ends(begin: Start, tmp_path: Path) -> None:
+def test_folder_of_a_child_is_removed_when_its_parent_ends(begin: Start, tmp_path: Path) -> None:
     folder = tmp_path / "sockets"
     folder.mkdir()
     (folder / "replica-0").touch()

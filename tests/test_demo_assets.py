@@ -6,10 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, ends, wait_until
 
 from harness_llm.config.assets import missing, prepare
 from harness_llm.config.benchmark import Accuracy, SampleSet, load_benchmark
@@ -174,7 +174,7 @@ def test_failed_stage_names_its_log_with_the_last_lines(tmp_path):
 def test_child_ends_with_its_stage(tmp_path):
     pid = tmp_path / "pid"
     text = (
-        f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); print('{{}}', flush=True); time.sleep(60)"
+        f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); print('{{}}', flush=True); time.sleep(1200)"
     )
     with pytest.raises(KeyError):  # what is reported lacks its keys, so the stage breaks off
         run_stage(program(text), tmp_path / "train.log", silent)
@@ -192,13 +192,6 @@ def test_child_of_a_stage_ends_when_the_parent_is_killed(tmp_path):
         f"run_stage([sys.executable, '-c', {child!r}], Path({str(tmp_path / 'x.log')!r}), print)"
     )
     with subprocess.Popen(program(parent), cwd=CHECKOUT) as process:
-        _await(lambda: pid.exists() and pid.read_text())
+        wait_until(lambda: pid.exists() and pid.read_text(), PATIENCE_S, "a process id")
         os.kill(process.pid, signal.SIGKILL)
-    _await(lambda: not Path(f"/proc/{pid.read_text()}").exists())
-
-
-def _await(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert ends(int(pid.read_text()))

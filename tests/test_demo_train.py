@@ -16,6 +16,8 @@ transformers = pytest.importorskip("transformers")
 
 from harness_llm.prepare.demo import reference, train  # noqa: E402
 
+pytestmark = pytest.mark.engine(seconds=15)
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):

@@ -66,6 +66,7 @@ def test_argument_values_are_checked_against_the_limits_of_vllm(name: str, value
     assert bool(found) is bool(expected)
 
 
+@pytest.mark.engine  # imports vLLM
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [

@@ -353,7 +353,7 @@ def test_submodules_are_added_to_an_existing_checkout(
 
 
 def test_failed_clone_is_reported_and_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentMissing, match="cannot clone mlcommons/inference") as caught:
+    with pytest.raises(EnvironmentMissing, match="mlcommons/inference cannot be had") as caught:
         inference_checkout.clone(tmp_path / "inference", f"file://{tmp_path}/nothing", "0" * 40)
     assert "nothing" in caught.value.found
     assert "insteadOf" in caught.value.hint

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=48, stop_token_ids=(2,))
 PROMPTS = {10: [7, 8, 9], 11: [30, 1], 12: [5] * 60}
 PROBES = 2  # completions that the engine asks for as it starts
-PATIENCE_S = 10
+PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")

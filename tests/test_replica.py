@@ -21,7 +21,7 @@ from harness_llm.replicas.replica import Replica, warm_up
 pytestmark = pytest.mark.processes
 
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=8, stop_token_ids=(2,))
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class Apart:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.processes
 
 SAMPLING = Sampling(temperature=0.0, min_tokens=1, max_tokens=8, stop_token_ids=(2,))
 PROMPTS = [[10 + index, 5] for index in range(8)]
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 class Echo:

@@ -98,12 +98,12 @@ def in_server_accuracy(terminal: Terminal, command: Command) -> bool:
 
 def stop(terminal: Terminal, command: Command, number: signal.Signals) -> Stop:
     """End `command` in its Server accuracy run and look at what is left."""
-    wait_until(lambda: in_server_accuracy(terminal, command), 240, "a Server accuracy run")
+    wait_until(lambda: in_server_accuracy(terminal, command), 900, "a Server accuracy run")
     children = len(terminal.processes()) - 1
     command.process.send_signal(number)
-    end = command.wait(60)
+    end = command.wait(300)
     # A killed command waits for no child, an interrupted one for its children but not for helpers that they started.
-    wait_until(lambda: not terminal.processes(), 60, "the end of the children")
+    wait_until(lambda: not terminal.processes(), 300, "the end of the children")
     left = terminal.socket_folders()
     plan = terminal.run(*SUBMIT, "--dry-run")
     assert plan.code == 0, plan.err
@@ -113,7 +113,7 @@ def stop(terminal: Terminal, command: Command, number: signal.Signals) -> Stop:
 @pytest.fixture(scope="module")
 def journey(terminal: Terminal) -> Journey:
     command = terminal.start(*SUBMIT)
-    wait_until(lambda: terminal.socket_folders() or command.process.poll(), 60, "a replica pool")
+    wait_until(lambda: terminal.socket_folders() or command.process.poll(), 900, "a replica pool")
     second = terminal.run(*SUBMIT)
     first = stop(terminal, command, signal.SIGINT)
     before = finished(terminal.workspace.logs)

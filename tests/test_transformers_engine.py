@@ -11,6 +11,8 @@ from harness_llm.config.benchmark import Sampling  # noqa: E402
 from harness_llm.replicas.engines.engine import build_engine  # noqa: E402
 from harness_llm.replicas.engines.transformers import generation_config, until_end  # noqa: E402
 
+pytestmark = pytest.mark.engine(seconds=15)
+
 PROMPTS = [[1, 5, 9], [1, 7], [1, 3, 3, 8, 11], [1]]
 GREEDY = Sampling(temperature=0, min_tokens=2, max_tokens=6, stop_token_ids=(2,))
 

@@ -43,7 +43,7 @@ def engine(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     family = psutil.Process(engine._server.child.process.pid).children(recursive=True)
     assert len(family) > 1  # the API server, its engine core
     engine.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while any(map(is_alive, family)):
         assert time.monotonic() < deadline, "the server outlives the engine"
         time.sleep(0.1)

@@ -259,7 +259,7 @@ class TokenServer:
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
-        assert started.wait(10)
+        assert started.wait(60)
         return self
 
     def _run(self, started: threading.Event) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import psutil
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 def is_alive(process: psutil.Process) -> bool:
