@@ -4,15 +4,15 @@
 .SILENT:
 MAKEFLAGS += --no-print-directory
 
-# Settings of `make submission`, and the option of `harness-llm submit` that each one becomes.
+# Settings of `make submission`, and their options of `harness-llm submit` (harness_llm/config/options.py).
 OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_COUNT:gpu-count ROUND:round \
            DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine RAY_ADDRESS:ray
 # Settings of other harnesses' Makefiles, read by harness_llm/pipeline/make_targets.py and harness_llm/config/aliases.py.
-FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
+ALIASES := RUN_ARGS MLPERF_SCRATCH_PATH
 # Settings of the containers, read by harness_llm/containers (docs/containers.md).
 CONTAINERS := ENVIRONMENT RUN_AS LAB_MODEL LAB_DATASET BASE_IMAGE WHEELHOUSE EXTRA_CA_CERT DOCKER DOCKER_ARGS \
               HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
-SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON COUNT $(FAMILIAR) $(CONTAINERS)
+SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON COUNT $(ALIASES) $(CONTAINERS)
 
 # Refuse misspelt settings.
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
