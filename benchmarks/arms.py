@@ -124,7 +124,7 @@ class Raw:
     def __init__(self, bench: ScenarioContext) -> None:
         """Start it; returns once it has warmed up as the replica has."""
         plan, assets, folder = bench.plan, bench.assets, bench.pool.folder
-        cpus = list(placement([{}], plan.config.harness_config.loadgen_cpus).places[0].binding.cpus)
+        cpus = list(placement([{}], plan.config.harness_config.loadgen_cpus).replicas[0].binding.cpus)
         endpoint = f"ipc://{folder}/raw"
         spec = RawSpec(
             checkpoint=str(assets.checkpoint),

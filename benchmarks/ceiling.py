@@ -36,7 +36,7 @@ def run(folder: Path, repeats: int, seconds: float, say: Callable[[str], None]) 
         with replay_bench(folder, "Server", replicas, *AT_ONCE) as bench:
             for rate in RATES:
                 harness, null, hops = [], [], []
-                here, there = bench.pool.loadgen_cpus[0], placement([{}], 1).places[0].binding.cpus[0]
+                here, there = bench.pool.loadgen_cpus[0], placement([{}], 1).replicas[0].binding.cpus[0]
                 for _ in range(repeats):
                     harness.append(measure(bench, rate, seconds=seconds))
                     null.append(measure_null(bench, rate, seconds=seconds, folder=folder))

@@ -110,10 +110,10 @@ class Topped:
     def __init__(self, node: Node, work: Work) -> None:
         """Take in the whole load."""
         self._query_table = QueryTable(InFlightLimit(node.pace.seats, BACKLOG))
-        self._query_table.load(work.prompts)
+        self._query_table.reset(work.prompts)
         for replica in range(len(SPEEDS)):
-            self._query_table.join(str(replica))
-        self._query_table.offer(range(len(work.samples)), work.samples.tolist())
+            self._query_table.add_replica(str(replica))
+        self._query_table.issue(range(len(work.samples)), work.samples.tolist())
 
     def assign(self, now: float) -> Shares:
         """What is to be sent now."""
@@ -175,7 +175,7 @@ class Simulation:
             if finished:
                 self._last[replica] = now
                 self._feed(now)
-            if batch.held:
+            if batch.unfinished:
                 self._begin(replica, now)
             else:
                 self._working[replica] = False

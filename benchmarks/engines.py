@@ -128,18 +128,17 @@ def answer(pool: ReplicaPool, request: Request, assets: Assets, count: int, conc
         in_flight_limit=None,
         stream=False,
         health=HealthMonitor(PATIENCE_S, PATIENCE_S),
-        news=Mailbox(),
+        pool_events=Mailbox(),
         report_failed=_give_up,
     )
-    replica_client.attach(COMMAND, request.scenarios[0].config.sampling)
-    replica_client.load(store)
+    replica_client.attach(COMMAND, request.scenarios[0].config.sampling, store)
     found: dict[int, list[int]] = {}
     asked, begin = 0, time.perf_counter()
     while len(found) < count:
         more = min(concurrency - replica_client.in_flight, count - asked)
-        replica_client.offer(range(asked, asked + more), range(asked, asked + more))
-        asked += more
-        replica_client.feed()
+        if more:
+            replica_client.issue(range(asked, asked + more), range(asked, asked + more))
+            asked += more
         found |= {done.query: done.ids.tolist() for done in replica_client.poll(PATIENCE_MS).finished}
     seconds = time.perf_counter() - begin
     counted = growth(replica_client.detach().counters)
@@ -157,7 +156,7 @@ def serve(engine: str, request: Request, assets: Assets, alone: int, loaded: int
         calibration=assets.calibration,
         logs=request.log_folder / engine,
         cache=request.workspace.cache,
-        tell=lambda _: None,
+        report=lambda _: None,
     )
     try:
         one = answer(pool, request, assets, alone, 1)

@@ -53,14 +53,14 @@ def serve(generate: Generate, spec: RawSpec, sampling: Sampling, parent: Parent)
     socket.bind(spec.endpoint)
     store = open_store(Path(spec.store))
     order = np.random.default_rng(0)
-    parent.say(event="ready")
+    parent.send(event="ready")
     while True:
         passes = int(socket.recv())
         # LoadGen shuffles every pass too.
         prompts = _prompts(store, np.concatenate([order.permutation(spec.samples) for _ in range(passes)]))
         begin = time.perf_counter()
         tokens = generate(prompts, sampling)
-        parent.say(event="done", tokens=tokens, seconds=time.perf_counter() - begin)
+        parent.send(event="done", tokens=tokens, seconds=time.perf_counter() - begin)
 
 
 def main() -> None:

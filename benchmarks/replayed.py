@@ -115,7 +115,7 @@ def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iter
         calibration=assets.calibration,
         logs=request.log_folder,
         cache=request.workspace.cache,
-        tell=lambda _: None,
+        report=lambda _: None,
     )
     try:
         scorer = Scorer(request.benchmark, request.variants, assets)

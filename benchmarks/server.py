@@ -79,7 +79,7 @@ def _raw(bench: ScenarioContext, rate: float, seconds: float, output: Path) -> F
     conf, file = output / "user.conf", output / "spec.json"
     conf.write_text(loaded.plan.confs["performance"].render())
     placed = placement([{}], harness.loadgen_cpus)
-    cpus, loadgen_cpus = list(placed.places[0].binding.cpus), placed.loadgen_cpus
+    cpus, loadgen_cpus = list(placed.replicas[0].binding.cpus), placed.loadgen_cpus
     spec = RawServerSpec(
         checkpoint=str(bench.assets.checkpoint),
         llm_config=plan.config.llm_config,

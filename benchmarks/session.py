@@ -48,7 +48,7 @@ def demo_bench(request: Request, panel: Panel) -> Iterator[ScenarioContext]:
         calibration=assets.calibration,
         logs=request.log_folder,
         cache=request.workspace.cache,
-        tell=panel.stage,
+        report=panel.stage,
     )
     try:
         yield ScenarioContext(request, plan, assets, scorer, fingerprint, pool)

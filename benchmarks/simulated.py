@@ -72,7 +72,7 @@ class Simulation:
 
     def advance(self, idle_s: float) -> list[int]:
         """To the end of the present step, or by `idle_s`; the queries that were finished."""
-        if not self._batch.held:
+        if not self._batch.unfinished:
             self.now += idle_s
             return []
         if self._due is None:
@@ -119,7 +119,7 @@ class SimulatedPool:
         self._replica.abort()
         self._lengths = [len(prompt) for prompt in prompts]
 
-    def offer(self, prompts: range) -> None:
+    def issue(self, prompts: range) -> None:
         """Send prompts."""
         for prompt in prompts:
             self._replica.add(prompt, self._lengths[prompt % len(self._lengths)], self._tokens)

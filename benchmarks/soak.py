@@ -118,7 +118,7 @@ class Soak:
             for test in itertools.cycle(("performance", "accuracy")):
                 if time.monotonic() > until:
                     return
-                bench.pool.mend(lambda _: None)
+                bench.pool.await_restarts(lambda _: None)
                 self._run(with_load(bench, **load), test)
         finally:
             killer.stop()

@@ -29,7 +29,7 @@ from harness_llm.pipeline.doctor.doctor import purpose_of, require
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree, describe_run
-from harness_llm.replicas.ray.cluster import survey
+from harness_llm.replicas.ray.cluster import query_cluster
 from harness_llm.runs.record import Run, State
 from harness_llm.submission.package import Package
 
@@ -52,7 +52,7 @@ def _plan(choices: Choices, panel: Panel, *, packed: bool) -> None:
     """Print what `submit` would do."""
     require_names(choices, company=purpose_of(choices, packed=packed) is Purpose.SUBMIT)
     request = resolve(choices, Workspace())
-    cluster = survey(choices.ray, request.workspace.stage_log("nodes")) if choices.ray else None
+    cluster = query_cluster(choices.ray, request.workspace.stage_log("nodes")) if choices.ray else None
     build_pipeline(request, panel, cluster).announce()
 
 

@@ -131,11 +131,10 @@ class RunKeys:
             in_flight_limit=None if stream else config.in_flight_limit,
             stream=stream,
             health=HealthMonitor(PATIENCE_S, PATIENCE_S),
-            news=Mailbox(),
+            pool_events=Mailbox(),
             report_failed=lambda *_: None,
         )
-        replica_client.attach("pytest", config.sampling)
-        replica_client.load(open_store(self.assets.store("performance")))
+        replica_client.attach("pytest", config.sampling, open_store(self.assets.store("performance")))
         return replica_client
 
 
@@ -150,7 +149,7 @@ def started_cells(workspace: Workspace, assets: Assets, replicas: int) -> Iterat
         calibration=assets.calibration,
         logs=workspace.logs / "pool",
         cache=workspace.cache,
-        tell=lambda _: None,
+        report=lambda _: None,
     )
     try:
         yield run_keys

@@ -1,6 +1,5 @@
 """What the children of test_processes do: `python -m child WHAT ...`."""
 
-import ctypes
 import json
 import os
 import sys
@@ -11,38 +10,22 @@ from pathlib import Path
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.protocol.child_processes import STATUS_VARIABLE, Parent, start, watch
 
-PR_SET_PDEATHSIG = 1
 LONG_S = 60
 
 
 def talk() -> None:
     """Say three things, one of them longer than a pipe holds, and end."""
     parent = Parent()
-    parent.say(event="one")
-    parent.say(event="two", text="x" * 200_000)
+    parent.send(event="one")
+    parent.send(event="two", text="x" * 200_000)
     sys.stdout.write("".join(f"line {i}\n" for i in range(20)))
-    parent.say(event="three")
+    parent.send(event="three")
     sys.exit(3)
 
 
 def wait(clean_up: str = "") -> None:
     """Wait for an end from outside."""
-    Parent(Path(clean_up) if clean_up else None).say(event="up", pid=os.getpid())
-    time.sleep(LONG_S)
-
-
-def without_lifeline() -> None:
-    """Have a standard input that never ends."""
-    reader, _ = os.pipe()
-    os.dup2(reader, 0)
-    wait()
-
-
-def without_signal() -> None:
-    """Get no signal when the parent dies."""
-    parent = Parent()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
-    parent.say(event="up", pid=os.getpid())
+    Parent(Path(clean_up) if clean_up else None).send(event="up", pid=os.getpid())
     time.sleep(LONG_S)
 
 
@@ -59,7 +42,7 @@ def family() -> None:
     if not helper:
         time.sleep(LONG_S)
         os._exit(0)
-    parent.say(event="up", helper=helper)
+    parent.send(event="up", helper=helper)
     time.sleep(LONG_S)
 
 
@@ -71,15 +54,15 @@ def sharing() -> None:
     if not helper:
         time.sleep(LONG_S)
         os._exit(0)
-    own.say(event="up", helper=helper, memory=memory.name, pid=os.getpid())
+    own.send(event="up", helper=helper, memory=memory.name, pid=os.getpid())
     time.sleep(LONG_S)
 
 
 def replica(life: str, *more: str) -> None:
     """Be ready as the replicas that are named, of a certain life."""
     addresses = [f"ipc://replica-{name}.{life}" for name in more]
-    endpoints = [{"address": address, "beats": f"{address}.heart"} for address in addresses]
-    Parent().say(event="ready", endpoints=endpoints)
+    endpoints = [{"address": address, "heartbeat": f"{address}.heartbeat"} for address in addresses]
+    Parent().send(event="ready", endpoints=endpoints)
     time.sleep(LONG_S)
 
 
@@ -93,15 +76,15 @@ def failing() -> None:
 
 def explaining() -> None:
     """End before one is ready, and say why."""
-    Parent().say(event="failed", **EnvironmentMissing("there is no server", where="here").facts())
+    Parent().send(event="failed", **EnvironmentMissing("there is no server", where="here").facts())
     os._exit(3)
 
 
 def raising() -> None:
     """Be ready, then end as a replica does whose engine raises."""
     said = Parent()
-    said.say(event="ready", endpoints=[{"address": "ipc://replica-a.0", "beats": "ipc://heart"}])
-    said.say(event="raised", error="OutOfMemoryError('tried to allocate 20 GiB')")
+    said.send(event="ready", endpoints=[{"address": "ipc://replica-a.0", "heartbeat": "ipc://heartbeat"}])
+    said.send(event="raised", error="OutOfMemoryError('tried to allocate 20 GiB')")
     os._exit(4)
 
 
@@ -115,12 +98,12 @@ def loadgen(*says: str) -> None:
     """Be LoadGen's process: say what one is told to, repeat what one hears, finish when that is enough."""
     own = Parent()
     for line in says:
-        own.say(**json.loads(line))
+        own.send(**json.loads(line))
     while True:
-        for message in own.told.take():
-            own.say(event="progress", heard=message)
-            if message["event"] == "joined":
-                own.say(event="finished", counters=[])
+        for message in own.messages.take():
+            own.send(event="progress", heard=message)
+            if message["event"] == "replica_ready":
+                own.send(event="finished", counters=[])
                 os._exit(0)
         time.sleep(0.02)
 

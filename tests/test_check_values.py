@@ -46,7 +46,7 @@ def found(tree: Path, values: dict[str, object]) -> list[Finding]:
 )
 def test_what_is_no_value_of_its_kind_is_an_error(tmp_path, rule, key, value):
     findings = [finding for finding in found(tmp_path, {key: value}) if finding.rule == rule]
-    assert {finding.what for finding in findings} == {"a value of a LoadGen log is not what LoadGen writes there"}
+    assert {finding.what for finding in findings} == {"wrong value in a LoadGen log"}
     assert {(finding.expected.split(":")[0], finding.found) for finding in findings} == {(key, repr(value))}
     assert {finding.path for finding in findings} == {
         f"closed/Acme/{CLOSED}/Server/performance/run_1/mlperf_log_detail.txt"

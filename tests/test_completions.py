@@ -58,5 +58,5 @@ def test_an_answer_is_whole(chunks: list[bytes], ids: list[int]) -> None:
     ],
 )
 def test_an_answer_is_not_whole(chunk: bytes) -> None:
-    with pytest.raises(ValueError, match="cut or is not exact"):
+    with pytest.raises(ValueError, match="incomplete or inexact answer"):
         answer(chunk).whole()

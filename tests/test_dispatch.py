@@ -2,14 +2,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_llm.config.in_flight import InFlightLimit
-from harness_llm.loadgen.scheduler import DRAIN, Load, deal, least_loaded, still_fed, top_up
+from harness_llm.loadgen.scheduler import DRAIN, Load, fill_to_limit, least_loaded, replicas_to_feed, round_robin
 
 loads = st.lists(st.builds(Load, running=st.integers(0, 300), unstarted_tokens=st.integers(0, 9000)), min_size=1)
 
 
 @given(loads, st.integers(0, 256), st.integers(0, 2000))
 def test_top_up_hands_out_what_it_can_and_no_more(held: list[Load], limit: int, waiting: int) -> None:
-    shares = top_up(held, [limit] * len(held), waiting)
+    shares = fill_to_limit(held, [limit] * len(held), waiting)
     room = [max(limit - load.running, 0) for load in held]
     assert all(0 <= share <= free for share, free in zip(shares, room, strict=True))
     assert sum(shares) == min(waiting, sum(room))
@@ -17,18 +17,22 @@ def test_top_up_hands_out_what_it_can_and_no_more(held: list[Load], limit: int, 
 
 @given(loads, st.integers(1, 256), st.integers(1, 2000))
 def test_nobody_gets_more_while_another_has_less(held: list[Load], limit: int, waiting: int) -> None:
-    shares = top_up(held, [limit] * len(held), waiting)
+    shares = fill_to_limit(held, [limit] * len(held), waiting)
     after = [load.running + share for load, share in zip(held, shares, strict=True)]
     highest = max((level for level, share in zip(after, shares, strict=True) if share), default=0)
     assert all(level >= min(highest - 1, limit) for level in after)
 
 
 def test_top_up_by_example() -> None:
-    assert top_up([Load(running=10), Load(running=0), Load(running=4)], limits=[10] * 3, waiting=12) == [0, 8, 4]
-    assert top_up([Load(running=10), Load(running=0), Load(running=4)], limits=[10] * 3, waiting=99) == [0, 10, 6]
-    assert top_up([Load(), Load()], limits=[0, 8], waiting=50) == [0, 8]
-    assert top_up([Load(running=12)], limits=[10], waiting=5) == [0]
-    assert top_up([Load(), Load()], limits=[128] * 2, waiting=50) == [25, 25]
+    assert fill_to_limit([Load(running=10), Load(running=0), Load(running=4)], limits=[10] * 3, waiting=12) == [0, 8, 4]
+    assert fill_to_limit([Load(running=10), Load(running=0), Load(running=4)], limits=[10] * 3, waiting=99) == [
+        0,
+        10,
+        6,
+    ]
+    assert fill_to_limit([Load(), Load()], limits=[0, 8], waiting=50) == [0, 8]
+    assert fill_to_limit([Load(running=12)], limits=[10], waiting=5) == [0]
+    assert fill_to_limit([Load(), Load()], limits=[128] * 2, waiting=50) == [25, 25]
 
 
 def test_the_backlog_goes_as_the_load_ends() -> None:
@@ -38,13 +42,13 @@ def test_the_backlog_goes_as_the_load_ends() -> None:
 
 @given(st.lists(st.integers(0, 20), min_size=1))
 def test_all_cards_are_dealt_as_counted(counts: list[int]) -> None:
-    hands = deal(range(sum(counts)), counts)
+    hands = round_robin(range(sum(counts)), counts)
     assert [len(hand) for hand in hands] == counts
     assert sorted(card for hand in hands for card in hand) == list(range(sum(counts)))
 
 
 def test_cards_are_dealt_in_turn() -> None:
-    assert deal("abcdef", [2, 0, 4]) == [["a", "c"], [], ["b", "d", "e", "f"]]
+    assert round_robin("abcdef", [2, 0, 4]) == [["a", "c"], [], ["b", "d", "e", "f"]]
 
 
 @given(loads)
@@ -62,7 +66,7 @@ def test_running_queries_decide_between_equals() -> None:
 def test_the_fastest_are_always_fed_and_the_slowest_are_left_first(
     paces: list[float], limit: int, waiting: int
 ) -> None:
-    fed = still_fed(paces, limit, waiting)
+    fed = replicas_to_feed(paces, limit, waiting)
     assert fed[paces.index(min(paces))]
     assert max(pace for pace, gets in zip(paces, fed, strict=True) if gets) < min(
         (pace for pace, gets in zip(paces, fed, strict=True) if not gets), default=float("inf")
@@ -73,7 +77,7 @@ def test_a_slow_replica_is_left_alone_before_the_others() -> None:
     """Two replicas of 100 queries, one twice as slow: it is left where what waits lasts the other's own drain."""
     paces = [1.0, 2.0]
     last = 100 * DRAIN * (2 - 1)  # what the fast one takes from then on
-    assert still_fed(paces, 100, round(last) + 2) == [True, True]
-    assert still_fed(paces, 100, round(last) - 2) == [True, False]
-    assert still_fed([1.0, 0.0], 100, 1) == [True, True]
-    assert still_fed([1.0, 1.0], 100, 1) == [True, True]
+    assert replicas_to_feed(paces, 100, round(last) + 2) == [True, True]
+    assert replicas_to_feed(paces, 100, round(last) - 2) == [True, False]
+    assert replicas_to_feed([1.0, 0.0], 100, 1) == [True, True]
+    assert replicas_to_feed([1.0, 1.0], 100, 1) == [True, True]

@@ -127,11 +127,10 @@ def replica_client(stage: Stage, tmp_path: Path, lost: list[tuple[str, str, int]
         in_flight_limit=None,
         stream=True,
         health=HealthMonitor(100, 100),
-        news=Mailbox(),
+        pool_events=Mailbox(),
         report_failed=lambda endpoint, cause, queries: lost.append((endpoint.address, cause, queries)),
     )
-    replica_client.attach("run_key", SAMPLING)
-    replica_client.load(open_store(tmp_path / "store"))
+    replica_client.attach("run_key", SAMPLING, open_store(tmp_path / "store"))
     yield replica_client
     replica_client.close()
 
@@ -142,29 +141,29 @@ def collect(replica_client: ReplicaClient, enough: Callable[[Replies], bool]) ->
     deadline = time.monotonic() + PATIENCE_S
     while not enough(found):
         assert time.monotonic() < deadline, found
-        replica_client.feed()
         more = replica_client.poll(20)
         found.first += more.first
         found.finished += more.finished
     return found
 
 
-def test_a_new_attachment_aborts_all_queries(stage: Stage, replica_client: ReplicaClient) -> None:
-    replica_client.offer(range(6), range(6))
+def test_a_new_attachment_aborts_all_queries(stage: Stage, replica_client: ReplicaClient, tmp_path: Path) -> None:
+    replica_client.issue(range(6), range(6))
     collect(replica_client, lambda found: len(found.first) == 6)
-    replica_client.attach("again", SAMPLING)
+    replica_client.issue([7], [7])
+    replica_client.attach("again", SAMPLING, open_store(tmp_path / "store"))
     assert replica_client.in_flight == 0
     assert [engine.asked for engine in stage.engines] == [{}, {}]
 
     stage.engines[0].lets = stage.engines[1].lets = True
-    replica_client.offer([1, 2], [3, 4])
+    replica_client.issue([1, 2], [3, 4])
     found = collect(replica_client, lambda found: len(found.finished) == 2)
     assert {answer.query: int(answer.ids[0]) for answer in found.finished} == {1: 13, 2: 14}
     assert replica_client.detach().counters == [({}, {}), ({}, {})]
 
 
 def test_generated_tokens_are_counted_by_replica(stage: Stage, replica_client: ReplicaClient) -> None:
-    replica_client.offer(range(5), range(5))
+    replica_client.issue(range(5), range(5))
     collect(replica_client, lambda found: len(found.first) == 5)
     counts = replica_client.count()
     assert {address: count.generated for address, count in counts.items()} == {
@@ -177,13 +176,13 @@ def test_generated_tokens_are_counted_by_replica(stage: Stage, replica_client: R
 def test_a_lost_replica_that_wakes_up_reaches_nobody(
     stage: Stage, replica_client: ReplicaClient, lost: list[tuple[str, str, int]]
 ) -> None:
-    replica_client.offer(range(6), range(6))
+    replica_client.issue(range(6), range(6))
     firsts = collect(replica_client, lambda found: len(found.first) == 6).first
     assert {answer.query: answer.ids.tolist() for answer in firsts} == {q: [10 + q] for q in range(6)}
     held = set(stage.engines[0].asked)
     assert len(held) == 3
     stage.stopped.add(0)
-    replica_client.lose(stage.endpoints[0].address, "not heard")
+    replica_client.fail_replica(stage.endpoints[0].address, "not heard")
     assert lost == [(stage.endpoints[0].address, "not heard", 3)]
 
     stage.stopped.clear()
@@ -203,11 +202,11 @@ def test_a_lost_replica_that_wakes_up_reaches_nobody(
 
 
 def test_another_engine_is_told_what_was_reported(stage: Stage, replica_client: ReplicaClient) -> None:
-    replica_client.offer([1, 2], [1, 2])
+    replica_client.issue([1, 2], [1, 2])
     collect(replica_client, lambda found: len(found.first) == 2)
     [query] = stage.engines[0].asked
-    replica_client.lose(stage.endpoints[0].address, "gone")
-    replica_client.feed()
+    replica_client.fail_replica(stage.endpoints[0].address, "gone")
+    replica_client.poll(0)
     deadline = time.monotonic() + PATIENCE_S
     while query not in stage.engines[1].asked:
         assert time.monotonic() < deadline
@@ -216,21 +215,22 @@ def test_another_engine_is_told_what_was_reported(stage: Stage, replica_client: 
 
 def test_a_replica_that_joins_serves(stage: Stage, replica_client: ReplicaClient) -> None:
     for endpoint in list(stage.endpoints):
-        replica_client.lose(endpoint.address, "gone")
-    replica_client.offer([1], [1])
-    assert replica_client.poll(50) == Replies()
-    replica_client.join(stage.add())
+        replica_client.fail_replica(endpoint.address, "gone")
+    replica_client.issue([1], [1])
+    assert replica_client.poll(50) == Replies(issued=[[1]])
+    assert replica_client.in_flight == 1
+    replica_client.add_replica(stage.add())
     stage.engines[2].lets = True
     found = collect(replica_client, lambda found: bool(found.finished))
     assert found.finished[0].ids.tolist() == [11, 102, 2]
 
 
 def test_an_answer_begins_with_what_was_reported(stage: Stage, replica_client: ReplicaClient) -> None:
-    replica_client.offer([1], [1])
+    replica_client.issue([1], [1])
     collect(replica_client, lambda found: bool(found.first))
     engine = next(engine for engine in stage.engines if engine.asked)
     engine.asked[1] = ([99, 5], 0)
     engine.lets = True
-    with pytest.raises(RunFailed, match="does not begin with its first token") as raised:
+    with pytest.raises(RunFailed, match="does not begin with its reported first token") as raised:
         collect(replica_client, lambda found: bool(found.finished))
     assert raised.value.expected == "11"

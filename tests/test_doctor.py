@@ -120,7 +120,7 @@ def test_a_missing_loadgen_refuses(harness: CommandLine, monkeypatch: pytest.Mon
     monkeypatch.setattr("harness_llm.loadgen.versions.sys.prefix", str(tmp_path))
     done = harness("submit", *DEMO, *NAMES)
     assert done.code == 3
-    assert "the LoadGen of round v6.1 is not installed" in done.err
+    assert "LoadGen of round v6.1 is not installed" in done.err
     assert results(harness, *DEMO, *NAMES, "--part", "software")["LoadGen"][0]["level"] == "error"
 
 

@@ -73,14 +73,14 @@ def test_late_answers_reach_nobody(run_keys: RunKeys) -> None:
     """A run that is over, but whose LoadGen process still lives, and the next one use the same query ids."""
     request = run_keys.request("Offline")
     old = run_keys.replica_client(request, generation=1001)
-    old.offer(range(SAMPLES), range(SAMPLES))
-    old.feed()
+    old.issue(range(SAMPLES), range(SAMPLES))
+    old.poll(0)
     new = run_keys.replica_client(request, generation=1002)
     old.poll(0)
-    old.offer(range(SAMPLES, SAMPLES + 20), range(SAMPLES, SAMPLES + 20))
-    old.feed()
-    new.offer(range(SAMPLES), range(1000, 1000 + SAMPLES))
-    new.feed()
+    old.issue(range(SAMPLES, SAMPLES + 20), range(SAMPLES, SAMPLES + 20))
+    old.poll(0)
+    new.issue(range(SAMPLES), range(1000, 1000 + SAMPLES))
+    new.poll(0)
     try:
         answers: dict[int, list[int]] = {}
         deadline = time.monotonic() + 60

@@ -12,9 +12,8 @@ import pytest
 
 from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.protocol.child_processes import Child, start, watch
-from harness_llm.replicas.pool import Joined, Lost, News, ReplicaPool, Start
+from harness_llm.replicas.pool import MAX_SHORT_RUNS, PoolEvent, ReplicaFailed, ReplicaPool, ReplicaReady, Start
 from harness_llm.replicas.pool_folder import PoolFolder
-from harness_llm.replicas.restart import ATTEMPTS
 
 TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
@@ -57,13 +56,13 @@ def addresses(pool: ReplicaPool) -> list[str]:
     return [endpoint.address for endpoint in pool.endpoints]
 
 
-def happens(pool: ReplicaPool, count: int) -> list[News]:
+def happens(pool: ReplicaPool, count: int) -> list[PoolEvent]:
     """The next things that happen."""
-    found: list[News] = []
+    found: list[PoolEvent] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
         assert time.monotonic() < deadline, found
-        found += [news for event in watch(pool.replicas, 1) if (news := pool.take(event))]
+        found += [news for event in watch(pool.replicas, 1) if (news := pool.handle(event))]
     return found
 
 
@@ -72,11 +71,11 @@ def test_a_replica_that_is_killed_is_started_again_at_another_address(pool: Repl
     assert sorted(addresses(pool)) == ["ipc://replica-a.0", "ipc://replica-b.0"]
     pool.replicas[0].process.kill()
     [lost] = happens(pool, 1)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, ReplicaFailed)
     assert ([endpoint.address for endpoint in lost.endpoints], lost.cause) == (["ipc://replica-a.0"], "exit code -9")
     assert addresses(pool) == ["ipc://replica-b.0"]
     [joined] = happens(pool, 1)
-    assert isinstance(joined, Joined)
+    assert isinstance(joined, ReplicaReady)
     assert joined.name == "a"
     assert sorted(addresses(pool)) == ["ipc://replica-a.1", "ipc://replica-b.0"]
 
@@ -84,9 +83,9 @@ def test_a_replica_that_is_killed_is_started_again_at_another_address(pool: Repl
 def test_several_replicas_are_lost_with_their_process(pool: ReplicaPool, places) -> None:
     pool.start(places(host=lambda name, life: ("replica", str(life), "a", "b")), silent)
     assert len(pool.endpoints) == 2
-    pool.condemn("ipc://replica-b.0", "not heard")
+    pool.kill("ipc://replica-b.0", "not heard")
     [lost] = happens(pool, 1)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, ReplicaFailed)
     assert len(lost.endpoints) == 2
 
 
@@ -94,9 +93,9 @@ def test_a_stopped_replica_never_wakes_up(pool: ReplicaPool, places) -> None:
     pool.start(places(a=serving), silent)
     process = pool.replicas[0].process
     os.kill(process.pid, signal.SIGSTOP)
-    pool.condemn("ipc://replica-a.0", "not heard for 25 s")
+    pool.kill("ipc://replica-a.0", "not heard for 25 s")
     [lost] = happens(pool, 1)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, ReplicaFailed)
     assert lost.cause == "not heard for 25 s"
     assert process.returncode == -signal.SIGKILL
 
@@ -104,15 +103,15 @@ def test_a_stopped_replica_never_wakes_up(pool: ReplicaPool, places) -> None:
 def test_what_an_engine_raised_is_the_cause(pool: ReplicaPool, places) -> None:
     pool.start(places(a=lambda name, life: ("raising",) if not life else serving(name, life)), silent)
     [lost] = happens(pool, 1)
-    assert isinstance(lost, Lost)
-    assert lost.cause == "it raised OutOfMemoryError('tried to allocate 20 GiB')"
+    assert isinstance(lost, ReplicaFailed)
+    assert lost.cause == "exception OutOfMemoryError('tried to allocate 20 GiB')"
     assert lost.failure().where == str(lost.log)
-    pool.mend(silent)
+    pool.await_restarts(silent)
     assert addresses(pool) == ["ipc://replica-a.1"]
 
 
 def test_a_replica_that_does_not_start_ends_the_run(pool: ReplicaPool, places, tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="bad ended") as raised:
+    with pytest.raises(RunFailed, match="bad failed") as raised:
         pool.start(places(good=serving, bad=always("failing")), silent)
     assert raised.value.where == str(tmp_path / "bad.log")
     assert raised.value.found == "exit code 3, and the last lines of its log:\nfirst line\nno such device"
@@ -138,10 +137,10 @@ def test_what_cannot_be_started_again_is_given_up(pool: ReplicaPool, places) -> 
     os.waitid(os.P_PID, pool.replicas[1].process.pid, os.WEXITED | os.WNOWAIT)
     said: list[str] = []
     with pytest.raises(RunFailed, match="no such device") as raised:
-        pool.mend(said.append)
-    assert "the same command goes on" in raised.value.hint
-    assert [line for line in said if line.startswith("b is lost")] == [
-        "b is lost: exit code -9",
-        *["b is lost: exit code 3"] * (ATTEMPTS - 1),
+        pool.await_restarts(said.append)
+    assert "the same command then continues" in raised.value.hint
+    assert [line for line in said if line.startswith("b failed")] == [
+        "b failed: exit code -9",
+        *["b failed: exit code 3"] * (MAX_SHORT_RUNS - 1),
     ]
     assert addresses(pool) == ["ipc://replica-a.0"]

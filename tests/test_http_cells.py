@@ -115,7 +115,7 @@ def a_fleet(
         calibration=assets.calibration,
         logs=request.log_folder,
         cache=workspace.cache,
-        tell=lambda _: None,
+        report=lambda _: None,
         launcher=launcher,
     )
     try:
@@ -179,7 +179,7 @@ class Caching(TokenServer):
     ("server", "counters", "violation"),
     [
         (Caching(), NOTHING | {"cache_hits": SAMPLES}, f"prompt tokens were taken from a cache: {SAMPLES}"),
-        (TokenServer(metrics=False), None, "the server does not tell its cache hits"),
+        (TokenServer(metrics=False), None, "no cache hits in the server's metrics"),
     ],
     ids=["hits", "no proof"],
 )
@@ -197,7 +197,7 @@ def test_without_proof_a_run_is_not_for_closed(
 
 
 FAULTS = [
-    ("status_500", "answered 500"),
+    ("status_500", "status 500 from the server"),
     ("closes_before", "Server disconnected"),
     ("closes_in_the_middle", "ClientPayloadError"),
     ("half_a_line", "no completion with token ids"),
@@ -219,7 +219,7 @@ def test_a_fault_of_the_server_ends_the_run(
             run(request, assets, pool)
     failed = load_run(request.log_folder / scenario / "performance")
     assert failed.state is State.FAILED
-    silent = behave == "silent" and "silent for too long" in failed.reasons[0]  # the engine may notice first
+    silent = behave == "silent" and "timeout of the server" in failed.reasons[0]  # the engine may notice first
     assert silent or cause in failed.reasons[0]
     assert raised.value.exit_code == 4
 
@@ -229,7 +229,7 @@ def test_a_server_of_its_own_that_is_killed_in_the_middle(workspace: Workspace, 
     request = request_for(workspace, "Server", f"server_config.command={command!r}")
     with a_fleet(request, assets, workspace) as pool, pytest.raises(RunFailed) as raised:
         run(request, assets, pool)
-    assert "the server ended with exit code" in raised.value.found
+    assert "the server exited with code" in raised.value.found
     assert "token_server.py --port" in (request.log_folder / "server-0.log").read_text()
 
 
@@ -316,7 +316,7 @@ CAUSES = {
     kill: "exit code -9",
     halt: "not heard for 5 s",
     starve: "it raised MemoryError",
-    break_engine: "the server ended with exit code",
+    break_engine: "the server exited with code",
 }
 HELD = {"Offline": SAMPLES, "Server": SAMPLES, "SingleStream": 4}
 
@@ -335,7 +335,7 @@ def two(workspace: Workspace, assets: Assets) -> Iterator[ReplicaPool]:
 def test_queries_of_a_lost_replica_are_issued_again(
     workspace: Workspace, assets: Assets, two: ReplicaPool, scenario: str, fault: Callable[[Child], object]
 ) -> None:
-    two.mend(lambda _: None)
+    two.await_restarts(lambda _: None)
     request = request_for(workspace, scenario, *TWO, samples=HELD[scenario])
     broken = two.replicas[0]
     done = run(request, assets, two, "accuracy", Breaks(fault, broken))
@@ -358,7 +358,7 @@ def test_queries_of_a_lost_replica_are_issued_again(
 def test_a_measurement_that_lost_a_replica_is_made_once_more(
     workspace: Workspace, assets: Assets, two: ReplicaPool
 ) -> None:
-    two.mend(lambda _: None)
+    two.await_restarts(lambda _: None)
     request = request_for(workspace, "Server", *TWO)
     breaks = Breaks(kill, two.replicas[1])
 
@@ -377,7 +377,7 @@ def test_a_measurement_that_lost_a_replica_is_made_once_more(
 
 
 def test_a_lost_replica_may_end_the_run(workspace: Workspace, assets: Assets, two: ReplicaPool) -> None:
-    two.mend(lambda _: None)
+    two.await_restarts(lambda _: None)
     request = request_for(workspace, "Server", *TWO, "harness_config.on_replica_failure=fail")
     breaks = Breaks(kill, two.replicas[0])
     with pytest.raises(RunFailed, match="replica-0 ended") as raised:
@@ -392,7 +392,7 @@ def test_a_run_without_a_replica_has_failed(
     workspace: Workspace, assets: Assets, two: ReplicaPool, fault: Callable[[Child], object], bound_s: float
 ) -> None:
     """The last of this replica pool."""
-    two.mend(lambda _: None)
+    two.await_restarts(lambda _: None)
     request = request_for(workspace, "Server", *TWO)
     one, other = two.replicas
     breaks = Breaks(lambda replica: [fault(replica), fault(other)], one)

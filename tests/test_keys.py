@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from harness_llm.protocol.curve import Gate, Pair, new_pair, read_pair, unlock, write_pair
+from harness_llm.protocol.curve import CurveAuth, KeyPair, new_key_pair, read_key_pair, use_curve, write_key_pair
 
 LOOPBACK = "tcp://127.0.0.1:*"
 SOON_MS = 500
@@ -17,13 +17,13 @@ PATIENCE_MS = 10_000
 class Door:
     """A socket behind a gate, and clients of it."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", pair: Pair) -> None:
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", pair: KeyPair) -> None:
         self._context = context
         self._sockets: list[zmq.Socket[bytes]] = []
         self.pair = pair
-        self.gate = Gate(pair.public)
+        self.auth = CurveAuth(pair.public)
         self.socket = self.socket_of(zmq.ROUTER)
-        self.gate.guard(self.socket)
+        self.auth.protect(self.socket)
         self.socket.bind(LOOPBACK)
 
     def socket_of(self, kind: int) -> "zmq.Socket[bytes]":
@@ -32,20 +32,20 @@ class Door:
         self._sockets.append(socket)
         return socket
 
-    def knock(self, pair: Pair | None, key: str) -> bool:
+    def knock(self, pair: KeyPair | None, key: str) -> bool:
         """Whether a client's message arrives."""
         client = self.socket_of(zmq.DEALER)
         if pair:
-            unlock(client, pair, key)
+            use_curve(client, pair, key)
         client.connect(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         client.send(b"hello")
-        arrived = bool(self.socket.poll(PATIENCE_MS if pair == self.pair and key == self.gate.key else SOON_MS))
+        arrived = bool(self.socket.poll(PATIENCE_MS if pair == self.pair and key == self.auth.key else SOON_MS))
         if arrived:
             assert self.socket.recv_multipart()[1] == b"hello"
         return arrived
 
     def close(self) -> None:
-        self.gate.close()
+        self.auth.close()
         for socket in self._sockets:
             socket.close()
 
@@ -54,31 +54,31 @@ class Door:
 def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     monkeypatch.setattr(zmq.Context, "instance", lambda: context)
-    door = Door(context, new_pair())
+    door = Door(context, new_key_pair())
     yield door
     door.close()
     context.term()
 
 
 def test_who_holds_both_keys_comes_in(door: Door) -> None:
-    assert door.knock(door.pair, door.gate.key)
+    assert door.knock(door.pair, door.auth.key)
 
 
 def test_nobody_else_does(door: Door) -> None:
-    other = new_pair()
+    other = new_key_pair()
     assert not door.knock(None, "")
-    assert not door.knock(other, door.gate.key)
+    assert not door.knock(other, door.auth.key)
     assert not door.knock(door.pair, other.public)
-    assert not door.knock(Pair(door.pair.public, other.secret), door.gate.key)
-    assert door.knock(door.pair, door.gate.key)
+    assert not door.knock(KeyPair(door.pair.public, other.secret), door.auth.key)
+    assert door.knock(door.pair, door.auth.key)
 
 
 def test_what_is_published_is_heard_by_who_holds_both_keys_alone(door: Door) -> None:
     heartbeat_publisher = door.socket_of(zmq.PUB)
-    door.gate.guard(heartbeat_publisher)
+    door.auth.protect(heartbeat_publisher)
     heartbeat_publisher.bind(LOOPBACK)
     listeners = [door.socket_of(zmq.SUB) for _ in range(2)]
-    unlock(listeners[0], door.pair, door.gate.key)
+    use_curve(listeners[0], door.pair, door.auth.key)
     for listener in listeners:
         listener.subscribe(b"")
         listener.connect(heartbeat_publisher.getsockopt_string(zmq.LAST_ENDPOINT))
@@ -91,9 +91,9 @@ def test_what_is_published_is_heard_by_who_holds_both_keys_alone(door: Door) -> 
 
 
 def test_a_pair_is_kept_where_nobody_else_reads(tmp_path: Path) -> None:
-    pair, file = new_pair(), tmp_path / "client.keys"
-    write_pair(pair, file)
+    pair, file = new_key_pair(), tmp_path / "client.keys"
+    write_key_pair(pair, file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert read_pair(file) == pair
+    assert read_key_pair(file) == pair
     with pytest.raises(FileExistsError):
-        write_pair(pair, file)
+        write_key_pair(pair, file)

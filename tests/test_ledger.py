@@ -8,16 +8,16 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from harness_llm.config.in_flight import InFlightLimit
 from harness_llm.errors import RunFailed
-from harness_llm.loadgen.query_table import MOST_LOSSES, Query, QueryTable
+from harness_llm.loadgen.query_table import MAX_FAILURES, Query, QueryTable
 
 LENGTHS = np.array([5, 9, 2, 7, 30, 1, 4, 4])
 
 
 def query_table(in_flight_limit: InFlightLimit | None = None, *replicas: str) -> QueryTable:
     made = QueryTable(in_flight_limit)
-    made.load(LENGTHS)
+    made.reset(LENGTHS)
     for replica in replicas:
-        made.join(replica)
+        made.add_replica(replica)
     return made
 
 
@@ -39,14 +39,14 @@ class Life(RuleBasedStateMachine):
     @rule(target=replicas)
     def join(self) -> str:
         name = f"replica-{next(self.names)}"
-        self.query_table.join(name)
+        self.query_table.add_replica(name)
         self.held[name] = {}
         return name
 
     @rule(samples=st.lists(st.integers(0, len(LENGTHS) - 1), max_size=20))
     def offer(self, samples: list[int]) -> None:
         queries = [2**63 + next(self.names) for _ in samples]
-        self.query_table.offer(queries, samples)
+        self.query_table.issue(queries, samples)
         self.offered |= set(queries)
 
     @rule()
@@ -65,7 +65,7 @@ class Life(RuleBasedStateMachine):
         query = data.draw(st.sampled_from(list(self.held[replica])))
         if query not in self.first and data.draw(st.booleans()):
             self.first[query] = 7
-            self.query_table.first(replica, query, 7)
+            self.query_table.first_token(replica, query, 7)
             return
         del self.held[replica][query]
         assert self.query_table.finish(replica, query, 5, 0.1).first == self.first.get(query)
@@ -74,10 +74,10 @@ class Life(RuleBasedStateMachine):
     @rule(replica=consumes(replicas))
     def lose(self, replica: str) -> None:
         queries = self.held.pop(replica)
-        if any(query.losses == MOST_LOSSES - 1 for query in queries.values()):
+        if any(query.failures == MAX_FAILURES - 1 for query in queries.values()):
             self.held[replica] = queries  # the run would end
             return
-        assert self.query_table.lose(replica) == len(queries)
+        assert self.query_table.fail_replica(replica) == len(queries)
 
     @invariant()
     def every_query_is_somewhere(self) -> None:
@@ -123,40 +123,40 @@ for case in (TestServer, TestOffline):
 
 def test_what_is_issued_again_goes_first() -> None:
     offline = query_table(InFlightLimit(batch=2, backlog=0), "a")
-    offline.offer([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
+    offline.issue([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
     [(_, share)] = offline.assign(0.0)
     assert [query.id for query in share] == [1, 2]
-    offline.first("a", 2, 77)
-    assert offline.lose("a") == 2
-    offline.join("b")
+    offline.first_token("a", 2, 77)
+    assert offline.fail_replica("a") == 2
+    offline.add_replica("b")
     [(replica, again)] = offline.assign(0.0)
-    assert (replica, [(query.id, query.first, query.losses) for query in again]) == ("b", [(1, None, 1), (2, 77, 1)])
+    assert (replica, [(query.id, query.first, query.failures) for query in again]) == ("b", [(1, None, 1), (2, 77, 1)])
 
 
 def test_a_query_that_ends_replicas_ends_the_run() -> None:
     server = query_table()
-    server.offer([1], [4])
-    for name in "abc"[: MOST_LOSSES - 1]:
-        server.join(name)
+    server.issue([1], [4])
+    for name in "abc"[: MAX_FAILURES - 1]:
+        server.add_replica(name)
         assert server.assign(0.0)
-        assert server.lose(name) == 1
-    server.join("last")
+        assert server.fail_replica(name) == 1
+    server.add_replica("last")
     server.assign(0.0)
-    with pytest.raises(RunFailed, match="while they hold a certain query") as raised:
-        server.lose("last")
+    with pytest.raises(RunFailed, match="while a certain query is in flight") as raised:
+        server.fail_replica("last")
     assert raised.value.where == "sample 4, of 30 prompt tokens"
 
 
 def test_nothing_is_assigned_where_nobody_is() -> None:
     server = query_table()
-    server.offer([1, 2], [0, 1])
+    server.issue([1, 2], [0, 1])
     assert server.assign(0.0) == []
     assert server.waiting == 2
 
 
 def test_a_slow_replica_is_left_alone_as_the_load_ends() -> None:
     offline = query_table(InFlightLimit(batch=10, backlog=0), "fast", "slow")
-    offline.offer(range(24), [0] * 24)
+    offline.issue(range(24), [0] * 24)
     held = {name: [query.id for query in share] for name, share in offline.assign(0.0)}
     offline.finish("fast", held["fast"].pop(), 5, 1.0)
     offline.finish("slow", held["slow"].pop(), 5, 2.0)
@@ -164,5 +164,5 @@ def test_a_slow_replica_is_left_alone_as_the_load_ends() -> None:
     assert offline.waiting == 3
     offline.finish("fast", held["fast"].pop(), 5, 2.0)
     offline.finish("slow", held["slow"].pop(), 5, 2.0)
-    offline.offer(range(100, 150), [0] * 50)
+    offline.issue(range(100, 150), [0] * 50)
     assert [name for name, _ in offline.assign(2.0)] == ["fast", "slow"]

@@ -11,15 +11,15 @@ def looks(health: HealthMonitor, until: int, heard: dict[int, Heartbeat]) -> dic
     found: dict[int, list[str]] = {}
     for now in range(until + 1):
         if now in heard:
-            health.take("a", heard[now], now)
-        if causes := [cause for _, cause in health.lost(now)]:
+            health.record("a", heard[now], now)
+        if causes := [cause for _, cause in health.failed(now)]:
             found[now] = causes
     return found
 
 
 def joined(stall_s: float = 100) -> HealthMonitor:
     health = HealthMonitor(10, stall_s)
-    health.join("a", 0)
+    health.add("a", 0)
     return health
 
 
@@ -43,13 +43,13 @@ def test_an_idle_engine_makes_no_steps() -> None:
 
 def test_who_was_away_blames_nobody() -> None:
     health = joined()
-    assert health.lost(1) == []
-    assert health.lost(100) == []
-    assert [health.lost(now) for now in (103, 106, 109)] == [[], [], []]
-    assert health.lost(111)
+    assert health.failed(1) == []
+    assert health.failed(100) == []
+    assert [health.failed(now) for now in (103, 106, 109)] == [[], [], []]
+    assert health.failed(111)
 
 
 def test_nothing_is_expected_of_those_that_are_gone() -> None:
     health = joined()
-    health.leave("a")
+    health.remove("a")
     assert looks(health, 20, {}) == {}

@@ -37,20 +37,19 @@ def test_a_first_token_that_is_known_begins_the_answer(run_keys: RunKeys) -> Non
     """An engine goes on where another was lost: after its token, and within the limits of the whole answer."""
     server = run_keys.replica_client(run_keys.request("Server"), generation=2001, stream=True)
     try:
-        server.offer(range(SAMPLES), range(SAMPLES))
+        server.issue(range(SAMPLES), range(SAMPLES))
         firsts: dict[int, int] = {}
         answers: dict[int, list[int]] = {}
         given_up = False
         deadline = time.monotonic() + 60
-        while server.in_flight:
-            server.feed()
+        while len(answers) < SAMPLES:
             poll = server.poll(100)
             assert not firsts.keys() & {answer.query for answer in poll.first}, "a first token came twice"
             firsts |= {answer.query: int(answer.ids[0]) for answer in poll.first}
             answers |= {answer.query: answer.ids.tolist() for answer in poll.finished}
             if not given_up and len(firsts) >= SAMPLES // 2:
                 given_up = True
-                server.lose(run_keys.pool.endpoints[0].address, "given up")
+                server.fail_replica(run_keys.pool.endpoints[0].address, "given up")
             assert time.monotonic() < deadline
         assert likeness(answers, run_keys.assets) > LIKE
         assert firsts == {query: ids[0] for query, ids in answers.items()}
@@ -68,7 +67,7 @@ def test_for_accuracy_the_other_answers_all_and_the_run_counts(run_keys: RunKeys
 
 
 def test_for_performance_the_other_answers_all_and_the_run_is_degraded(run_keys: RunKeys) -> None:
-    run_keys.pool.mend(lambda _: None)
+    run_keys.pool.await_restarts(lambda _: None)
     run = run_with_a_loss(run_keys, "Server", "performance", samples=400)
     assert run.state is State.DEGRADED
     log = parse_detail(run.path / DETAIL)

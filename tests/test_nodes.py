@@ -8,7 +8,7 @@ import pytest
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware.ecc import Ecc, Fact, State
 from harness_llm.hardware.nodes import merged, merged_ecc
-from harness_llm.replicas.ray.cluster import Cluster, Look, Node, require_alike
+from harness_llm.replicas.ray.cluster import Cluster, Node, NodeInfo, require_alike
 
 MACHINE = {
     "number_of_nodes": "1",
@@ -26,7 +26,7 @@ HERE = Path("/models/llama")
 
 
 def node(number: int, **changes: object) -> Node:
-    look = Look(
+    info = NodeInfo(
         folder="/checkout/harness_llm",
         source="s",
         packages={"vllm": "0.32.0"},
@@ -36,7 +36,7 @@ def node(number: int, **changes: object) -> Node:
         ecc=Ecc(ON, ON),
         digests={str(HERE): "d"},
     )
-    return Node(address=f"10.0.0.{number}", cpus=64, gpus=8, look=msgspec.structs.replace(look, **changes))
+    return Node(address=f"10.0.0.{number}", cpus=64, gpus=8, info=msgspec.structs.replace(info, **changes))
 
 
 def test_equal_nodes_are_described_once() -> None:

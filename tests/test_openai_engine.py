@@ -101,28 +101,28 @@ def test_the_first_token_comes_at_its_own_time(checkpoint: Path) -> None:
 
 
 FAULTS = [
-    ("status_500", "answered 500: 'out of memory'", 1),
+    ("status_500", "status 500 from the server: 'out of memory'", 1),
     ("closes_before", "Server disconnected", 3),
     ("closes_in_the_head", "ServerDisconnectedError", 1),
     ("closes_in_the_middle", "ClientPayloadError", 1),
     ("half_a_line", "no completion with token ids", 1),
     ("malformed", "no completion with token ids", 1),
-    ("no_event", "a line that is no event: 'Internal Server Error", 1),
+    ("no_event", "no server-sent event in a line from the server: 'Internal Server Error", 1),
     ("error_event", "EngineCore died", 1),
     ("no_ids", "without token ids", 1),
     ("empty_ids", "0 tokens", 1),
     ("words_for_ids", "Expected `int`, got `str`", 1),
     ("ids_below_0", "Expected `int` >= 0", 1),
-    ("ids_beyond_the_vocabulary", "token id 100000, the vocabulary has 512", 1),
+    ("ids_beyond_the_vocabulary", "token id 100000 from the server; the vocabulary has 512", 1),
     ("too_many_ids", "more than max_tokens, 48", 1),
     ("no_stop_token", "finish_reason stop", 1),
     ("cut", "finish_reason length", 1),
     ("aborted", "finish_reason abort", 1),
     ("no_end", "finish_reason None", 1),
-    ("more_after_the_end", "more after the end", 1),
+    ("more_after_the_end", "data after the end of an answer", 1),
     ("miscounted", "counted", 1),
-    ("silent", "silent for too long", 1),
-    ("silent_in_the_middle", "silent for too long", 1),
+    ("silent", "timeout of the server", 1),
+    ("silent_in_the_middle", "timeout of the server", 1),
 ]
 
 
@@ -157,7 +157,7 @@ def test_slow_is_only_slow(checkpoint: Path) -> None:
 
 @pytest.mark.parametrize("behave", ["no_ids", "status_500", "closes_before", "empty_ids"])
 def test_a_server_without_token_ids_is_refused_at_the_start(checkpoint: Path, behave: str) -> None:
-    with TokenServer(behave) as server, pytest.raises(EnvironmentMissing, match="gives no token ids") as raised:
+    with TokenServer(behave) as server, pytest.raises(EnvironmentMissing, match="no token ids") as raised:
         build_engine("openai", str(checkpoint), {}, spec(url=server.url))
     assert raised.value.where == server.url
 
@@ -219,7 +219,7 @@ def test_a_server_that_is_killed_in_the_middle(checkpoint: Path, log: Path) -> N
     command = f"{COMMAND} --behave killed --after {PROBES}"
     with (
         an_engine(checkpoint, command=command, log=str(log)) as engine,
-        pytest.raises(RuntimeError, match="the server ended with exit code") as raised,
+        pytest.raises(RuntimeError, match="the server exited with code") as raised,
     ):
         serve(engine, {1: [7, 8]})
     assert "listening" in str(raised.value)
@@ -228,9 +228,9 @@ def test_a_server_that_is_killed_in_the_middle(checkpoint: Path, log: Path) -> N
 @pytest.mark.parametrize(
     ("command", "what", "found"),
     [
-        ("{python} -c 'raise SystemExit(\"no such model\")'", "the server cannot be started", "no such model"),
-        ("no-such-program --port {port}", "the program no-such-program is not here", "no-such-program --port"),
-        ("{python} {max_model_length}", "a place holder that nothing fills", "{max_model_length}"),
+        ("{python} -c 'raise SystemExit(\"no such model\")'", "the server did not start", "no such model"),
+        ("no-such-program --port {port}", "missing program no-such-program", "no-such-program --port"),
+        ("{python} {max_model_length}", "unknown placeholder", "{max_model_length}"),
     ],
 )
 def test_a_server_that_cannot_be_started(checkpoint: Path, log: Path, command: str, what: str, found: str) -> None:

@@ -12,7 +12,7 @@ PACE = Pace(prefill_s=0.001, step_s=0.02, sequence_s=0.0005, seats=4, budget=100
 def drive(batch: Batch) -> tuple[dict[int, float], dict[int, float]]:
     """When each query that is held has its first token, and its whole answer."""
     now, first, finished = 0.0, {}, {}
-    while batch.held:
+    while batch.unfinished:
         now += batch.begin()
         started, ended = batch.end()
         first |= dict.fromkeys(started, now)
@@ -52,7 +52,7 @@ def test_no_more_run_at_once_than_there_are_seats() -> None:
         batch.add(query, prompt=1, answer=3)
     assert batch.begin() == pytest.approx(0.02 + 4 * 0.001)
     assert batch.end() == ([0, 1, 2, 3], [])
-    assert (batch.running, batch.held) == (4, 5)
+    assert (batch.running, batch.unfinished) == (4, 5)
     first, finished = drive(batch)
     assert first[4] > finished[0]
 
@@ -84,4 +84,4 @@ def test_every_query_starts_and_ends_once(held: list[tuple[int, int]], late: int
     first, finished = drive(batch)
     assert sorted(first) == sorted(finished) == list(range(len(held[late:])))
     assert all(first[query] <= finished[query] for query in first)
-    assert batch.running == batch.held == 0
+    assert batch.running == batch.unfinished == 0

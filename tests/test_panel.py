@@ -75,7 +75,7 @@ def test_a_probe_without_a_prediction_says_why() -> None:
 
 def test_what_replicas_hold_is_shown_where_there_are_several(now: SimpleNamespace) -> None:
     run_key = RunProgress(VIEW)
-    run_key.take(progress(done=1, held=[[3, 50], [9, 0], [4, 7]]))
+    run_key.take(progress(done=1, loads=[[3, 50], [9, 0], [4, 7]]))
     assert "7 in flight (3 to 9 with each of 3)" in run_key.facts()
 
 

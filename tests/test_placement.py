@@ -10,7 +10,7 @@ from harness_llm.hardware.gpus import load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline
-from harness_llm.replicas.placement import place
+from harness_llm.replicas.placement import device_environments
 
 GPUS = load_gpus(Workspace(CHECKOUT))
 
@@ -30,17 +30,19 @@ def test_each_replica_sees_its_own_devices(
 ) -> None:
     name = "HIP_VISIBLE_DEVICES" if gpu.startswith("mi") else "CUDA_VISIBLE_DEVICES"
     replicas, size = shape
-    assert place(GPUS[gpu], found, inherited, replicas=replicas, size=size) == [{name: devices} for devices in seen]
+    assert device_environments(GPUS[gpu], found, inherited, replicas=replicas, size=size) == [
+        {name: devices} for devices in seen
+    ]
 
 
 def test_without_an_accelerator_nothing_is_said() -> None:
-    assert place(None, 0, {}, replicas=2, size=1) == [{}, {}]
+    assert device_environments(None, 0, {}, replicas=2, size=1) == [{}, {}]
 
 
 @pytest.mark.parametrize(("found", "inherited"), [(4, {}), (8, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})])
 def test_too_few_devices_are_refused(found: int, inherited: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="not enough accelerators for 8 replicas of 1") as caught:
-        place(GPUS["h200"], found, inherited, replicas=8, size=1)
+        device_environments(GPUS["h200"], found, inherited, replicas=8, size=1)
     assert caught.value.expected == "8 of NVIDIA H200"
     assert caught.value.found.startswith("4")
     assert "replicas=4" in caught.value.hint

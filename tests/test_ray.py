@@ -20,7 +20,7 @@ from terminal import Ended, Terminal, wait_until
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, read_accuracy_log
 from harness_llm.paths import ROOT_VARIABLE, Workspace
-from harness_llm.replicas.ray.cluster import survey
+from harness_llm.replicas.ray.cluster import query_cluster
 from harness_llm.runs.record import Run, State, find_runs
 
 pytestmark = pytest.mark.engine
@@ -162,7 +162,7 @@ def test_nothing_is_left_on_the_nodes(submitted: Ended, ray: RayCluster) -> None
 def test_a_node_that_lacks_the_checkpoint_is_named(ray: RayCluster, workspace: Workspace) -> None:
     missing = workspace.root / "nowhere"
     with pytest.raises(EnvironmentMissing) as raised:
-        survey(ray.address, workspace.root / "survey.log", [missing])
+        query_cluster(ray.address, workspace.root / "survey.log", [missing])
     assert str(missing) in raised.value.where
 
 

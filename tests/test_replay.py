@@ -118,10 +118,10 @@ def test_recorded_answers_are_repeated(recorded: Path) -> None:
     running.add(1, [4, 5])
     running.add(2, [1, 2, 3])
     assert answers(running)[1] == {1: [20, 2], 2: [10, 11, 2]}
-    with pytest.raises(ValueError, match="not answered this prompt"):
+    with pytest.raises(ValueError, match="no answer to this prompt"):
         running.add(3, [6])
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no run to repeat"):
+    with pytest.raises(ConfigError, match="no recorded run"):
         read_recorded(tmp_path)

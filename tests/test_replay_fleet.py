@@ -33,7 +33,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioContext]
 def test_few_processes_hold_many_replicas(bench: ScenarioContext) -> None:
     assert len(bench.pool.replicas) == 2
     assert len({endpoint.address for endpoint in bench.pool.endpoints}) == 5
-    assert len({endpoint.beats for endpoint in bench.pool.endpoints}) == 5
+    assert len({endpoint.heartbeat for endpoint in bench.pool.endpoints}) == 5
 
 
 def test_every_sample_is_answered_at_the_length_of_the_model(bench: ScenarioContext) -> None:

@@ -133,10 +133,10 @@ def test_new_queries_are_no_steps(served: Served) -> None:
         assert served.engine.received.wait(PATIENCE_S)
     served.send(wire.Detach(1))
     served.reply()
-    assert served.replica.beat().steps == 0
+    assert served.replica.heartbeat().steps == 0
     served.engine.outputs.put(Step(first=[(1, 7)]))
     served.reply()
-    assert served.replica.beat().steps == 1
+    assert served.replica.heartbeat().steps == 1
 
 
 @pytest.mark.parametrize("busy", [True, False])

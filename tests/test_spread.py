@@ -3,7 +3,7 @@
 import pytest
 
 from harness_llm.errors import ConfigError
-from harness_llm.replicas.ray.assignment import Capacity, Slot, spread
+from harness_llm.replicas.ray.assignment import Capacity, Slot, assign
 
 
 def gpus(*counts: int) -> list[Capacity]:
@@ -15,11 +15,11 @@ def cpus(*counts: int) -> list[Capacity]:
 
 
 def on_accelerators(nodes: list[Capacity], replicas: int, size: int, *, workers: bool = False) -> list[Slot]:
-    return spread(nodes, replicas=replicas, size=size, accelerated=True, workers=workers)
+    return assign(nodes, replicas=replicas, size=size, accelerated=True, workers=workers)
 
 
 def on_cpus(nodes: list[Capacity], replicas: int) -> list[Slot]:
-    return spread(nodes, replicas=replicas, size=1, accelerated=False, workers=False)
+    return assign(nodes, replicas=replicas, size=1, accelerated=False, workers=False)
 
 
 def hosts(slots: list[Slot]) -> str:
@@ -78,9 +78,9 @@ def test_workers_that_fit_on_a_node_stay_on_it() -> None:
 @pytest.mark.parametrize(
     ("replicas", "size", "workers", "what"),
     [
-        (3, 8, False, "there are not enough accelerators for 3 replicas of 8"),
-        (2, 16, True, "there are not enough accelerators for 2 replicas of 16"),
-        (1, 24, True, "there are not enough accelerators for 1 replicas of 24"),
+        (3, 8, False, "not enough accelerators for 3 replicas of 8"),
+        (2, 16, True, "not enough accelerators for 2 replicas of 16"),
+        (1, 24, True, "not enough accelerators for 1 replicas of 24"),
         (1, 16, False, "no node has the 16 accelerators of a replica"),
     ],
 )

@@ -101,7 +101,7 @@ def _small_disk(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_is_told_and_leaves_the_old_store(store: Path) -> None:
-    with _small_disk(4096), pytest.raises(EnvironmentMissing, match="cannot be written") as caught:
+    with _small_disk(4096), pytest.raises(EnvironmentMissing, match="data set not written") as caught:
         write_store(store, [[1] * 10_000])
     assert caught.value.where == str(store)
     assert open_store(store).prompt(0).tolist() == PROMPTS[0]
@@ -110,7 +110,7 @@ def test_a_full_disk_is_told_and_leaves_the_old_store(store: Path) -> None:
 
 def test_without_a_manifest_there_is_no_store_yet(store: Path) -> None:
     (store / "manifest.json").unlink()
-    with pytest.raises(EnvironmentMissing, match="a data set is not there") as caught:
+    with pytest.raises(EnvironmentMissing, match="missing data set") as caught:
         open_store(store, hint="make it")
     assert (caught.value.where, caught.value.hint) == (str(store), "make it")
 
@@ -150,7 +150,7 @@ def _cut(file: Path) -> None:
 )
 def test_a_damaged_store_is_refused_and_the_way_out_named(store: Path, damage: Callable[[Path], object]) -> None:
     damage(store)
-    with pytest.raises(ConfigError, match="a data set is damaged") as caught:
+    with pytest.raises(ConfigError, match="damaged data set") as caught:
         open_store(store)
     assert caught.value.where == str(store)
     assert caught.value.hint == f"rm -r {store}"
@@ -161,7 +161,7 @@ def test_a_damaged_store_is_refused_and_the_way_out_named(store: Path, damage: C
 def test_damaged_targets_and_kinds_are_refused(store: Path, name: str, damage: Callable[[Path], object]) -> None:
     damage(store / f"{name}.npy")
     found = open_store(store)
-    with pytest.raises(ConfigError, match="a data set is damaged"):
+    with pytest.raises(ConfigError, match="damaged data set"):
         found.kinds() if name == "kinds" else found.targets()
 
 

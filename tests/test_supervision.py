@@ -81,14 +81,19 @@ def supervise(pool: ReplicaPool, tmp_path: Path) -> Iterator[Callable[..., tuple
 
 
 def test_loadgen_hears_of_an_end_and_of_a_new_beginning(pool: ReplicaPool, supervise) -> None:
-    run_monitor, notes = supervise({"event": "lost", "address": "ipc://replica-a.0", "cause": "?", "queries": 37})
+    run_monitor, notes = supervise(
+        {"event": "replica_failed", "address": "ipc://replica-a.0", "cause": "?", "queries": 37}
+    )
     pool.replicas[0].process.kill()
     assert run_monitor.follow()["event"] == "finished"
     lost, joined = notes.heard
     assert (
-        lost == {"event": "lost", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"} or lost["cause"] == "?"
+        lost == {"event": "replica_failed", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"}
+        or lost["cause"] == "?"
     )
-    assert joined["endpoints"] == [{"address": "ipc://replica-a.1", "beats": "ipc://replica-a.1.heart", "key": ""}]
+    assert joined["endpoints"] == [
+        {"address": "ipc://replica-a.1", "heartbeat": "ipc://replica-a.1.heartbeat", "key": ""}
+    ]
     assert run_monitor.losses[0].endswith("its queries, 37, were issued again")
     assert run_monitor.losses[1] == "a was started again and took part"
 
@@ -97,11 +102,11 @@ def test_a_replica_that_loadgen_hears_no_more_is_killed(pool: ReplicaPool, super
     silent = pool.replicas[1].process
     os.kill(silent.pid, signal.SIGSTOP)
     run_monitor, notes = supervise(
-        {"event": "lost", "address": "ipc://replica-b.0", "cause": "not heard", "queries": 2}
+        {"event": "replica_failed", "address": "ipc://replica-b.0", "cause": "not heard", "queries": 2}
     )
     run_monitor.follow()
     assert silent.returncode == -signal.SIGKILL
-    assert notes.heard[0] == {"event": "lost", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
+    assert notes.heard[0] == {"event": "replica_failed", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
     assert run_monitor.losses[0] == "b was lost (not heard); its queries, 2, were issued again"
 
 
@@ -109,7 +114,7 @@ def test_a_run_may_be_told_to_fail(pool: ReplicaPool, supervise) -> None:
     run_monitor, notes = supervise(survives=False)
     pool.replicas[0].process.kill()
     begin = time.monotonic()
-    with pytest.raises(RunFailed, match="a ended") as raised:
+    with pytest.raises(RunFailed, match="a failed") as raised:
         run_monitor.follow()
     assert time.monotonic() - begin < BOUND_S
     assert "exit code -9" in raised.value.found
@@ -121,7 +126,7 @@ def test_without_a_replica_a_run_has_failed(pool: ReplicaPool, supervise) -> Non
     for replica in pool.replicas:
         replica.process.kill()
     begin = time.monotonic()
-    with pytest.raises(RunFailed, match="ended") as raised:
+    with pytest.raises(RunFailed, match="b failed") as raised:
         run_monitor.follow()
     assert time.monotonic() - begin < BOUND_S
     assert raised.value.where.endswith(".log")

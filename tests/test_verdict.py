@@ -2,8 +2,7 @@ import pytest
 
 from harness_llm.config.load import Load, issued, seconds
 from harness_llm.errors import GateFailed
-from harness_llm.loadgen.prediction import Prediction
-from harness_llm.loadgen.prediction_check import judge_prediction
+from harness_llm.loadgen.prediction import Prediction, judge_prediction
 
 SAMPLES = 24576
 KEY = "llama2-70b.Server.target_qps"

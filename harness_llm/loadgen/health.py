@@ -1,55 +1,57 @@
-"""Which replicas are lost: those not heard any more, and those that work and get nowhere. Pure; times in seconds."""
+"""Health monitor: which replicas have failed, by their heartbeats and engine steps. Pure; times in seconds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness_llm.protocol.messages import BEAT_EVERY_S, Heartbeat
+from harness_llm.protocol.messages import HEARTBEAT_INTERVAL_S, Heartbeat
 
-# Who did not look for so long was away, stopped or suspended, and can blame nobody for silence.
-AWAY_S = 5 * BEAT_EVERY_S
+# A longer interval between two checks means that this process itself was suspended.
+SUSPENDED_S = 5 * HEARTBEAT_INTERVAL_S
 
 
 @dataclass
-class _Pulse:
-    heard: float
-    moved: float
+class _Timers:
+    heartbeat_at: float
+    step_at: float
     steps: int = -1
 
 
 class HealthMonitor:
-    """What the hearts of the replicas have told."""
+    """A replica fails when its heartbeat times out, or when its engine is busy and makes no step."""
 
-    def __init__(self, silence_s: float, stall_s: float) -> None:
-        """Lost is who is not heard for `silence_s`, or is busy and makes no step for `stall_s`."""
-        self._silence_s, self._stall_s = silence_s, stall_s
-        self._pulses: dict[str, _Pulse] = {}
-        self._looked: float | None = None
+    def __init__(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> None:
+        self._heartbeat_timeout_s, self._stall_timeout_s = heartbeat_timeout_s, stall_timeout_s
+        self._timers: dict[str, _Timers] = {}
+        self._checked_at: float | None = None
 
-    def join(self, replica: str, now: float) -> None:
-        """Expect to hear of `replica`."""
-        self._pulses[replica] = _Pulse(now, now)
+    def add(self, replica: str, now: float) -> None:
+        """Start the timers of `replica`."""
+        self._timers[replica] = _Timers(now, now)
 
-    def leave(self, replica: str) -> None:
-        """Expect nothing of `replica` any more."""
-        del self._pulses[replica]
+    def remove(self, replica: str) -> None:
+        """Stop the timers of `replica`."""
+        del self._timers[replica]
 
-    def take(self, replica: str, beat: Heartbeat, now: float) -> None:
-        """`replica` was heard."""
-        pulse = self._pulses[replica]
-        pulse.heard = now
-        if not beat.busy or beat.steps != pulse.steps:
-            pulse.moved, pulse.steps = now, beat.steps
+    def record(self, replica: str, heartbeat: Heartbeat, now: float) -> None:
+        """Reset the timers that `heartbeat` of `replica` resets."""
+        timers = self._timers[replica]
+        timers.heartbeat_at = now
+        if not heartbeat.busy or heartbeat.steps != timers.steps:
+            timers.step_at, timers.steps = now, heartbeat.steps
 
-    def lost(self, now: float) -> list[tuple[str, str]]:
-        """Replicas to give up, and why; to be asked every second or so."""
-        if self._looked is not None and now - self._looked > AWAY_S:
-            self._pulses = {replica: _Pulse(now, now) for replica in self._pulses}
-        self._looked = now
-        return list(self._verdicts(now))
+    def failed(self, now: float) -> list[tuple[str, str]]:
+        """Return failed replicas and causes; to be called about once per second.
 
-    def _verdicts(self, now: float) -> Iterator[tuple[str, str]]:
-        for replica, pulse in self._pulses.items():
-            if now - pulse.heard > self._silence_s:
-                yield replica, f"not heard for {self._silence_s:g} s (harness_config.heartbeat_timeout_s)"
-            elif now - pulse.moved > self._stall_s:
-                yield replica, f"busy without a step for {self._stall_s:g} s (harness_config.stall_timeout_s)"
+        All timers are reset after this process was suspended.
+        """
+        if self._checked_at is not None and now - self._checked_at > SUSPENDED_S:
+            self._timers = {replica: _Timers(now, now) for replica in self._timers}
+        self._checked_at = now
+        return list(self._causes(now))
+
+    def _causes(self, now: float) -> Iterator[tuple[str, str]]:
+        for replica, timers in self._timers.items():
+            if now - timers.heartbeat_at > self._heartbeat_timeout_s:
+                yield replica, f"no heartbeat for {self._heartbeat_timeout_s:g} s (harness_config.heartbeat_timeout_s)"
+            elif now - timers.step_at > self._stall_timeout_s:
+                yield replica, f"busy without a step for {self._stall_timeout_s:g} s (harness_config.stall_timeout_s)"

@@ -1,4 +1,4 @@
-"""What LoadGen wrote: mlperf_log_detail.txt (facts of a run) and mlperf_log_accuracy.json (its answers)."""
+"""Parsers of LoadGen's logs: mlperf_log_detail.txt (settings and results) and mlperf_log_accuracy.json (answers)."""
 
 import datetime as dt
 import math
@@ -32,7 +32,7 @@ _TOKEN_RATE = {
     "Server": "result_completed_tokens_per_second",
     "SingleStream": "result_completed_tokens_per_second",
 }
-# What LoadGen infers where it counts no tokens; in other scenarios nothing (loadgen/results.cc:828-850).
+# Inferred by LoadGen if it counts no tokens; in other scenarios, none (loadgen/results.cc:828-850).
 INFERRED_TOKEN_RATE = {
     "Offline": "result_inferred_tokens_per_second",
     "Server": "result_inferred_completed_tokens_per_second",
@@ -41,13 +41,13 @@ INFERRED_TOKEN_RATE = {
 
 @dataclass(frozen=True)
 class DetailLog:
-    """One mlperf_log_detail.txt; a property of a key that the log lacks or fills wrongly raises ConfigError.
+    """One mlperf_log_detail.txt; a property raises ConfigError if its key is missing or has a wrong type.
 
     Attributes:
         path: the file.
         values: the last value of each key.
-        errors: what LoadGen logged as errors, in order.
-        warnings: what LoadGen logged as warnings, in order.
+        errors: LoadGen's error messages, in order.
+        warnings: LoadGen's warnings, in order.
     """
 
     path: Path
@@ -56,40 +56,40 @@ class DetailLog:
     warnings: list[str]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The last value of `key`, or `default`."""
+        """Return the last value of `key`, or `default`."""
         return self.values.get(key, default)
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.values:
             raise ConfigError(
-                "a LoadGen log lacks a key",
+                "missing key in a LoadGen log",
                 where=str(self.path),
                 expected=key,
-                hint="the run may have ended before LoadGen wrote its results; run it again",
+                hint="the run may have ended before LoadGen wrote its results; repeat the run",
             )
         return self.values[key]
 
     def number(self, key: str) -> float:
-        """The last value of `key`, which has to be a number."""
+        """Return the last value of `key`, which must be a number."""
         value = self[key]
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self._odd(key, value, "a number")
+            raise self._wrong_value(key, value, "a number")
         return value
 
     def flag(self, key: str) -> bool:
-        """The last value of `key`, which has to be true or false."""
+        """Return the last value of `key`, which must be a boolean."""
         value = self[key]
         if not isinstance(value, bool):
-            raise self._odd(key, value, "true or false")
+            raise self._wrong_value(key, value, "true or false")
         return value
 
-    def _odd(self, key: str, value: object, expected: str) -> ConfigError:
+    def _wrong_value(self, key: str, value: object, expected: str) -> ConfigError:
         return ConfigError(
-            "a value of a LoadGen log is not what LoadGen writes there",
+            "wrong value in a LoadGen log",
             where=str(self.path),
             expected=f"{key}: {expected}",
             found=repr(value),
-            hint="take the log from the run's directory",
+            hint="use the log in the run's directory",
         )
 
     @property
@@ -99,7 +99,7 @@ class DetailLog:
 
     @property
     def scenario(self) -> str:
-        """LoadGen's scenario; an Interactive run says Server."""
+        """LoadGen's scenario; Server for an Interactive run."""
         return str(self["effective_scenario"])
 
     @property
@@ -109,12 +109,12 @@ class DetailLog:
 
     @property
     def valid(self) -> bool:
-        """Whether LoadGen called the result VALID; an accuracy run has no such verdict."""
+        """Whether LoadGen judged the result VALID; false for an accuracy run, which LoadGen does not judge."""
         return bool(self.get("result_validity") == "VALID")
 
     @property
     def invalid_reasons(self) -> list[str]:
-        """Why the result is not VALID, in LoadGen's words; which bounds were missed where it gives none."""
+        """LoadGen's reasons for INVALID, and the result keys that are false."""
         met = ("result_perf_constraints_met", "result_min_duration_met", "result_min_queries_met")
         missed = [f"{key} is false" for key in (*met, "early_stopping_met") if self.get(key) is False]
         reason = " ".join(str(self.get("result_invalid_reason", "")).split())
@@ -122,19 +122,19 @@ class DetailLog:
 
     @property
     def seeds(self) -> dict[str, int]:
-        """The seeds in force, by the names that the rules of a round use."""
+        """The effective seeds, by their names in the rules of a round."""
         return {name: int(self.number(f"effective_{name}")) for name in _SEEDS}
 
     @property
     def token_rate(self) -> str | None:
-        """The key of `tokens_per_second`; None where LoadGen gives no such rate."""
+        """The key of `tokens_per_second`; None if LoadGen reports no such rate."""
         return (_TOKEN_RATE if self.use_token_latencies else INFERRED_TOKEN_RATE).get(self.scenario)
 
     @property
     def tokens_per_second(self) -> float | None:
         """The metric of an LLM: completed tokens per second in Server, tokens per second in Offline.
 
-        Where LoadGen counts no tokens, those that it infers from the samples (gptj); None where it infers none.
+        If LoadGen counts no tokens, those inferred from the samples (gptj); None if it infers none.
         """
         return self.number(self.token_rate) if self.token_rate else None
 
@@ -142,25 +142,25 @@ class DetailLog:
     def samples_per_second(self) -> float:
         """Completed samples per second."""
         if self.scenario not in _SAMPLE_RATE:
-            raise self._odd("effective_scenario", self.scenario, " or ".join(_SAMPLE_RATE))
+            raise self._wrong_value("effective_scenario", self.scenario, " or ".join(_SAMPLE_RATE))
         return self.number(_SAMPLE_RATE[self.scenario])
 
     @property
     def p99_ttft_ms(self) -> float | None:
-        """99th percentile of the time to first token in ms; None in Offline, which has none."""
+        """99th percentile of the time to first token in ms; None in Offline."""
         return self.ttft_ms(99)
 
     @property
     def p99_tpot_ms(self) -> float | None:
-        """99th percentile of the time per output token in ms; None in Offline, which has none."""
+        """99th percentile of the time per output token in ms; None in Offline."""
         return self.tpot_ms(99)
 
     def ttft_ms(self, percentile: float) -> float | None:
-        """The time to first token in ms, at percentile 50, 90, 95, 97, 99 or 99.9; None in Offline, which has none."""
+        """Return the time to first token in ms at percentile 50, 90, 95, 97, 99 or 99.9; None in Offline."""
         return self._ms(f"result_first_token_{percentile:.2f}_percentile_latency_ns")
 
     def tpot_ms(self, percentile: float) -> float | None:
-        """The time per output token in ms, likewise."""
+        """Return the time per output token in ms, likewise."""
         return self._ms(f"result_time_per_output_token_{percentile:.2f}_percentile_ns")
 
     @property
@@ -172,12 +172,12 @@ class DetailLog:
 
     @property
     def requested_ttft_ms(self) -> float | None:
-        """The TTFT limit that LoadGen judged by; None where it judged by none."""
+        """LoadGen's TTFT limit; None if it has none."""
         return self._ms("requested_server_ttft_latency")
 
     @property
     def requested_tpot_ms(self) -> float | None:
-        """The TPOT limit that LoadGen judged by; None where it judged by none."""
+        """LoadGen's TPOT limit; None if it has none."""
         return self._ms("requested_server_tpot_latency")
 
     @property
@@ -187,18 +187,18 @@ class DetailLog:
 
     @property
     def performance_sample_count(self) -> int:
-        """Samples that a performance run draws from."""
+        """Number of samples from which a performance run draws."""
         return int(self.number("effective_performance_sample_count"))
 
     @property
     def accuracy_sample_count(self) -> int:
-        """Samples of an accuracy run; LoadGen before 6.0 tells only the size of the library."""
+        """Samples of an accuracy run; LoadGen before 6.0 logs only the size of the sample library."""
         own = "effective_accuracy_sample_count"
         return int(self.number(own if self.get(own, 0) != 0 else "qsl_reported_total_count"))
 
     @property
     def samples_per_query(self) -> int:
-        """Samples in one query as planned; Offline issues `generated_samples_per_query` of them."""
+        """Planned samples per query; Offline issues `generated_samples_per_query` of them."""
         return int(self.number("effective_samples_per_query"))
 
     @property
@@ -208,12 +208,12 @@ class DetailLog:
 
     @property
     def min_query_count(self) -> int:
-        """The setting that the round demands."""
+        """The setting, given by the round."""
         return int(self.number("effective_min_query_count"))
 
     @property
     def min_duration_ms(self) -> int:
-        """The setting that the round demands, not the time the run took."""
+        """The setting, given by the round; not the duration of the run."""
         return int(self.number("effective_min_duration_ms"))
 
     @property
@@ -223,12 +223,12 @@ class DetailLog:
 
     @property
     def early_stopping_met(self) -> bool:
-        """Whether enough queries ran for the percentiles to be trusted."""
+        """Whether the number of queries suffices for the percentiles."""
         return self.flag("early_stopping_met")
 
     @property
     def use_token_latencies(self) -> bool:
-        """Whether LoadGen measured tokens; it says nothing of them where it does not."""
+        """Whether LoadGen measured tokens; the key is missing if not."""
         key = "requested_use_token_latencies"
         return key in self.values and self.flag(key)
 
@@ -244,14 +244,14 @@ class DetailLog:
         try:
             return dt.datetime.strptime(self[key], "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=dt.UTC)
         except (TypeError, ValueError) as error:
-            raise self._odd(key, self[key], "MM-DD-YYYY HH:MM:SS.mmm") from error
+            raise self._wrong_value(key, self[key], "MM-DD-YYYY HH:MM:SS.mmm") from error
 
 
 def parse_detail(path: Path) -> DetailLog:
     """Read a mlperf_log_detail.txt.
 
     Raises:
-        ConfigError: the file is missing or empty, or a line of it is cut or no LoadGen message.
+        ConfigError: the file is missing or empty, or a line is incomplete or no LoadGen message.
     """
     values: dict[str, Any] = {}
     errors: list[str] = []
@@ -260,11 +260,11 @@ def parse_detail(path: Path) -> DetailLog:
         message = _message(line, f"{path}:{number}")
         values[message.key] = message.value
         if message.metadata.is_error:
-            errors.append(message.spoken)
+            errors.append(message.text)
         if message.metadata.is_warning:
-            warnings.append(message.spoken)
+            warnings.append(message.text)
     if not values:
-        raise ConfigError("a LoadGen log is empty", where=str(path))
+        raise ConfigError("empty LoadGen log", where=str(path))
     return DetailLog(path, values, errors, warnings)
 
 
@@ -272,7 +272,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("a LoadGen log cannot be read", where=str(path), found=str(error)) from error
+        raise ConfigError("unreadable LoadGen log", where=str(path), found=str(error)) from error
 
 
 class _Metadata(msgspec.Struct):
@@ -286,8 +286,8 @@ class _Message(msgspec.Struct):
     metadata: _Metadata
 
     @property
-    def spoken(self) -> str:
-        """For a person."""
+    def text(self) -> str:
+        """Key and value."""
         return f"{self.key}: {self.value}"
 
 
@@ -301,7 +301,7 @@ def _message(line: str, where: str) -> _Message:
     except msgspec.DecodeError:
         pass
     raise ConfigError(
-        "a line of a LoadGen log is cut or no LoadGen message",
+        "invalid line in a LoadGen log",
         where=where,
         expected=":::MLLOG {json}",
         found=line[:80],
@@ -316,8 +316,8 @@ class Answer:
         seq_id: the order of issue.
         qsl_idx: the sample in the data set.
         ids: the token ids of the answer, int32.
-        token_count: how many tokens the SUT said it made; None in a log without token latencies.
-        first: the ids reported as first token; None where LoadGen asks for none, as in Offline.
+        token_count: number of tokens that the SUT reported; None in a log without token latencies.
+        first: the ids reported as first token; None in scenarios without first tokens, as Offline.
     """
 
     seq_id: int
@@ -336,10 +336,10 @@ class _Entry(msgspec.Struct):
 
 
 def read_accuracy_log(path: Path) -> list[Answer]:
-    """Read the answers in a mlperf_log_accuracy.json, in the order they were completed.
+    """Read the answers in a mlperf_log_accuracy.json, in order of completion.
 
     Raises:
-        ConfigError: the file is missing, was cut, or holds no int32 ids.
+        ConfigError: the file is missing or truncated, or contains no int32 ids.
     """
     try:
         entries = msgspec.json.decode(path.read_bytes(), type=list[_Entry])
@@ -355,11 +355,11 @@ def read_accuracy_log(path: Path) -> list[Answer]:
         ]
     except (OSError, ValueError) as error:
         raise ConfigError(
-            "an accuracy log cannot be read",
+            "unreadable accuracy log",
             where=str(path),
             expected="the whole file that LoadGen wrote, with little-endian int32 ids",
             found=str(error),
-            hint="a submission holds a truncated copy; the original lies in the run's directory",
+            hint="a submission contains a truncated copy; the original is in the run's directory",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Counts and latencies of a running run, as the LoadGen process sees them."""
+"""Counts and latencies of a run in progress, measured in LoadGen's process."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ class Meter:
     """Totals, and TTFT and TPOT over the last `WINDOW` queries; times in seconds."""
 
     def __init__(self) -> None:
-        """Start at zero."""
         self.issued = 0
         self.done = 0
         self.tokens = 0
@@ -23,19 +22,19 @@ class Meter:
         self._tpot: deque[float] = deque(maxlen=WINDOW)
 
     def issue(self, queries: Sequence[int], now: float, *, stream: bool) -> None:
-        """Queries have been issued."""
+        """Count issued queries."""
         self.issued += len(queries)
         if stream:
             self._issued_at.update(dict.fromkeys(queries, now))
 
     def first(self, answers: Sequence[Answer], now: float) -> None:
-        """First tokens have come."""
+        """Record the time of first tokens."""
         for answer in answers:
             self._ttft.append(now - self._issued_at.pop(answer.query))
             self._first_at[answer.query] = now
 
     def finish(self, answers: Sequence[Answer], now: float) -> None:
-        """Whole answers have come."""
+        """Count finished answers."""
         self.done += len(answers)
         for answer in answers:
             self.tokens += len(answer.ids)
@@ -44,7 +43,7 @@ class Meter:
                 self._tpot.append((now - first) / (len(answer.ids) - 1))
 
     def snapshot(self) -> dict[str, Any]:
-        """Totals, and p50 and p99 in milliseconds, ranked as LoadGen does, where there are first tokens."""
+        """Return the totals, and p50 and p99 in ms, ranked as LoadGen does, if there are first tokens."""
         figures: dict[str, Any] = {"issued": self.issued, "done": self.done, "tokens": self.tokens}
         for name, window in (("ttft_ms", self._ttft), ("tpot_ms", self._tpot)):
             if window:

@@ -1,11 +1,11 @@
-"""The probe: seconds of load before LoadGen's clock starts, which measure prefill and decode separately.
+"""Probe: seconds of load before LoadGen's clock starts, which measure prefill and decode separately.
 
-1. Fill: calibration prompts, extended to the contexts of steady state, until the batch is full or a share of the time
-   is over. Its duration gives the time per prompt token.
-2. Hold: no new prompts; every sequence gets one token per step, which gives the decode step with these contexts.
-3. Abort, then short prompts, and a hold at half of that batch, at that batch and at the full batch.
+1. Fill: send calibration prompts, extended to the contexts of steady state, until the batch is full or a share of the
+   time has passed. The duration gives the time per prompt token.
+2. Hold: send no prompts; every sequence gets one token per step, which gives the decode step with these contexts.
+3. Abort, send short prompts, and hold at half of that batch, at that batch and at the full batch.
 
-Nothing stops an answer while it lasts, so that the batch does not change in a hold; the next attachment aborts all.
+Answers have no stop tokens, so that the batch is constant during a hold; the next attachment aborts them.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from harness_llm.loadgen.prediction import MEAN_AGE, Measured, OutputTokens, Prediction, Work, predict
 
-# Shares of the time: prompts are sent until FILL is over, and a hold lasts at most HOLD.
+# Shares of the time limit: prompts are sent for FILL, and a hold lasts at most HOLD.
 FILL = 0.25
 HOLD = 0.08
-# Decode steps of a hold, where that takes less.
+# Decode steps of a hold, if they take less time than HOLD.
 STEPS = 32
-# Prompt tokens sent ahead, in engine steps: the next step must find its prompts when this one ends.
+# Prompt tokens sent ahead, in engine steps: the prompts of the next step must have arrived when a step ends.
 AHEAD = 2
 SHORT_PROMPT = 8
 # Most tokens that a sequence of the probe generates; holds need some 150.
@@ -33,13 +33,13 @@ Prompts = Sequence[npt.NDArray[np.int32]]
 
 
 class ProbeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probe needs to know.
+    """Parameters of the probe.
 
     Attributes:
         store: calibration prompts.
-        limit_s: most time for load and drain.
+        limit_s: time limit of load and drain.
         batch: sequences that a replica runs at once (max_num_seqs; 1 in SingleStream).
-        step_tokens: most tokens of an engine step, 0 if unknown (max_num_batched_tokens).
+        step_tokens: token budget of an engine step, 0 if unknown (max_num_batched_tokens).
         max_model_len: longest prompt and answer.
         longest: most tokens of an answer in the run.
     """
@@ -58,7 +58,7 @@ class ProbeSpec(msgspec.Struct, frozen=True, kw_only=True):
         return min(MOST_TOKENS, self.max_model_len // 2)
 
     def work(self, prompt_tokens: float) -> Work:
-        """What the run asks of a replica; prompts share the token budget of a step with the running sequences."""
+        """Return the work of a replica; prompts share the token budget of a step with running sequences."""
         batch = self.batch
         if self.step_tokens:
             batch = min(batch, int(self.step_tokens / (1 + prompt_tokens / self.output.mean)))
@@ -82,51 +82,51 @@ class Replica:
 
 @dataclass(frozen=True)
 class Count:
-    """Tokens that a replica has generated since the last attachment, and when the last of them came, on its clock."""
+    """Tokens that a replica has generated since the last attachment, and the time of the last, on its clock."""
 
     generated: int
     at: float
 
 
 class Pool(Protocol):
-    """The replicas as the probe uses them; lists are by replica, in the same order."""
+    """Interface of the probe to the replicas; lists are by replica, in the same order."""
 
     def now(self) -> float:
-        """Seconds on a clock of one's own."""
+        """Return seconds of this pool's clock."""
 
     def begin(self, prompts: Prompts) -> None:
-        """Abort everything and serve these prompts from now on; returns once all replicas are idle."""
+        """Abort all sequences and serve `prompts`; return once all replicas are idle."""
 
-    def offer(self, prompts: range) -> None:
-        """Send prompts, by their number modulo how many there are, in equal shares."""
+    def issue(self, prompts: range) -> None:
+        """Issue prompts, by number modulo the number of prompts; the next poll sends them in equal shares."""
 
     def poll(self) -> None:
-        """Wait a moment for messages."""
+        """Send what is issued and wait for messages."""
 
     def replicas(self) -> list[Replica]:
-        """The present state."""
+        """Return the load of each replica."""
 
     def counts(self) -> list[Count]:
-        """Ask every replica."""
+        """Request the counts of every replica."""
 
 
 class Unmeasured(Exception):
-    """The probe has no result: its time was over too early, or a replica failed or joined meanwhile."""
+    """No result: the time limit was too short, or a replica failed or was added meanwhile."""
 
 
 def contexts(prompts: Prompts, spec: ProbeSpec) -> Prompts:
-    """Calibration prompts, each extended by a part of itself to a context of steady state."""
+    """Extend each calibration prompt by a part of itself to a context of steady state."""
     longest = spec.max_model_len - spec.tokens
-    golden = (5**0.5 - 1) / 2  # spreads the ages evenly over any number of prompts
+    golden = (5**0.5 - 1) / 2  # distributes the ages evenly over any number of prompts
     ages = (np.arange(len(prompts)) * golden) % 1 * (2 * MEAN_AGE * spec.output.mean)
     return [np.resize(p, min(len(p) + int(age), longest)) for p, age in zip(prompts, ages, strict=True)]
 
 
 def run_probe(pool: Pool, prompts: Prompts, work: Work, spec: ProbeSpec) -> Prediction:
-    """Load, measure, predict.
+    """Load the replicas, measure, and predict the throughput.
 
     Raises:
-        Unmeasured: there is no prediction; the message says why.
+        Unmeasured: no prediction; the message contains the cause.
     """
     probe = _Probe(pool, work.batch, spec)
     return predict(probe.measure(prompts), work, spec.longest)
@@ -155,7 +155,7 @@ class _Probe:
             Measured(
                 fill_s=durations[i],
                 fill_tokens=replica.prompt_tokens,
-                # The batch grows evenly: on average it is half full.
+                # The batch grows evenly, so it is half full on average.
                 fill_steps=2 * (counts[i].generated - replica.running) / replica.running,
                 batch=replica.running,
                 context=replica.prompt_tokens / replica.running,
@@ -166,7 +166,7 @@ class _Probe:
         ]
 
     def _fill(self, prompts: Prompts) -> list[float]:
-        """Send real contexts; seconds until each replica had a first token of all of its prompts."""
+        """Send real contexts; return the seconds until each replica had the first tokens of all its prompts."""
         pool, began, sent = self._pool, self._pool.now(), 0
         replicas = len(pool.replicas())
         total = self._batch * replicas
@@ -177,7 +177,7 @@ class _Probe:
             while more < total and (room > 0 or more < replicas):
                 room -= len(prompts[more % len(prompts)])
                 more += 1
-            pool.offer(range(sent, more))
+            pool.issue(range(sent, more))
             sent = more
             if sent < total:
                 self._poll()
@@ -193,20 +193,20 @@ class _Probe:
         return durations
 
     def _short(self, prompts: Prompts, batch: int) -> dict[int, list[float]]:
-        """The decode step with short contexts, by size of the batch."""
+        """Measure the decode step with short contexts; return it by batch."""
         pool = self._pool
         pool.begin([prompt[:SHORT_PROMPT] for prompt in prompts])
         replicas = len(pool.replicas())
         found, sent = {}, 0
         for size in sorted({max(batch // 2, 1), batch, self._batch}):
-            pool.offer(range(sent, size * replicas))
+            pool.issue(range(sent, size * replicas))
             sent = size * replicas
             self._started(pool.now())
             found[size] = self._hold()
         return found
 
     def _hold(self) -> list[float]:
-        """Seconds of a decode step of each replica, while no prompt is computed."""
+        """Measure the seconds of a decode step of each replica, while no prompt is computed."""
         pool = self._pool
         began, first = pool.now(), pool.counts()
         running = self._running()

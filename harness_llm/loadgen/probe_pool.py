@@ -1,4 +1,4 @@
-"""The replicas of a run as the probe uses them."""
+"""The replicas of a run, as the probe uses them."""
 
 import time
 
@@ -27,10 +27,10 @@ class _InMemory:
 
 
 class ClientPool:
-    """Replicas behind a replica client; implements `probe.Pool`."""
+    """The replicas of a replica client; implements `probe.Pool`."""
 
     def __init__(self, replica_client: ReplicaClient, sampling: Sampling, tokens: int) -> None:
-        """Every sequence generates `tokens` tokens, chosen by `sampling`; nothing ends it earlier."""
+        """Every sequence generates `tokens` tokens with `sampling`, without stop tokens."""
         self._replica_client = replica_client
         self._sampling = sampling.changed(
             {"min_tokens": 1, "max_tokens": tokens, "stop_token_ids": (), "stop_sequences": {}}
@@ -39,29 +39,27 @@ class ClientPool:
         self._distinct = 1
 
     def now(self) -> float:
-        """Seconds of the performance counter."""
+        """Return seconds of the performance counter."""
         return time.perf_counter()
 
     def begin(self, prompts: Prompts) -> None:
-        """Abort everything and serve these prompts from now on; first tokens show which have been computed."""
-        self._replica_client.attach("probe", self._sampling, stream=True)
-        self._replica_client.load(_InMemory(prompts))
+        """Abort all sequences and serve `prompts`; stream, because first tokens show which prompts are computed."""
+        self._replica_client.attach("probe", self._sampling, _InMemory(prompts), stream=True)
         self._distinct = len(prompts)
         self._addresses = self._addresses or list(self._replica_client.query_table.loads)
         self._require_same()
 
-    def offer(self, prompts: range) -> None:
-        """Send prompts, in equal shares."""
-        self._replica_client.offer(prompts, [prompt % self._distinct for prompt in prompts])
-        self._replica_client.feed()
+    def issue(self, prompts: range) -> None:
+        """Issue prompts; the next poll sends them in equal shares."""
+        self._replica_client.issue(prompts, [prompt % self._distinct for prompt in prompts])
 
     def poll(self) -> None:
-        """Wait a moment for messages."""
+        """Send what is issued and wait for messages."""
         self._replica_client.poll(_POLL_MS)
         self._require_same()
 
     def replicas(self) -> list[Replica]:
-        """What each holds."""
+        """Return the load of each replica."""
         query_table = self._replica_client.query_table
         return [
             Replica(load.running, load.unstarted_tokens, query_table.prompt_tokens(address))
@@ -69,7 +67,7 @@ class ClientPool:
         ]
 
     def counts(self) -> list[Count]:
-        """Ask every replica."""
+        """Request the counts of every replica."""
         counted = self._replica_client.count()
         self._require_same()
         return [Count(counted[address].generated, counted[address].at) for address in self._addresses]

@@ -1,7 +1,7 @@
-"""The LoadGen process of one run.
+"""LoadGen's process of one run.
 
-LoadGen reads its configuration once per process, and cannot be aborted: so each run has a process of its own, which on
-failure says why and leaves. Run as `python -m harness_llm.loadgen.process SPEC.json` by the pipeline.
+LoadGen reads its configuration once per process and cannot be aborted. So each run has its own process, which reports
+an error to its parent and exits. Run as `python -m harness_llm.loadgen.process SPEC.json` by the pipeline.
 """
 
 import gc
@@ -22,7 +22,7 @@ from harness_llm.config.load import seconds
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.loadgen.health import HealthMonitor
 from harness_llm.loadgen.meter import Meter
-from harness_llm.loadgen.prediction_check import judge_prediction
+from harness_llm.loadgen.prediction import judge_prediction
 from harness_llm.loadgen.probe import ProbeSpec, Unmeasured, contexts, run_probe
 from harness_llm.loadgen.probe_pool import ClientPool
 from harness_llm.loadgen.replica_client import ReplicaClient
@@ -30,7 +30,7 @@ from harness_llm.loadgen.run_spec import RunSpec
 from harness_llm.loadgen.settings import compare
 from harness_llm.loadgen.sut import Sut
 from harness_llm.protocol.child_processes import Parent
-from harness_llm.protocol.curve import read_pair
+from harness_llm.protocol.curve import read_key_pair
 from harness_llm.protocol.messages import Endpoint
 from harness_llm.protocol.token_store import TokenStore, open_store
 
@@ -38,7 +38,7 @@ MODES = {"performance": lg.TestMode.PerformanceOnly, "accuracy": lg.TestMode.Acc
 
 
 def main() -> None:
-    """Run the run; every end but success is told to the parent."""
+    """Execute the run; report errors to the parent."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RunSpec)
     parent = Parent()
     os.sched_setaffinity(0, spec.cpus)
@@ -49,11 +49,11 @@ def main() -> None:
 
 
 def _fail(parent: Parent, error: Exception) -> None:
-    """Say why and leave at once: LoadGen would wait for answers that never come."""
+    """Report `error` and exit immediately: LoadGen would wait for missing answers."""
     traceback.print_exception(error)
     if not isinstance(error, HarnessError):
         error = RunFailed("the LoadGen process failed", found=repr(error))
-    parent.say(event="failed", **error.facts())
+    parent.send(event="failed", **error.facts())
     os._exit(error.exit_code)
 
 
@@ -64,24 +64,23 @@ def _run(spec: RunSpec, parent: Parent) -> None:
     if spec.probe:
         _probe(spec, spec.probe, replica_client, store, parent)
     else:
-        replica_client.attach(spec.run_key, sampling)
-    replica_client.load(store)
+        replica_client.attach(spec.run_key, sampling, store)
 
     def report(meter: Meter) -> None:
-        held = [[load.running, load.unstarted_tokens] for load in replica_client.query_table.loads.values()]
-        parent.say(event="progress", in_flight=replica_client.in_flight, held=held, **meter.snapshot())
+        loads = [[load.running, load.unstarted_tokens] for load in replica_client.query_table.loads.values()]
+        parent.send(event="progress", in_flight=replica_client.in_flight, loads=loads, **meter.snapshot())
 
-    # A collection stops LoadGen's thread too, for tens of ms; nothing here makes cycles (docs/benchmarks.md, growth).
+    # Garbage collection stops LoadGen's thread for tens of ms, and there are no cycles (docs/benchmarks.md, growth).
     gc.disable()
     sut = Sut(replica_client, stream=spec.stream, report=report, fail=lambda error: _fail(parent, error))
     sut.start()
-    parent.say(event="started", rss_bytes=psutil.Process().memory_info().rss)
-    _load(spec, settings, sut)
+    parent.send(event="started", rss_bytes=psutil.Process().memory_info().rss)
+    _run_loadgen(spec, settings, replica_client)
     sut.stop()
     readings = replica_client.detach()
     replica_client.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    parent.say(
+    parent.send(
         event="finished",
         done=sut.meter.done,
         tokens=sut.meter.tokens,
@@ -93,17 +92,17 @@ def _run(spec: RunSpec, parent: Parent) -> None:
 
 def _replica_client(spec: RunSpec, parent: Parent) -> ReplicaClient:
     def report_failed(endpoint: Endpoint, cause: str, queries: int) -> None:
-        parent.say(event="lost", address=endpoint.address, cause=cause, queries=queries)
+        parent.send(event="replica_failed", address=endpoint.address, cause=cause, queries=queries)
 
     return ReplicaClient(
         spec.endpoints,
         generation=spec.generation,
         in_flight_limit=spec.in_flight_limit if spec.scenario == "Offline" else None,
         stream=spec.stream,
-        health=HealthMonitor(spec.silence_s, spec.stall_s),
-        news=parent.told,
+        health=HealthMonitor(spec.heartbeat_timeout_s, spec.stall_timeout_s),
+        pool_events=parent.messages,
         report_failed=report_failed,
-        keys=read_pair(Path(spec.keys)),
+        keys=read_key_pair(Path(spec.keys)),
     )
 
 
@@ -111,19 +110,19 @@ def _settings(spec: RunSpec) -> lg.TestSettings:
     settings = lg.TestSettings()
     status = settings.FromConfig(spec.user_conf, spec.model, spec.scenario, 1)
     if status:
-        raise RunFailed("LoadGen refuses user.conf", where=spec.user_conf, found=f"status {status}")
+        raise RunFailed("LoadGen rejects user.conf", where=spec.user_conf, found=f"status {status}")
     settings.scenario = getattr(lg.TestScenario, spec.scenario)
     settings.mode = MODES[spec.mode]
     compare(settings, spec.expected)
     return settings
 
 
-def _load(spec: RunSpec, settings: lg.TestSettings, sut: Sut) -> None:
+def _run_loadgen(spec: RunSpec, settings: lg.TestSettings, replica_client: ReplicaClient) -> None:
     log = lg.LogSettings()
     log.log_output.outdir = spec.output
     log.log_output.copy_summary_to_stdout = True
     log.enable_trace = False
-    handle = lg.ConstructFastSUT(sut.issue, sut.flush)
+    handle = lg.ConstructFastSUT(replica_client.issue, lambda: None)
     library = lg.ConstructQSL(spec.samples, spec.samples, lambda _: None, lambda _: None)
     lg.StartTestWithLogSettings(handle, library, settings, log, spec.audit_config)
     lg.DestroyQSL(library)
@@ -131,7 +130,7 @@ def _load(spec: RunSpec, settings: lg.TestSettings, sut: Sut) -> None:
 
 
 def _probe(spec: RunSpec, probe: ProbeSpec, replica_client: ReplicaClient, store: TokenStore, parent: Parent) -> None:
-    """Predict the throughput, attach for the run, and refuse a target that cannot become VALID."""
+    """Predict the throughput, attach for the run, and reject a target with which the run cannot become VALID."""
     sampling = Sampling.model_validate(spec.sampling)
     work = probe.work(float(store.lengths().mean()))
     calibration = open_store(Path(probe.store))
@@ -140,19 +139,19 @@ def _probe(spec: RunSpec, probe: ProbeSpec, replica_client: ReplicaClient, store
     try:
         found = run_probe(pool, prompts, work, probe)
     except Unmeasured as error:
-        replica_client.attach(spec.run_key, sampling)
-        parent.say(event="probed", prediction=None, reason=str(error))
+        replica_client.attach(spec.run_key, sampling, store)
+        parent.send(event="probed", prediction=None, reason=str(error))
         return
     loaded = time.perf_counter()
     tail_s = found.likely_tail_s if spec.scenario == "Offline" else 0.0
-    replica_client.attach(spec.run_key, sampling)
+    replica_client.attach(spec.run_key, sampling, store)
     prediction = msgspec.structs.replace(
         found,
         load_s=loaded - began,
         drain_s=time.perf_counter() - loaded,
         run_s=seconds(spec.load, "performance", found.samples_per_second) + tail_s,
     )
-    parent.say(event="probed", prediction=msgspec.to_builtins(prediction))
+    parent.send(event="probed", prediction=msgspec.to_builtins(prediction))
     judge_prediction(spec.load, prediction, spec.target_key)
 
 

@@ -1,4 +1,4 @@
-"""Who holds which query: state without sockets, so that the same decisions can be driven in simulated time."""
+"""Query table: state of all unanswered queries. Without sockets and clocks, so that simulations can use it."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from harness_llm.config.in_flight import InFlightLimit
 from harness_llm.errors import RunFailed
-from harness_llm.loadgen.scheduler import Load, deal, least_loaded, still_fed, top_up
+from harness_llm.loadgen.scheduler import Load, fill_to_limit, least_loaded, replicas_to_feed, round_robin
 
-# A query that was with so many replicas when they were lost is held to be the cause.
-MOST_LOSSES = 3
-# Batches of answers by which the pace of a replica is told.
-_MEMORY = 2
+# A query that was in flight on so many replicas when they failed is regarded as the cause.
+MAX_FAILURES = 3
+# The pace of a replica covers so many batches of answers.
+_PACE_BATCHES = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -23,10 +23,10 @@ class Query:
 
     Attributes:
         id: LoadGen's.
-        sample: its place in the data set.
-        tokens: of its prompt.
-        first: the first token, once that is reported.
-        losses: replicas that were lost while they held it.
+        sample: index in the data set.
+        tokens: number of prompt tokens.
+        first: the first token, once reported.
+        failures: replicas that failed while the query was in flight on them.
         sent: when it was assigned, in seconds of the caller's clock.
     """
 
@@ -34,151 +34,148 @@ class Query:
     sample: int
     tokens: int
     first: int | None = None
-    losses: int = 0
+    failures: int = 0
     sent: float = 0.0
 
 
 Share = tuple[str, list[Query]]
-"""A replica, and what it is sent."""
+"""A replica and the queries to send to it."""
 
 
 class QueryTable:
-    """All queries that were issued and are not answered; no replica is called as one before it.
+    """All queries that are issued and not answered, by replica; a replica's name is never used again.
 
     Attributes:
-        loads: what each replica holds; those that are lost are not in it.
-        in_flight: queries issued and not answered.
+        loads: of each replica that has not failed.
+        in_flight: queries issued and not answered, of all replicas.
     """
 
     def __init__(self, in_flight_limit: InFlightLimit | None) -> None:
-        """Hold nothing yet; `credit` is for Offline: without one, every query is sent at once."""
+        """Create an empty table; `in_flight_limit` is for Offline. Without it, every query is assigned at once."""
         self.loads: dict[str, Load] = {}
         self.in_flight = 0
         self._in_flight_limit = in_flight_limit
-        self._held: dict[str, dict[int, Query]] = {}
+        self._assigned: dict[str, dict[int, Query]] = {}
         self._waiting: deque[Query] = deque()
-        self._stock: deque[_Stock] = deque()
-        self._tokens: list[int] = []
+        self._bulk: deque[_Bulk] = deque()
+        self._prompt_tokens: list[int] = []
 
-    def load(self, lengths: npt.NDArray[np.int64]) -> None:
-        """Take another data set, of prompts of these `lengths`; all queries of the one before are answered."""
-        self._tokens = lengths.tolist()
+    def reset(self, prompt_tokens: npt.NDArray[np.int64]) -> None:
+        """Discard all queries; further queries are samples of a data set with so many `prompt_tokens` each."""
+        self._prompt_tokens = prompt_tokens.tolist()
+        self.in_flight = 0
+        self._waiting.clear()
+        self._bulk.clear()
+        for replica in self.loads:
+            self.add_replica(replica)
 
-    def offer(self, queries: Sequence[int], samples: Sequence[int]) -> None:
-        """LoadGen has issued `queries`, for `samples`."""
+    def issue(self, queries: Sequence[int], samples: Sequence[int]) -> None:
+        """Add queries that LoadGen has issued."""
         self.in_flight += len(queries)
         if self._in_flight_limit is None:
-            tokens = self._tokens
+            tokens = self._prompt_tokens
             self._waiting.extend(Query(q, s, tokens[s]) for q, s in zip(queries, samples, strict=True))
         else:
-            self._stock.append(_Stock(queries, samples))
+            self._bulk.append(_Bulk(queries, samples))
 
     @property
     def waiting(self) -> int:
-        """Queries that no replica holds."""
-        return len(self._waiting) + sum(len(stock) for stock in self._stock)
+        """Queries that are not assigned to a replica."""
+        return len(self._waiting) + sum(len(bulk) for bulk in self._bulk)
 
     def assign(self, now: float) -> list[Share]:
-        """Hand out what may be handed out at the time `now`, in seconds; it is held from here on."""
-        if not self.loads or not (self._waiting or self._stock):
+        """Assign waiting queries to replicas, as far as the in-flight limit allows; `now` in seconds."""
+        if not self.loads or not (self._waiting or self._bulk):
             return []
-        return self._spread() if self._in_flight_limit is None else self._fill(self._in_flight_limit, now)
+        return self._assign_all() if self._in_flight_limit is None else self._assign_some(self._in_flight_limit, now)
 
-    def _spread(self) -> list[Share]:
+    def _assign_all(self) -> list[Share]:
         loads = list(self.loads.values())
         shares: list[list[Query]] = [[] for _ in loads]
         while self._waiting:
-            place = least_loaded(loads)
+            replica = least_loaded(loads)
             query = self._waiting.popleft()
-            _add(loads[place], query)
-            shares[place].append(query)
-        return self._hold(shares)
+            _add(loads[replica], query)
+            shares[replica].append(query)
+        return self._record(shares)
 
-    def _fill(self, in_flight_limit: InFlightLimit, now: float) -> list[Share]:
+    def _assign_some(self, in_flight_limit: InFlightLimit, now: float) -> list[Share]:
         loads, waiting = list(self.loads.values()), self.waiting
         limit = in_flight_limit.limit(len(loads), waiting)
-        fed = still_fed([load.pace for load in loads], limit, waiting)
-        counts = top_up(loads, [limit if gets else 0 for gets in fed], waiting)
-        shares = deal(self._take(sum(counts)), counts)
+        fed = replicas_to_feed([load.pace for load in loads], limit, waiting)
+        counts = fill_to_limit(loads, [limit if gets else 0 for gets in fed], waiting)
+        shares = round_robin(self._take(sum(counts)), counts)
         for load, share in zip(loads, shares, strict=True):
             for query in share:
                 _add(load, query)
                 query.sent = now
-        return self._hold(shares)
+        return self._record(shares)
 
     def _take(self, count: int) -> list[Query]:
-        """The next `count` queries, those that are issued again first."""
+        """Remove the next `count` waiting queries, requeued ones first."""
         taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         while len(taken) < count:
-            taken += self._stock[0].take(count - len(taken), self._tokens)
-            if not len(self._stock[0]):
-                self._stock.popleft()
+            taken += self._bulk[0].take(count - len(taken), self._prompt_tokens)
+            if not len(self._bulk[0]):
+                self._bulk.popleft()
         return taken
 
-    def _hold(self, shares: list[list[Query]]) -> list[Share]:
+    def _record(self, shares: list[list[Query]]) -> list[Share]:
         assigned = [(replica, share) for replica, share in zip(self.loads, shares, strict=True) if share]
         for replica, share in assigned:
-            self._held[replica].update((query.id, query) for query in share)
+            self._assigned[replica].update((query.id, query) for query in share)
         return assigned
 
     def prompt_tokens(self, replica: str) -> int:
-        """Prompt tokens of all queries that `replica` holds."""
-        return sum(query.tokens for query in self._held[replica].values())
+        """Return the prompt tokens of all queries in flight on `replica`."""
+        return sum(query.tokens for query in self._assigned[replica].values())
 
-    def clear(self) -> None:
-        """Forget all queries: the replicas have aborted them."""
-        self.in_flight = 0
-        self._waiting.clear()
-        self._stock.clear()
-        for replica in self.loads:
-            self.join(replica)
-
-    def first(self, replica: str, query: int, token: int) -> None:
-        """`replica` has sent the first token of `query`, and it is reported."""
-        held = self._held[replica][query]
-        self.loads[replica].unstarted_tokens -= held.tokens
-        held.first = token
+    def first_token(self, replica: str, query: int, token: int) -> None:
+        """Record that the first token of `query` has arrived from `replica` and is reported."""
+        assigned = self._assigned[replica][query]
+        self.loads[replica].unstarted_tokens -= assigned.tokens
+        assigned.first = token
 
     def finish(self, replica: str, query: int, tokens: int, now: float) -> Query:
-        """`replica` has answered `query`, with so many tokens."""
-        held, load = self._held[replica].pop(query), self.loads[replica]
-        _remove(load, held)
+        """Remove `query`, which `replica` has answered with so many `tokens`."""
+        answered, load = self._assigned[replica].pop(query), self.loads[replica]
+        _remove(load, answered)
         if self._in_flight_limit:
-            load.remember(now - held.sent, tokens, _MEMORY * self._in_flight_limit.batch)
+            load.record_answer(now - answered.sent, tokens, _PACE_BATCHES * self._in_flight_limit.batch)
         self.in_flight -= 1
-        return held
+        return answered
 
-    def join(self, replica: str) -> None:
-        """`replica` may be sent queries."""
+    def add_replica(self, replica: str) -> None:
+        """Allow queries to be assigned to `replica`."""
         self.loads[replica] = Load()
-        self._held[replica] = {}
+        self._assigned[replica] = {}
 
-    def lose(self, replica: str) -> int:
-        """`replica` is gone; how many queries it held, which are the next to be assigned.
+    def fail_replica(self, replica: str) -> int:
+        """Remove a failed replica and requeue its queries, before all waiting ones; return their number.
 
         Raises:
-            RunFailed: it is not the first that one of them was with.
+            RunFailed: one of them was in flight on MAX_FAILURES failed replicas.
         """
         del self.loads[replica]
-        held = self._held.pop(replica)
-        for query in held.values():
-            query.losses += 1
-            if query.losses == MOST_LOSSES:
+        requeued = self._assigned.pop(replica)
+        for query in requeued.values():
+            query.failures += 1
+            if query.failures == MAX_FAILURES:
                 raise RunFailed(
-                    "replicas end while they hold a certain query",
+                    "replicas fail while a certain query is in flight",
                     where=f"sample {query.sample}, of {query.tokens} prompt tokens",
                     expected="an answer",
-                    found=f"{MOST_LOSSES} replicas lost",
+                    found=f"{MAX_FAILURES} failed replicas",
                 )
-        self._waiting.extendleft(reversed(held.values()))
-        return len(held)
+        self._waiting.extendleft(reversed(requeued.values()))
+        return len(requeued)
 
 
-class _Stock:
-    """What one Offline query brought, in LoadGen's order; in arrays, for it may be millions.
+class _Bulk:
+    """The samples of one Offline query in LoadGen's order, as arrays because there may be millions.
 
-    Longest prompts first, pass by pass, was tried: the pace of the last answers then tells less of the end to come
-    (docs/benchmarks.md), and a cache that fits prompts of all lengths does not fit the longest alone.
+    Sorting by prompt length was tried: the pace of the last answers then predicts the end less well
+    (docs/benchmarks.md), and a KV cache that fits prompts of mixed lengths does not fit the longest prompts alone.
     """
 
     def __init__(self, queries: Sequence[int], samples: Sequence[int]) -> None:

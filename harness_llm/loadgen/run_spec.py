@@ -1,4 +1,4 @@
-"""What the LoadGen process of a run is told: a file beside its logs."""
+"""Specification of a run for LoadGen's process: a file beside its logs."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ SPEC = "loadgen.json"
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a LoadGen process is told.
+    """Specification of a run.
 
     Attributes:
-        scenario: LoadGen's; `model` is LoadGen's name too.
+        scenario: LoadGen's name; `model` likewise.
         audit_config: the file of a compliance test, else empty.
         stream: whether first tokens are reported.
-        keys: the file of its own keys, for replicas on other machines.
-        credit: queries that a replica holds in Offline.
-        silence_s: without a heartbeat, until a replica is lost.
-        stall_s: without a step of a busy engine, until its replica is lost.
-        load: what the probe is judged by; `target_key` is the user.conf key that chose it.
-        probe: load before the clock starts; None for none.
-        expected: TestSettings' attributes as they must be once user.conf was read.
+        keys: file with the CURVE keys of LoadGen's process, for replicas on other machines.
+        in_flight_limit: for Offline.
+        heartbeat_timeout_s: without a heartbeat, until a replica fails.
+        stall_timeout_s: without a step of a busy engine, until its replica fails.
+        load: that the probe's prediction is compared with; `target_key` is the user.conf key that sets it.
+        probe: load before LoadGen's clock starts; None for no probe.
+        expected: TestSettings' attributes after user.conf was read.
     """
 
     run_key: str
@@ -40,8 +40,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     keys: str
     stream: bool
     in_flight_limit: InFlightLimit
-    silence_s: float
-    stall_s: float
+    heartbeat_timeout_s: float
+    stall_timeout_s: float
     sampling: dict[str, Any]
     store: str
     samples: int

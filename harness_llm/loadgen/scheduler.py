@@ -1,4 +1,4 @@
-"""Who gets the next query: pure decisions over what each replica holds."""
+"""Scheduler: which replica gets which query, by the load of each replica. Pure."""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -7,19 +7,19 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
-# Without new queries a replica ends what it holds in less time than a query takes otherwise: what it holds is partly
-# done, and no more prompts come between. The part is that of the smallest idle share in benchmarks/drain.py.
+# Time in which a replica without new queries finishes those in flight, as a share of the usual time of a query: they
+# are partly done, and no prompts are computed in between. Measured: the smallest idle share in benchmarks/drain.py.
 DRAIN = 0.62
 
 
 @dataclass(slots=True)
 class Load:
-    """What one replica holds.
+    """Load of one replica.
 
     Attributes:
-        running: queries sent and not answered.
+        running: queries in flight.
         unstarted_tokens: prompt tokens of queries without a first token.
-        seconds: from sending to answer, of its latest answers together, the older the less; `tokens` of the same.
+        seconds: from sending to answer, exponentially weighted sum over the latest answers; `tokens` likewise.
     """
 
     running: int = 0
@@ -27,28 +27,28 @@ class Load:
     seconds: float = 0.0
     tokens: float = 0.0
 
-    def remember(self, seconds: float, tokens: int, answers: int) -> None:
-        """An answer has come; of about the last `answers` the pace is made."""
+    def record_answer(self, seconds: float, tokens: int, answers: int) -> None:
+        """Add an answer to the pace, which covers about the last `answers`."""
         keep = 1 - 1 / answers
         self.seconds = self.seconds * keep + seconds
         self.tokens = self.tokens * keep + tokens
 
     @property
     def pace(self) -> float:
-        """Seconds that a token of its answers takes; 0 while nothing is known."""
+        """Seconds per output token; 0 before the first answer."""
         return self.seconds / self.tokens if self.tokens else 0.0
 
 
-def still_fed(paces: Sequence[float], limit: int, waiting: int) -> list[bool]:
-    """Offline: which replicas get any more of the `waiting` queries, so that all have their last answers together.
+def replicas_to_feed(paces: Sequence[float], limit: int, waiting: int) -> list[bool]:
+    """Offline: whether each replica gets more of the `waiting` queries, so that all replicas finish together.
 
-    Once it gets nothing more, a replica ends what it holds in the DRAIN part of the time that it takes for a query:
-    longer if it is slow, so that it must be left alone earlier. It takes `limit` queries in the time of one, from
-    which follows the time until the end, `horizon`.
+    Without new queries, a replica finishes in the DRAIN part of the time of a query. That time is longer for a slow
+    replica, so its last query must be sent earlier. While fed, a replica answers `limit` queries in the time of one
+    query, from which the time until the end, `horizon`, follows.
 
     Args:
-        paces: the time that a query takes, in any unit; 0 where it is not known yet.
-        limit: queries that each holds while it is fed.
+        paces: time per query, in any unit; 0 where unknown.
+        limit: queries in flight on each replica that is fed.
     """
     if not all(paces):
         return [True] * len(paces)
@@ -60,38 +60,38 @@ def still_fed(paces: Sequence[float], limit: int, waiting: int) -> list[bool]:
     return [pace <= slowest for pace in paces]
 
 
-def top_up(loads: Sequence[Load], limits: Sequence[int], waiting: int) -> list[int]:
-    """Offline: how many of the `waiting` queries each replica gets now.
+def fill_to_limit(loads: Sequence[Load], limits: Sequence[int], waiting: int) -> list[int]:
+    """Offline: number of the `waiting` queries that each replica gets now.
 
-    Nobody has a fixed share: each replica is filled to its limit again as it finishes, so that unequal accelerators
-    finish together. Where there is not enough for all, the emptiest gets the next one.
+    Each replica is filled to its limit as it finishes queries, so that unequal accelerators finish together. If there
+    are not enough queries for all, the replica with the fewest queries in flight gets the next one.
     """
     room = [max(limit - load.running, 0) for load, limit in zip(loads, limits, strict=True)]
     if sum(room) <= waiting:
         return room
     shares = [0] * len(loads)
-    emptiest = [(load.running, place) for place, load in enumerate(loads) if room[place]]
+    emptiest = [(load.running, replica) for replica, load in enumerate(loads) if room[replica]]
     heapq.heapify(emptiest)
     for _ in range(waiting):
-        running, place = emptiest[0]
-        shares[place] += 1
-        if shares[place] < room[place]:
-            heapq.heapreplace(emptiest, (running + 1, place))
+        running, replica = emptiest[0]
+        shares[replica] += 1
+        if shares[replica] < room[replica]:
+            heapq.heapreplace(emptiest, (running + 1, replica))
         else:
             heapq.heappop(emptiest)
     return shares
 
 
-def deal(items: Iterable[Item], counts: Sequence[int]) -> list[list[Item]]:
-    """`items` in turn, as cards are dealt, so that each replica gets long and short ones alike; `counts` is of each."""
-    hands: list[list[Item]] = [[] for _ in counts]
-    cards, places = iter(items), list(range(len(counts)))
-    while places := [place for place in places if len(hands[place]) < counts[place]]:
-        for place in places:
-            hands[place].append(next(cards))
-    return hands
+def round_robin(items: Iterable[Item], counts: Sequence[int]) -> list[list[Item]]:
+    """Distribute `items` round-robin, `counts` to each replica, so that each gets long and short prompts alike."""
+    shares: list[list[Item]] = [[] for _ in counts]
+    rest, replicas = iter(items), list(range(len(counts)))
+    while replicas := [replica for replica in replicas if len(shares[replica]) < counts[replica]]:
+        for replica in replicas:
+            shares[replica].append(next(rest))
+    return shares
 
 
 def least_loaded(loads: Sequence[Load]) -> int:
-    """Server: the replica with the fewest prompt tokens without a first token, then the fewest running queries."""
+    """Server: the replica with the fewest prompt tokens without a first token, then the fewest queries in flight."""
     return min(range(len(loads)), key=lambda i: (loads[i].unstarted_tokens, loads[i].running))

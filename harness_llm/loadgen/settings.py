@@ -1,7 +1,4 @@
-"""What LoadGen is told, and what it must have understood.
-
-LoadGen accepts any user.conf without complaint, so each run compares LoadGen's settings with what was meant.
-"""
+"""Comparison of LoadGen's settings with the intended ones: LoadGen accepts any user.conf without an error."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +8,8 @@ from harness_llm.errors import ConfigError
 from harness_llm.rules import BenchmarkRules, Round
 
 NS_PER_MS = 1_000_000
-# LoadGen 5.x reads these and does not show them in TestSettings; its detail log tells what it did, which check reads.
-_UNSEEN = frozenset(
+# LoadGen 5.x reads these but has no such attributes in TestSettings; `check` reads their effect in the detail log.
+_NOT_IN_5X = frozenset(
     {"sample_concatenate_permutation", "accuracy_sample_count_override", "accuracy_log_sampling_target"}
 )
 
@@ -20,7 +17,7 @@ _UNSEEN = frozenset(
 def expected_settings(
     values: Mapping[str, float], *, scenario: str, loadgen_scenario: str, rules: BenchmarkRules, round_: Round
 ) -> dict[str, int | float]:
-    """TestSettings' attributes as they must be once LoadGen has read a user.conf holding `values`."""
+    """Return TestSettings' attributes after LoadGen has read a user.conf with `values`."""
     expected: dict[str, int | float] = {
         "use_token_latencies": int(rules.token_latencies),
         "sample_concatenate_permutation": 1,
@@ -40,14 +37,14 @@ def expected_settings(
 
 
 def compare(settings: Any, expected: Mapping[str, int | float]) -> None:
-    """Raise where `settings`, a mlperf_loadgen.TestSettings, is not as `expected`."""
-    seen = [name for name in expected if name not in _UNSEEN or hasattr(settings, name)]
+    """Raise ConfigError if `settings`, a mlperf_loadgen.TestSettings, differs from `expected`."""
+    seen = [name for name in expected if name not in _NOT_IN_5X or hasattr(settings, name)]
     wrong = {name: getattr(settings, name) for name in seen if getattr(settings, name) != expected[name]}
     if not wrong:
         return
     seeds = [name for name in wrong if name.endswith("_rng_seed")]
     raise ConfigError(
-        "LoadGen's seeds are not those of the round" if seeds else "LoadGen understood user.conf differently",
+        "LoadGen's seeds differ from the round's" if seeds else "LoadGen's settings differ from user.conf",
         where=", ".join(seeds or wrong),
         expected=", ".join(f"{name} = {expected[name]}" for name in wrong),
         found=", ".join(f"{name} = {value}" for name, value in wrong.items()),

@@ -98,7 +98,7 @@ class RunProgress:
         words = [
             f"{body.get('done', 0)}/{view.total} samples",
             f"{self.tokens_per_second:,.0f} tokens/s",
-            f"{body.get('in_flight', 0)} in flight{_spread(body.get('held', []))}",
+            f"{body.get('in_flight', 0)} in flight{_spread(body.get('loads', []))}",
         ]
         for name, limit in (
             ("ttft", view.limit and view.limit.ttft),
@@ -127,9 +127,9 @@ class RunProgress:
         return Group(head, *(Text(f"  {fact}") for fact in self.facts()))
 
 
-def _spread(held: Sequence[Sequence[int]]) -> str:
+def _spread(loads: Sequence[Sequence[int]]) -> str:
     """Of several replicas, how many queries the one with the fewest holds, and the one with the most."""
-    running = [queries for queries, _ in held]
+    running = [queries for queries, _ in loads]
     return f" ({min(running)} to {max(running)} with each of {len(running)})" if len(running) > 1 else ""
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from harness_llm.errors import HarnessError, RunFailed, rebuild
 from harness_llm.protocol.child_processes import Child, Exit, Message, watch
-from harness_llm.replicas.pool import Joined, News, ReplicaPool
+from harness_llm.replicas.pool import PoolEvent, ReplicaPool, ReplicaReady
 
 WATCH_S = 0.5
 
@@ -59,7 +59,7 @@ class RunMonitor:
     watcher: Watcher
     survives: bool
     stall: Stall
-    _news: list[News] = field(default_factory=list)
+    _pool_events: list[PoolEvent] = field(default_factory=list)
     _again: dict[str, int] = field(default_factory=dict)
     _failure: HarnessError | None = None
     _last: Mapping[str, Any] = field(default_factory=dict)
@@ -67,15 +67,15 @@ class RunMonitor:
     @property
     def losses(self) -> list[str]:
         """What became of replicas, one sentence each."""
-        return [self._sentence(news) for news in self._news]
+        return [self._sentence(event) for event in self._pool_events]
 
-    def _sentence(self, news: News) -> str:
-        if isinstance(news, Joined):
-            return f"{news.name} was started again and took part"
-        if not news.endpoints:
-            return f"{news.name} could not be started again: {news.cause}"
-        queries = sum(self._again.get(endpoint.address, 0) for endpoint in news.endpoints)
-        return f"{news.name} was lost ({news.cause}); its queries, {queries}, were issued again"
+    def _sentence(self, event: PoolEvent) -> str:
+        if isinstance(event, ReplicaReady):
+            return f"{event.name} was started again and took part"
+        if not event.endpoints:
+            return f"{event.name} could not be started again: {event.cause}"
+        queries = sum(self._again.get(endpoint.address, 0) for endpoint in event.endpoints)
+        return f"{event.name} was lost ({event.cause}); its queries, {queries}, were issued again"
 
     def follow(self) -> Mapping[str, Any]:
         """The last status line, once LoadGen's process has finished well; raise whatever else happens."""
@@ -94,25 +94,26 @@ class RunMonitor:
     def _status(self, body: Mapping[str, Any]) -> None:
         if body["event"] == "failed":
             self._failure = rebuild(body)
-        elif body["event"] == "lost":
+        elif body["event"] == "replica_failed":
             self._again[body["address"]] = body["queries"]
-            self.pool.condemn(body["address"], body["cause"])
+            self.pool.kill(body["address"], body["cause"])
         else:
             self.stall.take(body, time.monotonic())
             self.watcher.progress(body)
             self._last = body
 
     def _replica(self, event: Message | Exit) -> None:
-        news = self.pool.take(event)
-        if news is None:
+        pool_event = self.pool.handle(event)
+        if pool_event is None:
             return
-        self._news.append(news)
-        if isinstance(news, Joined):
-            self.loadgen.tell(event="joined", endpoints=msgspec.to_builtins(news.endpoints))
+        self._pool_events.append(pool_event)
+        if isinstance(pool_event, ReplicaReady):
+            self.loadgen.send(event="replica_ready", endpoints=msgspec.to_builtins(pool_event.endpoints))
             return
         if not self.survives or not self.pool.endpoints:
-            raise news.failure()
-        self.loadgen.tell(event="lost", addresses=[e.address for e in news.endpoints], cause=news.cause)
+            raise pool_event.failure()
+        addresses = [endpoint.address for endpoint in pool_event.endpoints]
+        self.loadgen.send(event="replica_failed", addresses=addresses, cause=pool_event.cause)
 
 
 def _died(event: Exit) -> RunFailed:

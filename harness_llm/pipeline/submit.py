@@ -30,10 +30,10 @@ from harness_llm.pipeline.run import ScenarioContext, execute_run, run_facts
 from harness_llm.prepare.preparation import preparation_of
 from harness_llm.prepare.provision import provide
 from harness_llm.prepare.published import PublishedPreparation
-from harness_llm.replicas.local import Launcher, launch, place_names, start_pool
-from harness_llm.replicas.placement import Placement, place, placement
+from harness_llm.replicas.local import Launcher, launch, process_names, start_pool
+from harness_llm.replicas.placement import Placement, device_environments, placement
 from harness_llm.replicas.pool import ReplicaPool
-from harness_llm.replicas.ray.cluster import Cluster, survey
+from harness_llm.replicas.ray.cluster import Cluster, query_cluster
 from harness_llm.replicas.ray.launcher import ray_launcher
 from harness_llm.rules import load_round
 from harness_llm.runs.fingerprint import fingerprint
@@ -146,7 +146,7 @@ class Pipeline:
         assets = prepare(preparation, self.panel.stage)
         if self.cluster:
             paths = [assets.checkpoint, assets.calibration, *filter(None, [assets.draft])]
-            survey(self.cluster.address, self.request.workspace.stage_log("nodes"), paths)
+            query_cluster(self.cluster.address, self.request.workspace.stage_log("nodes"), paths)
         return assets
 
     @property
@@ -295,7 +295,7 @@ class Pipeline:
             calibration=assets.calibration,
             logs=request.log_folder / plan.scenario,
             cache=request.workspace.cache,
-            tell=self.panel.stage,
+            report=self.panel.stage,
             placed=placed,
             launcher=launcher,
         )
@@ -310,7 +310,7 @@ class Pipeline:
             accelerated = self.request.choices.gpu != NO_ACCELERATOR
             ray = ray_launcher(self.cluster, plan.config, self.request.choices.engine, accelerated=accelerated)
             return ray.placed, ray
-        devices = self._places(plan)[: len(place_names(plan.config, self.request.choices.engine))]
+        devices = self._places(plan)[: len(process_names(plan.config, self.request.choices.engine))]
         return placement(devices, plan.config.harness_config.loadgen_cpus), launch
 
     def _places(self, plan: ScenarioPlan) -> list[dict[str, str]]:
@@ -318,11 +318,11 @@ class Pipeline:
         name, config = self.request.choices.gpu, plan.config
         gpu = None if config.server_config.url else load_gpus(self.request.workspace).get(name)
         found = gpu_count(name, workspace=self.request.workspace) if gpu else 0
-        return place(gpu, found, os.environ, replicas=config.replicas, size=config.group)
+        return device_environments(gpu, found, os.environ, replicas=config.replicas, size=config.group)
 
     def _execute_run(self, context: ScenarioContext, test: str) -> Run:
         scenario = context.plan.scenario
-        context.pool.mend(self.panel.stage)
+        context.pool.await_restarts(self.panel.stage)
         self.panel.begin(self._view(scenario, test))
         try:
             run = execute_run(context, test, self)
@@ -343,7 +343,7 @@ def build_pipeline(request: Request, panel: Panel, cluster: Cluster | None) -> P
     """A pipeline on this machine, or on the nodes of `cluster`."""
     if not cluster:
         return Pipeline(request, panel)
-    return Pipeline(request, panel, merged([node.look.machine for node in cluster.nodes]), cluster)
+    return Pipeline(request, panel, merged([node.info.machine for node in cluster.nodes]), cluster)
 
 
 def describe_run(run: Run) -> str:

@@ -1,1 +1,1 @@
-"""What LoadGen's process and the replicas share: messages, keys, token stores, child processes."""
+"""Shared by LoadGen's process and the replicas: messages, CURVE keys, token stores, child processes."""

@@ -1,11 +1,10 @@
-"""Child processes: each has a session, a log, a status channel and a lifeline of its own.
+"""Child processes: each has its own session, log, status channel and control channel.
 
-The status channel is a pipe of JSON lines from the child. The lifeline is the child's standard input: lines of it are
-messages in JSON, and when it ends, the parent is gone and the child leaves at once, whatever it was doing.
+The status channel is a pipe with JSON lines from the child. The control channel is the child's standard input, with
+JSON lines from the parent. A child ends with its parent by one mechanism: when the control channel closes, it exits.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -14,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
@@ -22,15 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.protocol.mailbox import Mailbox
-from harness_llm.protocol.sessions import members
-from harness_llm.protocol.shared_memory import release
+from harness_llm.protocol.sessions import await_exit, kill_session
 
 STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
-_PR_SET_PDEATHSIG = 1
-_ENDING_S = 1.0  # what the rest of a session may take to end by itself, or once it was killed
 
-_last: list[Callable[[], object]] = []
-_leaving = threading.Lock()
+_exit_functions: list[Callable[[], object]] = []
+_exiting = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Exit:
-    """A child has ended; `code` is negative for a signal."""
+    """Exit of a child; `code` is negative for a signal."""
 
     child: "Child"
     code: int
@@ -51,20 +46,22 @@ class Exit:
 
 @dataclass(eq=False)
 class Child:
-    """A running child process; `end` becomes readable when it has ended.
+    """A running child process.
 
-    The end of `status` would not tell: a process that the child forked may hold it open.
+    Attributes:
+        exited: a pidfd, readable once the process has exited. The end of `status` does not show that: a process that
+            the child forked may hold it open.
     """
 
     name: str
     process: subprocess.Popen[bytes]
     status: FileIO
-    end: FileIO
+    exited: FileIO
     log: Path
     _unread: bytes = field(default=b"", repr=False)
 
     def read(self) -> list[dict[str, Any]]:
-        """The status lines that have arrived."""
+        """Return the status lines that have arrived."""
         while not self.status.closed and (chunk := self.status.read(1 << 16)) is not None:
             self._unread += chunk
             if not chunk:
@@ -72,45 +69,29 @@ class Child:
         *lines, self._unread = self._unread.split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def tell(self, **body: Any) -> None:
-        """Send the child a message; one that has ended hears nothing."""
+    def send(self, **body: Any) -> None:
+        """Send the child a message; ignored once it has exited."""
         with contextlib.suppress(BrokenPipeError):
             assert self.process.stdin  # noqa: S101 - `start` gives it a pipe
             self.process.stdin.write(json.dumps(body).encode() + b"\n")
 
     def last_lines(self, count: int = 12) -> str:
-        """The end of the child's log."""
+        """Return the end of the child's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
     def stop(self, patience_s: float = 5.0) -> int:
-        """Cut the lifeline, then kill the whole session if that was not enough; returns the exit code."""
+        """Close the control channel, kill the session after `patience_s`; return the exit code."""
         if self.process.stdin:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience_s)
-            _await_end(self.process.pid)  # multiprocessing's tracker takes away what a killed child has left
+            await_exit(self.process.pid)  # multiprocessing's resource tracker unlinks what a killed child has left
         kill_session(self.process.pid)
         self.status.close()
-        self.end.close()
+        self.exited.close()
         code = self.process.wait()
-        _await_end(self.process.pid)
+        await_exit(self.process.pid)
         return code
-
-
-def kill_session(leader: int) -> None:
-    """Kill whatever is left of the session that `leader` opened; no shared memory of it stays."""
-    release(leader)
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _await_end(session: int) -> None:
-    """Wait a moment until no process of `session` is left."""
-    deadline = time.monotonic() + _ENDING_S
-    while any(members(session)) and time.monotonic() < deadline:
-        time.sleep(0.01)
 
 
 def start(
@@ -121,7 +102,7 @@ def start(
     log: Path,
     environment: Mapping[str, str],
 ) -> Child:
-    """Run `python -m module` as a child; its output goes to `log`."""
+    """Run `python -m module` as a child; append its output to `log`."""
     reader, writer = os.pipe()
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -140,10 +121,10 @@ def start(
 
 
 def watch(children: Sequence[Child], timeout_s: float) -> Iterator[Message | Exit]:
-    """What the children said, and which of them ended, within `timeout_s`."""
+    """Wait up to `timeout_s` for events; yield status messages and exits of the children."""
     with selectors.DefaultSelector() as selector:
         for child in children:
-            for source in (child.status, child.end):
+            for source in (child.status, child.exited):
                 if not source.closed:
                     selector.register(source, selectors.EVENT_READ, child)
         ready: dict[Child, None] = dict.fromkeys(key.data for key, _ in selector.select(timeout_s))
@@ -155,51 +136,45 @@ def watch(children: Sequence[Child], timeout_s: float) -> Iterator[Message | Exi
 
 
 class Parent:
-    """The child's side: the status channel, and the watch over the lifeline; `told` is what came down that."""
+    """The child's connection to its parent.
+
+    Attributes:
+        messages: received over the control channel.
+    """
 
     def __init__(self, clean_up: Path | None = None) -> None:
-        """Start watching; `clean_up` is a folder to remove when the parent is gone."""
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        parent = os.getppid()
-        # A signal may come from anybody; what is shared is cleaned up only where the parent is gone.
-        signal.signal(signal.SIGTERM, lambda *_: _leave(clean_up if _is_gone(parent) else None))
+        """Watch the control channel; when it closes, remove the folder `clean_up` and exit."""
+        # Any process may send SIGTERM: the shared folder is removed only if the parent is gone.
+        signal.signal(signal.SIGTERM, lambda *_: _exit(None))
         self._status = os.fdopen(int(os.environ[STATUS_VARIABLE]), "wb", buffering=0)
-        self.told: Mailbox[dict[str, Any]] = Mailbox()
-        threading.Thread(target=self._hold_lifeline, args=(clean_up,), daemon=True).start()
+        self.messages: Mailbox[dict[str, Any]] = Mailbox()
+        threading.Thread(target=self._read_control_channel, args=(clean_up,), daemon=True).start()
 
-    def say(self, **body: Any) -> None:
+    def send(self, **body: Any) -> None:
         """Send one status line."""
         self._status.write(json.dumps(body).encode() + b"\n")
 
-    def _hold_lifeline(self, clean_up: Path | None) -> None:
+    def _read_control_channel(self, clean_up: Path | None) -> None:
         unread = b""
         while chunk := os.read(0, 1 << 16):
             *lines, unread = (unread + chunk).split(b"\n")
             for line in lines:
-                self.told.put(json.loads(line))
-        _leave(clean_up)
+                self.messages.put(json.loads(line))
+        _exit(clean_up)
 
 
-def at_leave(function: Callable[[], object]) -> None:
-    """Call `function` before this child ends because its parent says so or is gone; it must be quick."""
-    _last.append(function)
+def before_exit(function: Callable[[], object]) -> None:
+    """Call `function`, which must be fast, before this child exits with its parent or by SIGTERM."""
+    _exit_functions.append(function)
 
 
-def _is_gone(parent: int) -> bool:
-    """Whether the parent has ended, within a moment: its threads end one by one, and already the first tells us."""
-    deadline = time.monotonic() + _ENDING_S
-    while os.getppid() == parent and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return os.getppid() != parent
-
-
-def _leave(clean_up: Path | None) -> None:
-    """End now, and the engine's own processes too: threads inside C++ code cannot be asked to."""
-    # A signal and the end of the lifeline come together: the first one's work is not cut short by the other.
-    if not _leaving.acquire(blocking=False):
+def _exit(clean_up: Path | None) -> None:
+    """Kill this session: threads in C++ code of an engine cannot be interrupted otherwise."""
+    # SIGTERM and the end of the control channel may come together; the first one completes.
+    if not _exiting.acquire(blocking=False):
         return
-    for function in _last:
-        with contextlib.suppress(Exception):  # whatever happens, this process ends
+    for function in _exit_functions:
+        with contextlib.suppress(Exception):  # this process exits even if a function fails
             function()
     if clean_up:
         shutil.rmtree(clean_up, ignore_errors=True)

@@ -1,21 +1,21 @@
-"""What servers count of caching and speculation, and what follows from it. Pure."""
+"""Counters of prefix caching and speculative decoding, and the violations that they show. Pure."""
 
 from collections.abc import Iterable
 
 Counters = dict[str, float]
-"""Counts of an engine since its start: tokens taken from a cache, tokens speculated."""
+"""Counters of an engine since its start: prompt tokens from a cache, draft tokens, drafts."""
 
 CACHE_HITS, SPECULATED, DRAFTS = "cache_hits", "speculated", "drafts"
 _BY = "by the engine's own count"
 
 
-def growth(looks: Iterable[tuple[Counters | None, Counters | None]]) -> Counters | None:
-    """What was counted between two looks at each replica; None where one of them could not tell.
+def growth(readings: Iterable[tuple[Counters | None, Counters | None]]) -> Counters | None:
+    """Sum the increase of the counters of all replicas; None if one replica has no reading or a counter decreased.
 
-    A counter that fell was started anew in between, so that nothing is known of it.
+    A counter decreases when its engine was restarted.
     """
     total: Counters = {}
-    for old, new in looks:
+    for old, new in readings:
         if old is None or new is None or any(new[what] < count for what, count in old.items()):
             return None
         for what, count in new.items():
@@ -24,28 +24,28 @@ def growth(looks: Iterable[tuple[Counters | None, Counters | None]]) -> Counters
 
 
 def caching_violations(counted: Counters | None, draft_tokens: int = 0) -> list[str]:
-    """Why a run that counted this is never closed.
+    """Return the violations of the closed division that the counters of a run show.
 
     Every input query is computed in its entirety (inference_rules.adoc, LLM rules); equal issue repeats prompts, so
-    that a cache would fake the result.
+    that a prefix cache would inflate the result.
 
     Args:
-        draft_tokens: of a step, where the rules allow the run to speculate.
+        draft_tokens: per step, where the rules allow speculative decoding.
     """
     if counted is None:
-        return ["the server does not tell its cache hits, so that nothing proves that every prompt was computed"]
+        return ["no cache hits in the server's metrics, so that there is no proof that every prompt was computed"]
     hits = counted.get(CACHE_HITS)
     found = [f"prompt tokens were taken from a cache: {hits:,.0f} {_BY}"] if hits else []
     return found + _speculation_violations(counted, draft_tokens)
 
 
 def _speculation_violations(counted: Counters, draft_tokens: int) -> list[str]:
-    """Speculation that is not allowed, or with more tokens a draft (inference_rules.adoc, Speculative Decoding)."""
+    """Draft tokens that are not allowed or too many per draft (inference_rules.adoc, Speculative Decoding)."""
     speculated, drafts = counted.get(SPECULATED, 0.0), counted.get(DRAFTS)
     if not draft_tokens:
         return [f"tokens were speculated: {speculated:,.0f} {_BY}"] if speculated else []
     if drafts is None:
-        return ["the server does not tell its drafts, so that the tokens of each are unknown"]
+        return ["no draft count in the server's metrics, so that the tokens per draft are unknown"]
     if speculated <= draft_tokens * drafts:
         return []
     return [f"{speculated:,.0f} tokens were speculated in {drafts:,.0f} drafts {_BY}, more than {draft_tokens} in each"]

@@ -1,7 +1,7 @@
-"""Keys of a run: what travels between nodes is encrypted, and each end knows the other (ZeroMQ's CURVE).
+"""CURVE keys: encryption and mutual authentication of connections between nodes (ZeroMQ's CURVE).
 
-No secret travels: a replica makes its own pair and tells the public half with its endpoint, and the pair of LoadGen's
-process stays on the machine where it runs. Sockets in the replica pool's own folder need no keys.
+No secret is transmitted: a replica makes its own key pair and sends the public key with its endpoint; the key pair of
+LoadGen's process stays on its machine. Sockets in the replica pool's folder need no keys.
 """
 
 import os
@@ -14,61 +14,61 @@ from zmq.auth.thread import ThreadAuthenticator
 _OWNER_ONLY = 0o600
 
 
-class Pair(msgspec.Struct, frozen=True):
-    """Two halves of a key, in ZeroMQ's printable form."""
+class KeyPair(msgspec.Struct, frozen=True):
+    """Public and secret key, Z85-encoded."""
 
     public: str
     secret: str
 
 
-def new_pair() -> Pair:
-    """A pair that nobody has."""
+def new_key_pair() -> KeyPair:
+    """Generate a key pair."""
     public, secret = zmq.curve_keypair()
-    return Pair(public.decode(), secret.decode())
+    return KeyPair(public.decode(), secret.decode())
 
 
-def write_pair(pair: Pair, file: Path) -> None:
-    """Keep `pair` in a new file that nobody else may read."""
+def write_key_pair(keys: KeyPair, file: Path) -> None:
+    """Write `keys` to a new file that only its owner can read."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb") as secret:
-        secret.write(msgspec.json.encode(pair))
+        secret.write(msgspec.json.encode(keys))
 
 
-def read_pair(file: Path) -> Pair:
-    """What `write_pair` kept."""
-    return msgspec.json.decode(file.read_bytes(), type=Pair)
+def read_key_pair(file: Path) -> KeyPair:
+    """Read the file of `write_key_pair`."""
+    return msgspec.json.decode(file.read_bytes(), type=KeyPair)
 
 
-class Gate:
-    """Lets one client in at the sockets of this process, and nobody else."""
+class CurveAuth:
+    """Access control of this process's sockets: accepts one client."""
 
     def __init__(self, client: str) -> None:
-        """Make a pair of keys; `client` is the public key of who may come in."""
+        """Generate the server's keys; `client` is the public key of the accepted client."""
         self._client = client
-        self._pair = new_pair()
-        self._judge = ThreadAuthenticator(zmq.Context.instance())
-        self._judge.start()
-        self._judge.configure_curve_callback(credentials_provider=self)
+        self._keys = new_key_pair()
+        self._authenticator = ThreadAuthenticator(zmq.Context.instance())
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback(credentials_provider=self)
 
     @property
     def key(self) -> str:
-        """The public key that a client must know."""
-        return self._pair.public
+        """The server's public key, which a client needs."""
+        return self._keys.public
 
     def callback(self, _domain: str, key: bytes) -> bool:
-        """ZeroMQ asks whether the holder of `key` may come in."""
+        """Return whether the client with public `key` is accepted; called by ZeroMQ."""
         return key.decode() == self._client
 
-    def guard(self, socket: "zmq.Socket[bytes]") -> None:
-        """Guard a socket that is not bound yet."""
+    def protect(self, socket: "zmq.Socket[bytes]") -> None:
+        """Require CURVE on a socket, before it is bound."""
         socket.curve_server = True
-        socket.curve_publickey, socket.curve_secretkey = self._pair.public.encode(), self._pair.secret.encode()
+        socket.curve_publickey, socket.curve_secretkey = self._keys.public.encode(), self._keys.secret.encode()
 
     def close(self) -> None:
-        """Judge nobody any more."""
-        self._judge.stop()
+        """Stop the authenticator."""
+        self._authenticator.stop()
 
 
-def unlock(socket: "zmq.Socket[bytes]", pair: Pair, key: str) -> None:
-    """Let a socket that is not connected yet come in at the gate with the public `key`."""
-    socket.curve_serverkey = key.encode()
-    socket.curve_publickey, socket.curve_secretkey = pair.public.encode(), pair.secret.encode()
+def use_curve(socket: "zmq.Socket[bytes]", keys: KeyPair, server_key: str) -> None:
+    """Connect with `keys` to the server of public key `server_key`; applies to connections made afterwards."""
+    socket.curve_serverkey = server_key.encode()
+    socket.curve_publickey, socket.curve_secretkey = keys.public.encode(), keys.secret.encode()

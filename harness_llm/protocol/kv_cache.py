@@ -1,4 +1,4 @@
-"""KV cache of an engine: capacity and preemptions, and what a run records of them. Pure."""
+"""KV cache of an engine: capacity and preemptions, and the metrics of a run. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,13 +27,13 @@ class KvCache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Pairs = Sequence[tuple[KvCache | None, KvCache | None]]
-"""The KV cache of each replica before and after a run; None where an engine reports none, or was lost."""
+"""The KV cache of each replica before and after a run; None where an engine reports none or has failed."""
 
 
 def kv_cache_metrics(readings: Pairs) -> dict[str, float]:
-    """Metrics of a run: capacity of the replica with the smallest KV cache, preemptions of all replicas.
+    """Return the capacity of the smallest KV cache and the preemptions of all replicas.
 
-    Figures that are not known of every replica are absent.
+    A metric that one replica does not report is absent.
     """
     metrics: dict[str, float] = {}
     begun = [before for before, _ in readings if before and before.tokens is not None]
@@ -48,7 +48,7 @@ def kv_cache_metrics(readings: Pairs) -> dict[str, float]:
 
 
 def _growth(before: KvCache | None, after: KvCache | None) -> float | None:
-    """Preemptions between two readings; None where one is missing, or the server was restarted in between."""
+    """Return the preemptions between two readings; None if one is missing or the server was restarted in between."""
     if before is None or after is None or before.preemptions is None or after.preemptions is None:
         return None
     count = after.preemptions - before.preemptions
@@ -56,7 +56,7 @@ def _growth(before: KvCache | None, after: KvCache | None) -> float | None:
 
 
 def preemption_notes(metrics: Mapping[str, float], max_num_seqs: int) -> list[str]:
-    """A note for a run in which sequences were preempted, with the setting to lower."""
+    """Return a note that names the setting to lower, if sequences were preempted."""
     count = metrics.get(PREEMPTIONS)
     if not count:
         return []

@@ -1,33 +1,32 @@
-"""What one thread hands to another that waits on sockets."""
+"""A queue from threads to one thread that polls sockets."""
 
 import contextlib
 import os
 from collections import deque
 from typing import Generic, TypeVar
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
-class Mailbox(Generic[Thing]):
-    """Things in the order in which they were put; `arrivals` is a descriptor that is readable while there are any."""
+class Mailbox(Generic[Item]):
+    """A first-in, first-out queue; `arrivals` is an eventfd, readable while the queue has items."""
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
         self.arrivals = os.eventfd(0, os.EFD_NONBLOCK)
-        self._things: deque[Thing] = deque()
+        self._items: deque[Item] = deque()
 
-    def put(self, thing: Thing) -> None:
-        """Add one; from any thread."""
-        self._things.append(thing)
+    def put(self, item: Item) -> None:
+        """Append an item; from any thread."""
+        self._items.append(item)
         os.eventfd_write(self.arrivals, 1)
 
-    def take(self) -> list[Thing]:
-        """All that there are; by one thread alone."""
-        # Unconditionally: another thread may be between its append and its wake-up.
+    def take(self) -> list[Item]:
+        """Remove and return all items; from one thread only."""
+        # Read even if the queue is empty: another thread may be between append and eventfd_write.
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.arrivals)
-        return [self._things.popleft() for _ in range(len(self._things))]
+        return [self._items.popleft() for _ in range(len(self._items))]
 
     def close(self) -> None:
-        """Nothing is put any more."""
+        """Close the eventfd."""
         os.close(self.arrivals)

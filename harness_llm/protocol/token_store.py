@@ -1,8 +1,8 @@
-"""The token store: prompts as token ids and their reference texts, memory-mapped, so that all processes share one copy.
+"""Token store: prompts as token ids, and reference texts; memory-mapped, so that all processes share one copy.
 
-A store is a folder: `tokens.npy` (int32, all prompts end to end) with `tokens_offsets.npy` (int64, n + 1 entries); the
-reference texts as UTF-8 in `targets.npy` with `targets_offsets.npy`, absent where nobody scores; `kinds.npy`, places in
-the manifest's list of kinds, absent where there is but one; and `manifest.json`, written last.
+A store is a folder: `tokens.npy` (int32, all prompts concatenated) with `tokens_offsets.npy` (int64, n + 1 entries);
+optional reference texts as UTF-8 in `targets.npy` with `targets_offsets.npy`; optional `kinds.npy`, indices into the
+manifest's list of kinds; and `manifest.json`, written last.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _TOKENS, _TARGETS, _KINDS = "tokens", "targets", "kinds"
 
 
 class Prompts(Protocol):
-    """Prompts that replicas are asked; a `TokenStore`, or others in memory."""
+    """Source of prompts: a `TokenStore`, or prompts in memory."""
 
     def prompt(self, index: int) -> npt.NDArray[np.int32]:
         """The token ids of prompt `index`."""
@@ -46,7 +46,7 @@ class TokenStore:
     Attributes:
         tokens: all token ids, int32.
         offsets: prompt i is `tokens[offsets[i]:offsets[i + 1]]`, int64.
-        digest: sha256 over prompts, targets and kinds; names the data set in run.json.
+        digest: sha256 over prompts, targets and kinds; identifies the data set in run.json.
     """
 
     path: Path
@@ -67,7 +67,7 @@ class TokenStore:
         return np.diff(self.offsets)
 
     def targets(self) -> list[str]:
-        """The reference texts, one per prompt; empty ones where the data set has none."""
+        """Return the reference texts, one per prompt; empty strings if the data set has none."""
         if not self.manifest[_TARGETS]:
             return [""] * len(self)
         letters, offsets = _load_ragged(self.path, _TARGETS, len(self))
@@ -75,14 +75,14 @@ class TokenStore:
         return [text[begin:end].decode() for begin, end in pairwise(offsets.tolist())]
 
     def kinds(self) -> list[str]:
-        """The kind of each sample; empty where the data set has but one."""
+        """Return the kind of each sample; empty strings if the data set has a single kind."""
         names = self.manifest[_KINDS]
         if not names:
             return [""] * len(self)
-        places = _load(self.path, _KINDS)
-        if len(places) != len(self):
+        indices = _load(self.path, _KINDS)
+        if len(indices) != len(self):
             raise _damaged(self.path)
-        return [names[place] for place in places.tolist()]
+        return [names[index] for index in indices.tolist()]
 
 
 def write_store(
@@ -92,17 +92,17 @@ def write_store(
     kinds: Sequence[str] | None = None,
     made_from: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a store aside and put it at `path`; it replaces the one there.
+    """Write a store at `path` atomically; replaces an existing one.
 
     Args:
         path: the folder.
         prompts: token ids of each.
-        targets: a reference text for each prompt.
-        kinds: of the samples, where scoring tells several apart.
-        made_from: kept in the manifest, for `origin`.
+        targets: reference text of each prompt.
+        kinds: of the samples, where scoring distinguishes several.
+        made_from: written to the manifest, for `origin`.
 
     Raises:
-        EnvironmentMissing: it cannot be written; the disk is full, for one.
+        EnvironmentMissing: OS error, for example a full disk.
     """
     arrays = _ragged(_TOKENS, [np.asarray(prompt, dtype=np.int32) for prompt in prompts], np.int32)
     if targets is not None:
@@ -125,24 +125,24 @@ def write_store(
             (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     except OSError as error:
         raise EnvironmentMissing(
-            "a data set cannot be written", where=str(path), found=str(error), hint=f"make room below {path.parent}"
+            "data set not written", where=str(path), found=str(error), hint=f"free disk space in {path.parent}"
         ) from error
 
 
 def is_store(path: Path) -> bool:
-    """Whether `path` looks like one, whole or not."""
+    """Return whether `path` contains a store, complete or not."""
     return (path / _MANIFEST).is_file() and _file(path, _TOKENS).is_file()
 
 
 def open_store(path: Path, hint: str = "") -> TokenStore:
-    """Map the store at `path`; `hint` says what builds it.
+    """Map the store at `path`; `hint` names the command that builds it.
 
     Raises:
-        EnvironmentMissing: there is none.
-        ConfigError: it is damaged.
+        EnvironmentMissing: the store does not exist.
+        ConfigError: the store is damaged.
     """
     if not (path / _MANIFEST).is_file():
-        raise EnvironmentMissing("a data set is not there", where=str(path), hint=hint)
+        raise EnvironmentMissing("missing data set", where=str(path), hint=hint)
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
         samples, digest, _, _ = (manifest[key] for key in ("samples", "sha256", _TARGETS, _KINDS))
@@ -153,7 +153,7 @@ def open_store(path: Path, hint: str = "") -> TokenStore:
 
 
 def origin(path: Path) -> dict[str, Any]:
-    """What the store at `path` says it was made from; nothing where there is no store, or a damaged one."""
+    """Return the store's `made_from`; empty if the store is missing or damaged."""
     try:
         return dict(open_store(path).manifest["made_from"] or {})
     except (EnvironmentMissing, ConfigError, KeyError):
@@ -184,7 +184,7 @@ def _digest(arrays: Mapping[str, npt.NDArray[Any]], kinds: Sequence[str]) -> str
 
 def _load(path: Path, name: str) -> npt.NDArray[Any]:
     try:
-        # As a plain array, of which a slice costs a tenth.
+        # A plain array: slicing it takes a tenth of the time of slicing a memmap.
         return np.load(_file(path, name), mmap_mode="r").view(np.ndarray)  # type: ignore[no-any-return]
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path) from error
@@ -198,4 +198,4 @@ def _load_ragged(path: Path, name: str, rows: int) -> tuple[npt.NDArray[Any], np
 
 
 def _damaged(path: Path) -> ConfigError:
-    return ConfigError("a data set is damaged", where=str(path), hint=f"rm -r {path}")
+    return ConfigError("damaged data set", where=str(path), hint=f"rm -r {path}")

@@ -1,1 +1,1 @@
-"""Replicas: the replica's process, its engine, and the pool that starts, watches and restarts replicas."""
+"""Replicas: a replica's process, its engine, and the pool that starts, watches and restarts replicas."""

@@ -1,4 +1,4 @@
-"""The heart: a thread that tells, whatever an engine does, that its replicas live and how far they are."""
+"""Heartbeat publisher: a thread that publishes liveness and progress of its replicas, whatever their engines do."""
 
 import threading
 import time
@@ -7,32 +7,31 @@ from collections.abc import Callable
 import zmq
 
 from harness_llm.protocol import messages as wire
-from harness_llm.protocol.curve import Gate
+from harness_llm.protocol.curve import CurveAuth
 
 
 class HeartbeatPublisher:
-    """Beats for the replicas of one process."""
+    """Publishes heartbeats of the replicas of one process."""
 
     def __init__(self) -> None:
-        """Heartbeat for nobody yet."""
         self._sources: list[tuple[zmq.Socket[bytes], Callable[[], wire.Heartbeat]]] = []
-        self._thread = threading.Thread(target=self._beat, name="heartbeat_publisher", daemon=True)
+        self._thread = threading.Thread(target=self._publish, name="heartbeat", daemon=True)
 
-    def bind(self, address: str, source: Callable[[], wire.Heartbeat], gate: Gate | None = None) -> str:
-        """Tell at `address` what `source` says; the address where that can be heard."""
+    def bind(self, address: str, source: Callable[[], wire.Heartbeat], auth: CurveAuth | None = None) -> str:
+        """Publish heartbeats from `source` on `address`; return the bound address."""
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUB)
-        if gate:
-            gate.guard(socket)
+        if auth:
+            auth.protect(socket)
         socket.bind(address)
         self._sources.append((socket, source))
         return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def start(self) -> None:
-        """Begin; nothing is bound any more."""
+        """Start publishing; no further `bind` is allowed."""
         self._thread.start()
 
-    def _beat(self) -> None:
+    def _publish(self) -> None:
         while True:
             for socket, source in self._sources:
                 socket.send(wire.encode(source()))
-            time.sleep(wire.BEAT_EVERY_S)
+            time.sleep(wire.HEARTBEAT_INTERVAL_S)

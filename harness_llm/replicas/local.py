@@ -1,4 +1,4 @@
-"""A replica pool on this machine: one child process per replica, started side by side."""
+"""Local replica pool: one child process per replica on this machine, started at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,34 +9,34 @@ import msgspec
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES, REPLAY
 from harness_llm.protocol.child_processes import Child, start
-from harness_llm.protocol.curve import Pair, new_pair, write_pair
+from harness_llm.protocol.curve import KeyPair, new_key_pair, write_key_pair
 from harness_llm.protocol.messages import Endpoint
 from harness_llm.replicas.engines.engine import ServerSpec
 from harness_llm.replicas.engines.replay import ReplaySpec
-from harness_llm.replicas.placement import Place, Placement, placement
+from harness_llm.replicas.placement import Placement, Resources, placement
 from harness_llm.replicas.pool import ReplicaPool, Start
 from harness_llm.replicas.pool_folder import PoolFolder
 from harness_llm.replicas.replica import ReplicaSpec
 
-UNBOUND = Endpoint("", "")  # until a place is filled
+UNBOUND = Endpoint("", "")  # before the start
 
 
-def place_names(config: EngineConfig, engine: str) -> list[str]:
-    """What the processes of a replica pool are called: one for each replica, but for those that replay."""
+def process_names(config: EngineConfig, engine: str) -> list[str]:
+    """Return the names of the processes of a replica pool: one per replica, except for the replay engine."""
     count = min(config.replay_config.processes, config.replicas) if engine == REPLAY else config.replicas
-    return [f"replica-{place}" for place in range(count)]
+    return [f"replica-{index}" for index in range(count)]
 
 
-def place_environment(cpus: Sequence[int], folder: Path) -> dict[str, str]:
-    """What an engine is told of where it runs."""
+def node_environment(cpus: Sequence[int], folder: Path) -> dict[str, str]:
+    """Return the variables of an engine that depend on its node."""
     return {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus)), "TMPDIR": str(folder)}
 
 
 def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Path, cache: Path) -> dict[str, str]:
-    """Environment variables of an engine on `cpus`; what it leaves in `folder` goes with the replica pool."""
+    """Return the environment variables of an engine on `cpus`; `folder` is removed with the replica pool."""
     return {
-        **place_environment(cpus, folder),
-        # The order of PCI addresses, in which hardware/numa.py, nvidia-smi and Ray number GPUs; CUDA's own is by speed.
+        **node_environment(cpus, folder),
+        # Order by PCI address, as in hardware/numa.py, nvidia-smi and Ray; CUDA's default is by speed.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
@@ -47,24 +47,24 @@ def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Pa
 
 
 Launcher = Callable[[str, Sequence[ReplicaSpec], Mapping[str, str], Path], Child]
-"""Starts the process of a place: its name, the specs of the replicas in it, environment variables, its log."""
+"""Starts a process: its name, the specs of its replicas, environment variables, its log."""
 
 
 def launch(name: str, specs: Sequence[ReplicaSpec], environment: Mapping[str, str], log: Path) -> Child:
-    """A process of this machine; its spec lies in the folder where it may leave what goes with the replica pool."""
+    """Start a process on this machine; its specification is written to its temporary folder."""
     module, file = program(specs, Path(environment["TMPDIR"]) / f"{name}.json")
     return start(module, [str(file)], name=name, log=log, environment=environment)
 
 
 def program(specs: Sequence[ReplicaSpec], file: Path) -> tuple[str, Path]:
-    """The module that runs the replicas of a place, and its argument, which is written."""
+    """Write the specification of a process to `file`; return its module and this argument."""
     file.write_bytes(msgspec.json.encode(specs if specs[0].replay else specs[0]))
     return ("harness_llm.replicas.replay_host" if specs[0].replay else "harness_llm.replicas.replica"), file
 
 
 @dataclass(frozen=True)
-class _Site:
-    """All that is needed to fill a place, again and again."""
+class _Launch:
+    """Parameters of the starts of a process."""
 
     launcher: Launcher
     name: str
@@ -72,12 +72,12 @@ class _Site:
     environment: Mapping[str, str]
     log: Path
 
-    def begin(self, life: int) -> Child:
-        """Each life has sockets of its own, so that nothing meant for one reaches another."""
-        stem = f"ipc://{self.environment['TMPDIR']}/{self.name}.{life}"
+    def __call__(self, number: int) -> Child:
+        """Start the process with addresses that no earlier start used, so that late messages are not delivered."""
+        stem = f"ipc://{self.environment['TMPDIR']}/{self.name}.{number}"
         specs = [
-            msgspec.structs.replace(spec, endpoint=Endpoint(f"{stem}.{number}", f"{stem}.{number}.heart"))
-            for number, spec in enumerate(self.specs)
+            msgspec.structs.replace(spec, endpoint=Endpoint(f"{stem}.{index}", f"{stem}.{index}.heartbeat"))
+            for index, spec in enumerate(self.specs)
         ]
         return self.launcher(self.name, specs, self.environment, self.log)
 
@@ -90,38 +90,38 @@ def start_pool(
     calibration: Path,
     logs: Path,
     cache: Path,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     placed: Placement | None = None,
     launcher: Launcher = launch,
 ) -> ReplicaPool:
     """Start all replicas and wait until each has warmed up.
 
     Args:
-        placed: what each replica gets of the machine; by default a part of its cores.
+        placed: resources of each replica; by default a part of this machine's cores.
 
     Raises:
-        RunFailed: a replica ended or was not ready in time; with its last log lines.
-        HarnessError: what a replica says of its engine that cannot be loaded.
+        RunFailed: a process exited or was not ready in time; with its last log lines.
+        HarnessError: that a replica reported.
     """
     harness = config.harness_config
     logs.mkdir(parents=True, exist_ok=True)
-    names = place_names(config, engine)
+    names = process_names(config, engine)
     placed = placed or placement([{}] * len(names), harness.loadgen_cpus)
-    folder, keys = PoolFolder(), new_pair()
+    folder, keys = PoolFolder(), new_key_pair()
     pool = ReplicaPool(folder, placed.loadgen_cpus, harness.startup_timeout_s)
-    write_pair(keys, pool.keys)
-    places: dict[str, Start] = {}
-    for place, (name, own) in enumerate(zip(names, placed.places, strict=True)):
+    write_key_pair(keys, pool.keys)
+    launchers: dict[str, Start] = {}
+    for index, (name, own) in enumerate(zip(names, placed.replicas, strict=True)):
         specs = [
             _spec(config, engine, own, replica, checkpoint=checkpoint, calibration=calibration, logs=logs, keys=keys)
-            for replica in range(place, config.replicas, len(names))
+            for replica in range(index, config.replicas, len(names))
         ]
         environment = replica_environment(config, own.binding.cpus, folder=folder.path, cache=cache)
         environment |= own.environment
-        places[name] = _Site(launcher, name, specs, environment, logs / f"{name}.log").begin
+        launchers[name] = _Launch(launcher, name, specs, environment, logs / f"{name}.log")
     try:
-        pool.start(places, tell)
-    except BaseException:  # Ctrl-C too: no engine may outlive a start that did not succeed
+        pool.start(launchers, report)
+    except BaseException:  # Ctrl-C too: no engine may outlive a failed start
         pool.stop()
         raise
     return pool
@@ -130,13 +130,13 @@ def start_pool(
 def _spec(
     config: EngineConfig,
     engine: str,
-    own: Place,
+    own: Resources,
     replica: int,
     *,
     checkpoint: Path,
     calibration: Path,
     logs: Path,
-    keys: Pair,
+    keys: KeyPair,
 ) -> ReplicaSpec:
     return ReplicaSpec(
         engine=engine,

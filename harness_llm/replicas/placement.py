@@ -1,4 +1,4 @@
-"""Which accelerators, cores and memory of this machine each replica gets, and which cores LoadGen's process keeps."""
+"""Placement: accelerators, cores and memory of each replica on this machine, and the cores of LoadGen's process."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from harness_llm.hardware.numa import Binding, bindings, read_topology
 
 
 @dataclass(frozen=True)
-class Place:
-    """What one replica gets; `environment` are the variables by which it sees its own accelerators alone."""
+class Resources:
+    """Resources of one replica; `environment` contains the variables that select its accelerators."""
 
     environment: Mapping[str, str]
     binding: Binding
@@ -19,46 +19,46 @@ class Place:
 
 @dataclass(frozen=True)
 class Placement:
-    """A place for each replica, and the cores of LoadGen's process."""
+    """Resources of each replica, and the cores of LoadGen's process."""
 
-    places: Sequence[Place]
+    replicas: Sequence[Resources]
     loadgen_cpus: list[int]
 
 
 def placement(devices: Sequence[Mapping[str, str]], loadgen_cpus: int) -> Placement:
-    """This machine shared out among replicas that see `devices`, from `place`."""
+    """Divide this machine among replicas with `devices`, the result of `device_environments`."""
     cpus, numbers = sorted(os.sched_getaffinity(0)), [_numbers(variables) for variables in devices]
-    found, kept = bindings(read_topology(), cpus, numbers, loadgen=loadgen_cpus)
-    return Placement([Place(*pair) for pair in zip(devices, found, strict=True)], kept)
+    bound, loadgen = bindings(read_topology(), cpus, numbers, loadgen=loadgen_cpus)
+    return Placement([Resources(*pair) for pair in zip(devices, bound, strict=True)], loadgen)
 
 
 def _numbers(variables: Mapping[str, str]) -> list[int]:
-    """Accelerators by number; those that the environment names otherwise (by UUID, say) are near nothing known."""
+    """Return accelerator indices; empty if the environment selects them otherwise, for example by UUID."""
     names = [name for value in variables.values() for name in value.split(",")]
     return [int(name) for name in names] if all(name.isdigit() for name in names) else []
 
 
-def place(
+def device_environments(
     gpu: Gpu | None, found: int, inherited: Mapping[str, str], *, replicas: int, size: int
 ) -> list[dict[str, str]]:
-    """Environment variables by which each replica sees its own devices alone, the next `size` of them.
+    """Return the environment variables that select the devices of each replica, `size` consecutive ones.
 
     Args:
-        gpu: the kind; None where there is none, or something else places the replicas.
-        found: how many the machine has.
-        inherited: the environment, which may leave us a part of them.
-        replicas: how many there are.
-        size: devices of a replica, tensor parallel times pipeline parallel.
+        gpu: the kind of GPU; None without GPUs, or if Ray places the replicas.
+        found: number of GPUs of this machine.
+        inherited: the environment, which may select some of them.
+        replicas: number of replicas.
+        size: devices per replica, tensor parallel times pipeline parallel.
 
     Raises:
-        ConfigError: there are not enough.
+        ConfigError: too few accelerators.
     """
     if gpu is None:
         return [{} for _ in range(replicas)]
     devices = [name for name in inherited.get(gpu.visible, "").split(",") if name] or [str(i) for i in range(found)]
     if replicas * size > len(devices):
         raise ConfigError(
-            f"there are not enough accelerators for {replicas} replicas of {size}",
+            f"not enough accelerators for {replicas} replicas of {size}",
             where="harness_config.replicas",
             expected=f"{replicas * size} of {gpu.name}",
             found=f"{len(devices)}{f', in {gpu.visible}' if gpu.visible in inherited else ''}",

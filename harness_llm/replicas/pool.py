@@ -1,7 +1,7 @@
-"""A replica pool: what stands in each place of it, and what happens when that ends."""
+"""Replica pool: start, watch and restart the processes of the replicas."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,20 +11,30 @@ from harness_llm.errors import HarnessError, RunFailed, rebuild
 from harness_llm.protocol.child_processes import Child, Exit, Message, watch
 from harness_llm.protocol.messages import Endpoint
 from harness_llm.replicas.pool_folder import PoolFolder
-from harness_llm.replicas.restart import worth_another
+
+MAX_SHORT_RUNS = 3
+SHORT_S = 20.0
 
 Start = Callable[[int], Child]
-"""Starts the process of a place; the argument says how many there have been before."""
+"""Starts a process; the argument is the number of its earlier starts."""
+
+
+def may_restart(uptimes_s: Sequence[float]) -> bool:
+    """Return whether to restart a process, by the seconds from ready to exit of each start; 0 if never ready.
+
+    A process that failed MAX_SHORT_RUNS times in a row within SHORT_S is not restarted.
+    """
+    return len(uptimes_s) < MAX_SHORT_RUNS or any(uptime_s >= SHORT_S for uptime_s in uptimes_s[-MAX_SHORT_RUNS:])
 
 
 @dataclass(frozen=True)
-class Lost:
-    """The process of a place has ended.
+class ReplicaFailed:
+    """The process of one or more replicas has exited.
 
     Attributes:
-        endpoints: of the replicas that it had; none where it was not ready.
+        endpoints: of its replicas; empty if it was not ready.
         last_lines: of its log.
-        error: what it said before it ended.
+        error: that it reported before it exited.
     """
 
     name: str
@@ -35,62 +45,62 @@ class Lost:
     error: HarnessError | None = None
 
     def failure(self) -> HarnessError:
-        """The error for a run that cannot go on without it."""
+        """Return the error of a run that needs this process."""
         return self.error or RunFailed(
-            f"{self.name} ended",
+            f"{self.name} failed",
             where=str(self.log),
             found=f"{self.cause}, and the last lines of its log:\n{self.last_lines}",
         )
 
 
 @dataclass(frozen=True)
-class Joined:
-    """The process of a place is ready."""
+class ReplicaReady:
+    """The process of one or more replicas is ready."""
 
     name: str
     endpoints: tuple[Endpoint, ...]
 
 
-News = Lost | Joined
+PoolEvent = ReplicaFailed | ReplicaReady
 
 
-def describe(news: News) -> str:
-    """One line."""
-    return f"{news.name} is lost: {news.cause}" if isinstance(news, Lost) else f"{news.name} is back"
+def describe(event: PoolEvent) -> str:
+    """Return one line about `event`."""
+    return f"{event.name} failed: {event.cause}" if isinstance(event, ReplicaFailed) else f"{event.name} is ready again"
 
 
 @dataclass
-class _Place:
-    """Where a process of replicas stands; times in seconds of the monotonic clock.
+class _Process:
+    """A process of one or more replicas, over all its starts; times in seconds of the monotonic clock.
 
     Attributes:
-        endpoints: of the process that stands there; none until it is ready.
-        lives: how long those before it served.
-        cause: why it ends, if that is known before it does.
+        endpoints: of the running process; empty until it is ready.
+        uptimes_s: of earlier starts, from ready to exit.
+        cause: of its exit, if known before the exit.
     """
 
     name: str
-    start: Start
+    launch: Start
     child: Child | None = None
     endpoints: tuple[Endpoint, ...] = ()
-    began: float = 0.0
+    started: float = 0.0
     ready: float = 0.0
-    lives: list[float] = field(default_factory=list)
+    uptimes_s: list[float] = field(default_factory=list)
     cause: str = ""
     error: HarnessError | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self.endpoints, self.cause, self.error = (), "", None
-        self.began = time.monotonic()
-        self.child = self.start(len(self.lives))
+        self.started = time.monotonic()
+        self.child = self.launch(len(self.uptimes_s))
 
-    def condemn(self, cause: str) -> None:
+    def kill(self, cause: str) -> None:
         self.cause = self.cause or cause
         if self.child:
-            self.child.process.kill()  # `end` looks after the rest of its session
+            self.child.process.kill()  # `record_exit` kills the rest of its session
 
-    def end(self, event: Exit) -> Lost:
-        lost = Lost(
+    def record_exit(self, event: Exit) -> ReplicaFailed:
+        failed = ReplicaFailed(
             self.name,
             self.endpoints,
             self.cause or f"exit code {event.code}",
@@ -98,113 +108,113 @@ class _Place:
             event.child.last_lines(),
             self.error,
         )
-        self.lives.append(time.monotonic() - self.ready if self.endpoints else 0.0)
+        self.uptimes_s.append(time.monotonic() - self.ready if self.endpoints else 0.0)
         event.child.stop(patience_s=0)
         self.child, self.endpoints = None, ()
-        return lost
+        return failed
 
 
 class ReplicaPool:
-    """Replicas, each in a place of its own, started again where that is worth it.
+    """All replicas of a run; restarts failed ones unless they fail repeatedly.
 
     Attributes:
-        folder: for sockets and the like; goes with the replica pool.
-        keys: the file with those of LoadGen's process.
-        loadgen_cpus: cores left to LoadGen's process.
+        folder: of sockets and temporary files; removed with the replica pool.
+        keys: file with the CURVE keys of LoadGen's process.
+        loadgen_cpus: cores of LoadGen's process.
     """
 
     def __init__(self, folder: PoolFolder, loadgen_cpus: list[int], startup_timeout_s: float) -> None:
-        """Have no replicas yet."""
+        """Create a pool without replicas."""
         self.folder = folder.path
         self.keys = folder.path / "client.keys"
         self.loadgen_cpus = loadgen_cpus
-        self._own = folder
+        self._own_folder = folder
         self._startup_timeout_s = startup_timeout_s
-        self._places: list[_Place] = []
-        self._last: dict[str, Lost] = {}
+        self._processes: list[_Process] = []
+        self._last_failure: dict[str, ReplicaFailed] = {}
 
     @property
     def replicas(self) -> list[Child]:
-        """The processes that run."""
-        return [place.child for place in self._places if place.child]
+        """The running processes."""
+        return [process.child for process in self._processes if process.child]
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """Of the replicas that are ready."""
-        return [endpoint for place in self._places for endpoint in place.endpoints]
+        """Endpoints of the ready replicas."""
+        return [endpoint for process in self._processes for endpoint in process.endpoints]
 
-    def start(self, places: Mapping[str, Start], tell: Callable[[str], None]) -> None:
-        """Fill the places side by side; returns once all are ready.
-
-        Raises:
-            RunFailed: one ended or was not ready in time; with its last log lines.
-            HarnessError: what a replica says of its engine that cannot be loaded.
-        """
-        self._places = [_Place(name, start) for name, start in places.items()]
-        for place in self._places:
-            place.begin()
-        for news in self._until_whole(tell, again=False):
-            if isinstance(news, Lost):
-                raise news.failure()
-
-    def mend(self, tell: Callable[[str], None]) -> None:
-        """Wait for the replicas that are being started again.
+    def start(self, launchers: Mapping[str, Start], report: Callable[[str], None]) -> None:
+        """Start all processes at once; return when all are ready.
 
         Raises:
-            RunFailed: one has ended again and again, and is given up.
+            RunFailed: a process exited or was not ready in time; with its last log lines.
+            HarnessError: that a replica reported.
         """
-        for news in self._until_whole(tell, again=True):
-            tell(describe(news))
-        for place in self._places:
-            if not place.child:
-                failure = self._last[place.name].failure()
-                failure.hint = failure.hint or "once it can be started: the same command goes on with what is missing"
+        self._processes = [_Process(name, launch) for name, launch in launchers.items()]
+        for process in self._processes:
+            process.start()
+        for event in self._events_until_ready(report, restart=False):
+            if isinstance(event, ReplicaFailed):
+                raise event.failure()
+
+    def await_restarts(self, report: Callable[[str], None]) -> None:
+        """Wait for the replicas that are being restarted.
+
+        Raises:
+            RunFailed: a process failed repeatedly and is not restarted.
+        """
+        for event in self._events_until_ready(report, restart=True):
+            report(describe(event))
+        for process in self._processes:
+            if not process.child:
+                failure = self._last_failure[process.name].failure()
+                failure.hint = failure.hint or "remove the cause; the same command then continues with what is missing"
                 raise failure
 
-    def _until_whole(self, tell: Callable[[str], None], *, again: bool) -> Iterator[News]:
-        """What happens until no place is being filled."""
-        timeout_s = 0.0  # what has happened before
+    def _events_until_ready(self, report: Callable[[str], None], *, restart: bool) -> Iterator[PoolEvent]:
+        """Yield events until no process is starting."""
+        timeout_s = 0.0  # first, events that have occurred already
         while True:
             for event in watch(self.replicas, timeout_s):
                 if isinstance(event, Message):
-                    tell(f"{event.child.name} {event.body['event']}")
-                if news := self.take(event, again=again):
-                    yield news
-            pending = [place for place in self._places if place.child and not place.endpoints]
-            if not pending:
+                    report(f"{event.child.name} {event.body['event']}")
+                if pool_event := self.handle(event, restart=restart):
+                    yield pool_event
+            starting = [process for process in self._processes if process.child and not process.endpoints]
+            if not starting:
                 return
-            for place in pending:
-                if time.monotonic() - place.began > self._startup_timeout_s:
-                    place.condemn(f"not ready in {self._startup_timeout_s:g} s (harness_config.startup_timeout_s)")
+            for process in starting:
+                if time.monotonic() - process.started > self._startup_timeout_s:
+                    process.kill(f"not ready in {self._startup_timeout_s:g} s (harness_config.startup_timeout_s)")
             timeout_s = 1.0
 
-    def take(self, event: Message | Exit, *, again: bool = True) -> News | None:
-        """What an event of one of `replicas` means; one that has ended is started `again` if that is worth it."""
-        place = next(place for place in self._places if place.child is event.child)
+    def handle(self, event: Message | Exit, *, restart: bool = True) -> PoolEvent | None:
+        """Process an event of one of `replicas`; with `restart`, restart a failed one if `may_restart`."""
+        process = next(process for process in self._processes if process.child is event.child)
         if isinstance(event, Exit):
-            lost = self._last[place.name] = place.end(event)
-            if again and worth_another(place.lives):
-                place.begin()
-            return lost
+            failed = self._last_failure[process.name] = process.record_exit(event)
+            if restart and may_restart(process.uptimes_s):
+                process.start()
+            return failed
         if event.body["event"] == "ready":
-            place.ready = time.monotonic()
-            place.endpoints = tuple(msgspec.convert(event.body["endpoints"], list[Endpoint]))
-            return Joined(place.name, place.endpoints)
+            process.ready = time.monotonic()
+            process.endpoints = tuple(msgspec.convert(event.body["endpoints"], list[Endpoint]))
+            return ReplicaReady(process.name, process.endpoints)
         if event.body["event"] == "failed":
-            place.error = rebuild(event.body)
-            place.cause = " ".join(str(place.error).split())
+            process.error = rebuild(event.body)
+            process.cause = " ".join(str(process.error).split())
         elif event.body["event"] == "raised":
-            place.cause = f"it raised {event.body['error']}"
+            process.cause = f"exception {event.body['error']}"
         return None
 
-    def condemn(self, address: str, cause: str) -> None:
-        """End the process that has the replica at `address`, if it is there: it may never wake up again."""
-        for place in self._places:
-            if address in [endpoint.address for endpoint in place.endpoints]:
-                place.condemn(cause)
+    def kill(self, address: str, cause: str) -> None:
+        """Kill the process of the replica at `address`, if it runs: a stalled process may never exit by itself."""
+        for process in self._processes:
+            if address in [endpoint.address for endpoint in process.endpoints]:
+                process.kill(cause)
 
     def stop(self) -> None:
-        """End every replica; nothing is left running and no file is left behind."""
+        """Stop all replicas and remove the folder."""
         for child in self.replicas:
             child.stop()
-        self._own.remove()
+        self._own_folder.remove()

@@ -1,7 +1,7 @@
-"""The folder of a replica pool: sockets, specs, and temporary files of engines.
+"""Folder of a replica pool: sockets, specifications, and temporary files of engines.
 
-It is removed with the replica pool. When a replica pool and its parent were killed at once, the next replica pool
-removes the folder: its lock is free.
+It is removed with the replica pool. If the pool and its children were killed together, the next replica pool removes
+the folder, because its lock is free.
 """
 
 import contextlib
@@ -12,29 +12,29 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-PREFIX = "harness-llm-replica pool-"
+PREFIX = "harness-llm-pool-"
 LOCK = "lock"
 OWNER_ONLY = 0o700
 
 
 class PoolFolder:
-    """A folder that nobody else may enter, locked as long as this process lives."""
+    """A folder that only its owner can enter, locked until this process exits."""
 
     def __init__(self) -> None:
-        """Remove those that were left behind, then make one."""
+        """Remove folders of killed pools, then create one."""
         sweep()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.path.chmod(OWNER_ONLY)
         self._lock = _locked(self.path)
 
     def remove(self) -> None:
-        """Remove it with all that it holds."""
+        """Remove the folder and its files."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
 def _locked(folder: Path) -> IO[str]:
-    """A lock that is held from the moment on at which it has its name."""
+    """Create a lock file that is locked before it gets its name."""
     lock = (folder / f"{LOCK}.new").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     (folder / f"{LOCK}.new").rename(folder / LOCK)
@@ -42,9 +42,9 @@ def _locked(folder: Path) -> IO[str]:
 
 
 def sweep() -> None:
-    """Remove the folders of ours whose replica pools are gone."""
+    """Remove this user's folders whose replica pools have exited."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-        with contextlib.suppress(OSError):  # another one sweeps too
+        with contextlib.suppress(OSError):  # removed by another process meanwhile
             if lock.stat().st_uid == os.getuid() and _is_free(lock):
                 shutil.rmtree(lock.parent, ignore_errors=True)
 

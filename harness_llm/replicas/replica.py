@@ -1,4 +1,4 @@
-"""A replica: one engine over one tensor-parallel group, serving whichever run is attached.
+"""Replica: one engine over one tensor-parallel group; serves the attached run.
 
 Run as `python -m harness_llm.replicas.replica SPEC.json` by the replica pool.
 """
@@ -20,9 +20,8 @@ from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.hardware.numa import Binding, bind
 from harness_llm.protocol import messages as wire
 from harness_llm.protocol.child_processes import Parent
-from harness_llm.protocol.curve import Gate
+from harness_llm.protocol.curve import CurveAuth
 from harness_llm.protocol.messages import Endpoint
-from harness_llm.protocol.sockets import arrived
 from harness_llm.protocol.token_store import TokenStore, open_store
 from harness_llm.replicas.engines.engine import Engine, ServerSpec, Step, build_engine
 from harness_llm.replicas.engines.replay import ReplaySpec
@@ -30,16 +29,16 @@ from harness_llm.replicas.heartbeat import HeartbeatPublisher
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replica is started with.
+    """Specification of a replica.
 
     Attributes:
         server: for engines over HTTP.
-        replay: for the engine that replays, which replay_host.py serves.
-        endpoint: what to bind; the replica itself says where that is, as a TCP port may be left open.
-        client: the public key of who may talk to it over TCP.
-        cpus: the cores it may use; `memory` are the NUMA nodes that it is bound to, if there is a choice.
-        workers: the Ray placement group for the workers of its engine, where they are not in its own process.
-        warm_up_store: calibration prompts; `warm_up_batch` are answered at once, with `warm_up_tokens` each.
+        replay: for the replay engine, which replay_host.py serves.
+        endpoint: addresses to bind; a TCP port may be a wildcard, and the replica reports the bound addresses.
+        client: CURVE public key of LoadGen's process, for TCP.
+        cpus: its cores; `memory` are its NUMA nodes, if there are several.
+        workers: Ray placement group of the engine's workers, if they are in other processes.
+        warm_up_store: calibration prompts; `warm_up_batch` are served at once, with `warm_up_tokens` each.
     """
 
     engine: str
@@ -60,12 +59,12 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Replica:
     """The serving loop around an engine."""
 
-    def __init__(self, engine: Engine, address: str, gate: Gate | None = None) -> None:
-        """Serve `engine` at `address`, behind `gate` if there is one."""
+    def __init__(self, engine: Engine, address: str, auth: CurveAuth | None = None) -> None:
+        """Bind `address` and serve `engine`."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         self.socket.set_hwm(0)
-        if gate:
-            gate.guard(self.socket)
+        if auth:
+            auth.protect(self.socket)
         self.socket.bind(address)
         self.address: str = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._engine = engine
@@ -79,14 +78,14 @@ class Replica:
             self._poller.register(engine.arrivals, zmq.POLLIN)
 
     def serve(self) -> None:
-        """Serve until the process is ended."""
+        """Serve until the process exits."""
         while True:
             self.serve_once()
 
     def serve_once(self) -> None:
-        """Wait for a message or for outputs of the engine; receive first, so that new queries enter its next step.
+        """Wait for messages or engine outputs; receive before the step, so that new queries enter it.
 
-        An engine without `arrivals` computes in `step`, so that nothing is waited for while it is busy.
+        An engine without `arrivals` computes in `step`, so there is no waiting while it is busy.
         """
         computes = self._engine.arrivals is None and self.busy
         ready = dict(self._poller.poll(0 if computes else None))
@@ -96,23 +95,23 @@ class Replica:
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to do but to receive."""
+        """Whether the engine has unfinished queries."""
         return self._engine.busy
 
-    def beat(self) -> wire.Heartbeat:
-        """How far it is; from any thread."""
+    def heartbeat(self) -> wire.Heartbeat:
+        """Return the current heartbeat; from any thread."""
         return wire.Heartbeat(self.address, self._generation, self._steps, self.busy)
 
     def receive(self) -> None:
-        """Take in what has arrived at `socket`."""
-        for peer, body in arrived(self.socket):
+        """Process the messages that have arrived."""
+        for peer, body in wire.received(self.socket):
             request = wire.decode_request(body)
             if isinstance(request, wire.Attach):
                 self._attach(peer, request)
             elif request.generation != self._generation:
                 continue
             elif isinstance(request, wire.Detach):
-                self._tell_idle()
+                self._send_idle()
             elif isinstance(request, wire.Count):
                 self._send(wire.Counted(self._generation, self._engine.generated, self._stepped))
             else:
@@ -122,9 +121,9 @@ class Replica:
         self._engine.abort()
         self._peer, self._generation = peer, request.generation
         self._engine.configure(Sampling.model_validate_json(request.sampling), stream=request.stream)
-        self._tell_idle()
+        self._send_idle()
 
-    def _tell_idle(self) -> None:
+    def _send_idle(self) -> None:
         try:
             idle = wire.Idle(self._generation, self._engine.counters(), self._engine.kv_cache())
         except ValueError as error:
@@ -143,7 +142,7 @@ class Replica:
                 self._send(wire.Fault(self._generation, str(error)))
 
     def step(self) -> None:
-        """Let the engine make a step, and send what that brought."""
+        """Make one engine step and send its outputs."""
         self._steps += 1
         try:
             step = self._engine.step()
@@ -175,12 +174,12 @@ class Replica:
 def warm_up(engine: Engine, store: TokenStore, batch: int, tokens: int) -> int:
     """Serve `batch` calibration prompts at once, `tokens` of answer to each; return the number of tokens generated.
 
-    A batch of max_num_seqs passes through every batch size of a run: its prompts enter within the first steps, as many
-    in each as max_num_batched_tokens holds, and their answers end in the same order. Kernels that are compiled or tuned
-    for a size, and memory that is allocated for it, are then ready. Longer answers add no further sizes.
+    A batch of max_num_seqs passes through every batch size of a run: its prompts start in the first steps, as many in
+    each as max_num_batched_tokens allows, and their answers finish in the same order. So kernels are compiled or tuned,
+    and memory is allocated, for every batch size. Longer answers add no further sizes.
 
     Raises:
-        RunFailed: the engine could not answer a prompt.
+        RunFailed: the engine did not answer a prompt.
     """
     sampling = Sampling(temperature=0.0, min_tokens=1, max_tokens=tokens, stop_token_ids=())
     engine.configure(sampling, stream=False)
@@ -189,7 +188,7 @@ def warm_up(engine: Engine, store: TokenStore, batch: int, tokens: int) -> int:
     try:
         return _finish_all(engine)
     except ValueError as error:
-        raise RunFailed("the engine does not answer calibration prompts", found=str(error)) from error
+        raise RunFailed("no answers to calibration prompts from the engine", found=str(error)) from error
 
 
 def _finish_all(engine: Engine) -> int:
@@ -202,7 +201,7 @@ def _finish_all(engine: Engine) -> int:
 
 
 def main() -> None:
-    """Load, warm up, say so, serve; what the engine raises ends the process."""
+    """Load the engine, warm up, report, and serve; an exception of the engine ends the process."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaSpec)
     parent = Parent(clean_up=Path(sys.argv[1]).parent)
     sys.stdout.write(f"bound to {bind(Binding(tuple(spec.cpus), tuple(spec.memory)))}\n")
@@ -210,42 +209,42 @@ def main() -> None:
     try:
         _serve(spec, parent)
     except HarnessError as error:
-        parent.say(event="failed", **error.facts())
+        parent.send(event="failed", **error.facts())
         os._exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the queries go elsewhere
-        _break_down(parent, error)
+    except Exception as error:  # noqa: BLE001 - any exception: the queries are requeued
+        _abort(parent, error)
 
 
 def _serve(spec: ReplicaSpec, parent: Parent) -> None:
     engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server, spec.workers)
-    parent.say(event="loaded")
+    parent.send(event="loaded")
     warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_batch, spec.warm_up_tokens)
-    gate = gate_of(spec)
-    replica, heartbeat_publisher = Replica(engine, spec.endpoint.address, gate), HeartbeatPublisher()
-    beats = heartbeat_publisher.bind(spec.endpoint.beats, replica.beat, gate)
-    endpoint = Endpoint(replica.address, beats, gate.key if gate else "")
+    auth = curve_auth(spec)
+    replica, heartbeat_publisher = Replica(engine, spec.endpoint.address, auth), HeartbeatPublisher()
+    heartbeat = heartbeat_publisher.bind(spec.endpoint.heartbeat, replica.heartbeat, auth)
+    endpoint = Endpoint(replica.address, heartbeat, auth.key if auth else "")
     heartbeat_publisher.start()
-    gc.freeze()  # what is loaded stays: no collection need look at it again
-    parent.say(event="ready", endpoints=[msgspec.to_builtins(endpoint)])
+    gc.freeze()  # loaded objects stay: garbage collection can skip them
+    parent.send(event="ready", endpoints=[msgspec.to_builtins(endpoint)])
     replica.serve()
 
 
-def gate_of(spec: ReplicaSpec) -> Gate | None:
-    """For a replica that is reached over TCP."""
-    return Gate(spec.client) if spec.endpoint.address.startswith("tcp:") else None
+def curve_auth(spec: ReplicaSpec) -> CurveAuth | None:
+    """Return the access control of a replica whose address is TCP."""
+    return CurveAuth(spec.client) if spec.endpoint.address.startswith("tcp:") else None
 
 
-def _break_down(parent: Parent, error: Exception) -> None:
-    """Leave at once: an engine that is broken may not end in good order, or not for want of memory."""
+def _abort(parent: Parent, error: Exception) -> None:
+    """Exit immediately: a broken engine may not shut down, for example without memory."""
     try:
         traceback.print_exception(error)
-        parent.say(event="raised", error=repr(error))
+        parent.send(event="raised", error=repr(error))
     finally:
         os._exit(RunFailed.exit_code)
 
 
 def prepare_spawned() -> None:
-    """Prepare a process that vLLM spawned for its engine core or a worker; it has this program's arguments."""
+    """Prepare a process that vLLM spawned for its engine core or a worker; it has the same arguments."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaSpec)
     if spec.engine == "vllm":
         from harness_llm.replicas.engines.vllm import prepare_process  # noqa: PLC0415 - loads torch

@@ -118,11 +118,11 @@ def _cluster(choices: Choices, workspace: Workspace, tell: Tell) -> "tuple[Clust
     """The cluster that `--ray` names."""
     if not choices.ray:
         return None, []
-    from harness_llm.replicas.ray.cluster import survey  # noqa: PLC0415 - loads httpx
+    from harness_llm.replicas.ray.cluster import query_cluster  # noqa: PLC0415 - loads httpx
 
     tell(f"asking the nodes of the Ray cluster at {choices.ray}")
     try:
-        cluster = survey(choices.ray, workspace.stage_log("nodes"))
+        cluster = query_cluster(choices.ray, workspace.stage_log("nodes"))
     except HarnessError as error:
         return None, [from_error("Ray cluster", error)]
     for node in cluster.nodes:
@@ -135,7 +135,7 @@ def _machine(request: Request | None, cluster: "Cluster | None", part: Part, roo
     if request and not cluster and not request.measures_this_host:
         return _Machine({}, UNTOLD)
     if cluster:
-        looks = [node.look for node in cluster.nodes]
+        looks = [node.info for node in cluster.nodes]
         return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))
     elsewhere = {_FRAMEWORK: _IN_IMAGE} if part is Part.HOST else {}
     return _Machine(elsewhere | detect(root), read_ecc(root))
@@ -208,7 +208,7 @@ def _hosts(choices: Choices, cluster: "Cluster | None", root: Path) -> Iterator[
     """Host settings matter where accelerators wait for the host."""
     if choices.gpu == NO_ACCELERATOR:
         return
-    hosts = {node.address: node.look.host for node in cluster.nodes} if cluster else {"": read_host(root)}
+    hosts = {node.address: node.info.host for node in cluster.nodes} if cluster else {"": read_host(root)}
     for address, host in hosts.items():
         yield from check_host(host, address)
 

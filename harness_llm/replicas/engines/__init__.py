@@ -1,1 +1,1 @@
-"""Engines behind one protocol: vLLM, transformers, servers with OpenAI's API, the replay engine."""
+"""Engines with one interface: vLLM, transformers, servers with OpenAI's API, the replay engine."""

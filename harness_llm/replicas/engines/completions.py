@@ -1,6 +1,6 @@
-"""OpenAI's completions with token ids: what is asked, and how chunks become an answer. Pure.
+"""OpenAI's completions with token ids: request fields, and parsing of chunks into an answer. Pure.
 
-Nothing is made up: an answer is whole, and exactly the ids that the server sent, or it is a ValueError.
+An answer consists of exactly the ids that the server sent; an incomplete answer raises ValueError.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from harness_llm.config.benchmark import Sampling
 
 DONE = b"[DONE]"
 _DATA = b"data:"
-# Server-sent events have these lines too (the HTML standard, 9.2.6).
+# Other lines of server-sent events (the HTML standard, 9.2.6).
 _OTHER_FIELDS = (b":", b"event:", b"id:", b"retry:")
 _SHOWN = 200
 
@@ -20,20 +20,20 @@ _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class Choice(msgspec.Struct):
-    """The one choice of a chunk, or of an answer that comes whole."""
+    """The single choice of a chunk or of a whole answer."""
 
     token_ids: list[_TokenId] | None = None
     finish_reason: str | None = None
 
 
 class Usage(msgspec.Struct):
-    """What the server counted."""
+    """Token counts of the server."""
 
     completion_tokens: int | None = None
 
 
 class Chunk(msgspec.Struct):
-    """A piece of an answer, or an error in its place."""
+    """A part of an answer, or an error."""
 
     choices: list[Choice] = []
     usage: Usage | None = None
@@ -44,10 +44,10 @@ _decode = msgspec.json.Decoder(Chunk).decode
 
 
 def request_fields(model: str, sampling: Sampling, extra: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
-    """The body of a request but for its prompt.
+    """Return the body of a request without its prompt.
 
-    An answer ends with `sampling.stop_token_ids` or `max_tokens`, whatever the model's own end is: so do those of the
-    engines in the replica's process.
+    An answer ends with `sampling.stop_token_ids` or `max_tokens` and not with the model's own end-of-sequence token, as
+    in the engines in the replica's process.
     """
     fields = {
         "model": model,
@@ -60,50 +60,50 @@ def request_fields(model: str, sampling: Sampling, extra: Mapping[str, Any], *, 
         "stream": stream,
         **extra,
     }
-    if sampling.top_k:  # 0 is off here, -1 in some servers
+    if sampling.top_k:  # 0 means off here, -1 in some servers
         fields["top_k"] = sampling.top_k
     return fields
 
 
 def fewer_tokens(sampling: Sampling, reported: int) -> dict[str, int]:
-    """What a request says otherwise whose answer has `reported` tokens already."""
+    """Return the changed fields of a request whose answer has `reported` tokens already."""
     if not reported:
         return {}
     return {"max_tokens": sampling.max_tokens - reported, "min_tokens": max(sampling.min_tokens - reported, 0)}
 
 
 def parse(text: bytes) -> Chunk:
-    """One JSON document of an answer."""
+    """Parse one JSON document of an answer."""
     try:
         chunk = _decode(text)
     except msgspec.DecodeError as error:
-        raise ValueError(f"the server sent what is no completion with token ids ({error}): {shown(text)}") from error
+        raise ValueError(f"no completion with token ids from the server ({error}): {shown(text)}") from error
     if chunk.error is not None:
-        raise ValueError(f"the server answered with an error: {chunk.error}")
+        raise ValueError(f"error from the server: {chunk.error}")
     return chunk
 
 
 def parse_event(line: bytes) -> Chunk | None:
-    """One line of a stream; None where it holds no chunk."""
+    """Parse one line of a stream; None if it contains no chunk."""
     line = line.strip()
     if not line.startswith(_DATA):
         if line and not line.startswith(_OTHER_FIELDS):
-            raise ValueError(f"the server sent a line that is no event: {shown(line)}")
+            raise ValueError(f"no server-sent event in a line from the server: {shown(line)}")
         return None
     data = line[len(_DATA) :].strip()
     return None if data == DONE else parse(data)
 
 
 def shown(text: bytes) -> str:
-    """The start of what a server sent, for an error."""
+    """Return the start of what a server sent, for an error message."""
     return repr(text[:_SHOWN].decode(errors="replace"))
 
 
 class Answer:
-    """An answer in the making."""
+    """An answer while its chunks arrive."""
 
     def __init__(self, sampling: Sampling, vocabulary: int, reported: Sequence[int] = ()) -> None:
-        """Ids are below `vocabulary`; those `reported` were known before the request."""
+        """Expect ids below `vocabulary`; start with the `reported` ids."""
         self.ids: list[int] = list(reported)
         self._reported = len(reported)
         self._sampling = sampling
@@ -112,28 +112,28 @@ class Answer:
         self._counted: int | None = None
 
     def take(self, chunk: Chunk) -> None:
-        """Add the ids of the next chunk."""
+        """Append the ids of the next chunk."""
         if chunk.usage:
             self._counted = chunk.usage.completion_tokens
         for choice in chunk.choices:
             if choice.token_ids is None:
-                raise ValueError("the server sent a chunk without token ids")
+                raise ValueError("chunk without token ids from the server")
             if self._reason:
-                raise ValueError("the server sent more after the end of an answer")
+                raise ValueError("data after the end of an answer from the server")
             self._reason = choice.finish_reason
             self._extend(choice.token_ids)
 
     def _extend(self, ids: list[int]) -> None:
         if ids and max(ids) >= self._vocabulary:
-            raise ValueError(f"the server sent token id {max(ids)}, the vocabulary has {self._vocabulary}")
+            raise ValueError(f"token id {max(ids)} from the server; the vocabulary has {self._vocabulary}")
         self.ids += ids
         if len(self.ids) > self._sampling.max_tokens:
-            raise ValueError(f"the server sent more than max_tokens, {self._sampling.max_tokens}")
+            raise ValueError(f"more than max_tokens, {self._sampling.max_tokens}, from the server")
 
     def whole(self) -> list[int]:
-        """All ids, once the server has sent its last; raises ValueError where they are not a whole answer.
+        """Return all ids after the last chunk; raise ValueError if the answer is incomplete.
 
-        An answer ends with a stop token, which is one of its ids, or has all the tokens it may have.
+        A complete answer ends with a stop token or has max_tokens ids.
         """
         sent = len(self.ids) - self._reported
         if self._counted not in (None, sent):
@@ -142,6 +142,6 @@ class Answer:
         if stopped or (self._reason == "length" and len(self.ids) == self._sampling.max_tokens):
             return self.ids
         raise ValueError(
-            f"an answer was cut or is not exact: {len(self.ids)} tokens, the last {self.ids[-1:]}, "
+            f"incomplete or inexact answer: {len(self.ids)} tokens, the last {self.ids[-1:]}, "
             f"finish_reason {self._reason}"
         )

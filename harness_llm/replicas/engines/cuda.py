@@ -1,4 +1,4 @@
-"""The CUDA build in this process: checked and prepared before the engine is loaded.
+"""Checks and preparation of the CUDA build in this process before the engine is loaded.
 
 Without a GPU the CUDA build of vLLM fails late, with a traceback about its configuration.
 """
@@ -18,7 +18,7 @@ _HINT = "install or load NVIDIA's driver (nvidia-smi must list the GPUs); GPU_NA
 
 
 def prepare_cuda() -> None:
-    """Prepare this process for the CUDA build, where that is installed.
+    """Prepare this process for the CUDA build, if installed.
 
     Raises:
         EnvironmentMissing: no driver is installed or loaded, or it finds no GPU.
@@ -39,7 +39,7 @@ def prepare_cuda() -> None:
 
 
 def torch_cuda() -> tuple[int, int] | None:
-    """CUDA that the installed PyTorch is built with, (major, minor); None for other builds.
+    """Return the CUDA version of the installed PyTorch as (major, minor); None for other builds.
 
     Read from the package's torch/version.py, because importing torch takes seconds.
     """
@@ -54,7 +54,7 @@ def torch_cuda() -> tuple[int, int] | None:
 
 
 def gpu_problem(library: str = _LIBRARY) -> str:
-    """Why NVML reports no GPU; empty where it reports one."""
+    """Return why NVML reports no GPU; empty if it reports one."""
     try:
         nvml = ctypes.CDLL(library)
     except OSError:

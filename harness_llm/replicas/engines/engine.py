@@ -1,4 +1,4 @@
-"""Engines behind one protocol: queries go in, first tokens and whole answers come out."""
+"""Interface of engines: add queries, make steps, read first tokens and whole answers."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,27 +15,27 @@ from harness_llm.replicas.engines.cuda import prepare_cuda
 
 @dataclass
 class Step:
-    """What one engine step brought, as (query, ids) pairs."""
+    """Outputs of one engine step, as (query, ids) pairs."""
 
     first: list[tuple[int, int]] = field(default_factory=list)
     finished: list[tuple[int, Ids]] = field(default_factory=list)
 
 
 class Engine(Protocol):
-    """A loop of add and step over one tensor-parallel group."""
+    """An engine over one tensor-parallel group, driven by `add` and `step`."""
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
-        """Set how the next queries are sampled, and whether first tokens are reported."""
+        """Set the sampling of further queries, and whether first tokens are reported."""
 
     def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:
-        """Take in one query of a `kind` of samples; raises ValueError when the prompt cannot be served.
+        """Add a query, of a sample of `kind`; raise ValueError if the prompt cannot be served.
 
-        The last `reported` ids of `prompt` are the first of the answer: another engine has generated them and they
-        are reported, so that they are not again; they count against the limits of the answer, and begin it.
+        The last `reported` ids of `prompt` are the start of the answer: a failed replica generated them and they are
+        reported. They are not reported again, and count against the limits of the answer.
         """
 
     def step(self) -> Step:
-        """Advance all queries by one scheduling step; raises ValueError where an answer was cut or failed."""
+        """Advance all queries by one scheduling step; raise ValueError if an answer is incomplete or failed."""
 
     @property
     def busy(self) -> bool:
@@ -43,44 +43,44 @@ class Engine(Protocol):
 
     @property
     def arrivals(self) -> int | None:
-        """A descriptor that is readable while `step` has news; None where it is `step` that computes."""
+        """A descriptor that is readable while `step` has outputs; None if `step` computes them."""
 
     def kv_cache(self) -> KvCache | None:
-        """Capacity of the KV cache and preemptions so far; None where the engine reports none.
+        """Return capacity of the KV cache and preemptions so far; None if the engine reports none.
 
         Raises:
-            ValueError: the engine cannot be asked.
+            ValueError: no answer from the server.
         """
 
     @property
     def generated(self) -> int:
-        """Tokens generated since `configure`, as far as known; read by other threads.
+        """Tokens generated since `configure`; read by other threads.
 
         Engines that receive only whole answers count the tokens of an answer when it is finished.
         """
 
     def abort(self) -> None:
-        """Drop all queries."""
+        """Abort all queries."""
 
     def counters(self) -> Counters | None:
-        """The engine's own counts; empty where its arguments rule out any, None where it cannot tell.
+        """Return the engine's counters; empty if its arguments exclude caching and speculation, None if unknown.
 
         Raises:
-            ValueError: the engine cannot be asked.
+            ValueError: no answer from the server.
         """
 
 
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine over HTTP finds its server.
+    """Server of an engine over HTTP.
 
     Attributes:
         kind: one of servers.yaml.
-        url: of a server that runs already; without one, a server is started, and ended with the replica.
-        command: what starts it, in place of the kind's own.
-        connections: requests under way at once; further queries wait.
-        attempts: how often a query is sent while no byte of an answer has come.
-        timeout_s: silence after which an answer has failed.
-        log: where the output of a server that is started goes.
+        url: of a running server; if empty, a server is started, and stopped with the replica.
+        command: that starts it, instead of the kind's own.
+        connections: concurrent requests; further queries wait.
+        attempts: number of times a query is sent while no byte of an answer has arrived.
+        timeout_s: time without data after which an answer has failed.
+        log: file for the output of a started server.
     """
 
     kind: str
@@ -95,14 +95,13 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 def build_engine(
     name: str, checkpoint: str, llm_config: dict[str, Any], server: ServerSpec | None = None, workers: str = ""
 ) -> Engine:
-    """Load the engine called `name`; takes seconds to minutes.
+    """Load engine `name`; takes seconds to minutes.
 
     Args:
-        workers: the Ray placement group for its workers, where they are not in this process.
+        workers: Ray placement group of its workers, if they are in other processes.
 
     Raises:
-        HarnessError: there is no GPU for the CUDA build; the server of an engine over HTTP cannot be had, or gives no
-            token ids.
+        HarnessError: no GPU for the CUDA build; no server, or a server without token ids.
     """
     if not ENGINES[name].serves:
         prepare_cuda()
@@ -118,4 +117,4 @@ def build_engine(
         from harness_llm.replicas.engines.openai import OpenAIEngine  # noqa: PLC0415 - loads aiohttp
 
         return OpenAIEngine(checkpoint, llm_config, server)
-    raise ValueError(f"no engine {name}")
+    raise ValueError(f"unknown engine {name}")

@@ -1,14 +1,13 @@
-"""Requests to one server: an asyncio loop in a thread of its own, and what has arrived since the last look."""
+"""HTTP client of one server: an asyncio loop in its own thread, which puts results into a mailbox."""
 
 import asyncio
-import contextlib
-import os
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import aiohttp
+
+from harness_llm.protocol.mailbox import Mailbox
 
 Result = TypeVar("Result")
 Take = Callable[[aiohttp.ClientResponse], Awaitable[None]]
@@ -16,12 +15,12 @@ Take = Callable[[aiohttp.ClientResponse], Awaitable[None]]
 CONNECT_TIMEOUT_S = 10
 PAGE_TIMEOUT_S = 60
 RETRY_AFTER_S = 0.2
-# Below what uvicorn keeps an idle connection for (5 s), so that it is seldom closed as we write to it.
+# Less than uvicorn's timeout of idle connections (5 s), so that a connection is rarely closed while it is written to.
 KEEP_ALIVE_S = 4
-# A line of a stream may be as long as this: its first chunk repeats the prompt.
-LONGEST_LINE = 1 << 24
+# The first chunk of a stream may repeat the prompt.
+MAX_LINE_BYTES = 1 << 24
 
-# No byte of an answer has come: the connection was refused, or was closed before.
+# No byte of an answer has arrived: the connection was refused or closed before.
 _UNANSWERED = (aiohttp.ClientConnectorError, aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 
 
@@ -29,11 +28,10 @@ class Client:
     """A pool of kept-alive connections to the server at `url`."""
 
     def __init__(self, url: str, *, connections: int, attempts: int, timeout_s: float) -> None:
-        """Open nothing yet; see ServerSpec for the limits."""
+        """Start the thread, without a connection; limits as in ServerSpec."""
         self.url = url
-        self.arrivals = os.eventfd(0, os.EFD_NONBLOCK)
+        self.results: Mailbox[Any] = Mailbox()
         self._attempts = attempts
-        self._arrived: deque[Any] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
@@ -45,16 +43,16 @@ class Client:
             self.url,
             connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=KEEP_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=timeout_s),
-            read_bufsize=LONGEST_LINE,
+            read_bufsize=MAX_LINE_BYTES,
             headers={"Content-Type": "application/json"},
         )
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run `work` on the loop and wait for it."""
+        """Run `work` in the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start `work` on the loop; it tells what it has with `arrive`."""
+        """Start `work` in the loop; it puts its results into `results`."""
         self._loop.call_soon_threadsafe(self._start, work)
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -62,21 +60,10 @@ class Client:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def arrive(self, news: Any) -> None:
-        """Hand `news` to the thread that drains; called on the loop."""
-        self._arrived.append(news)
-        os.eventfd_write(self.arrivals, 1)
-
-    def drain(self) -> list[Any]:
-        """What has arrived."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.arrivals)
-        return [self._arrived.popleft() for _ in range(len(self._arrived))]
-
     def cancel(self) -> None:
-        """End all work, its connections closed; returns once nothing of it can arrive any more."""
+        """Cancel all work, close its connections and discard its results."""
         self.call(self._cancel())
-        self.drain()
+        self.results.take()
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks)
@@ -85,21 +72,21 @@ class Client:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def close(self) -> None:
-        """Close every connection and end the thread."""
+        """Close all connections and stop the thread."""
         self.cancel()
         self.call(self._session.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        os.close(self.arrivals)
+        self.results.close()
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and text of a page; raises aiohttp.ClientError or TimeoutError."""
+        """Return status and text of a page; raise aiohttp.ClientError or TimeoutError."""
         async with self._session.get(path, timeout=aiohttp.ClientTimeout(total=PAGE_TIMEOUT_S)) as response:
             return response.status, await response.text()
 
     async def post(self, path: str, body: bytes, take: Take) -> None:
-        """Send `body` and let `take` read the answer; sent again only while no byte of an answer has come.
+        """Send `body` and let `take` read the answer; retry only while no byte of an answer has arrived.
 
         Raises:
             aiohttp.ClientError, TimeoutError: no answer, or a broken one.
@@ -120,5 +107,5 @@ class Client:
 
 
 def _begun(error: aiohttp.ClientError) -> bool:
-    """Whether the connection was closed within the head of an answer: aiohttp then hands over what it has of it."""
+    """Return whether the connection was closed within the header of an answer, which aiohttp then attaches."""
     return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)

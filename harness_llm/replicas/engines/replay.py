@@ -1,7 +1,7 @@
-"""The engine that computes nothing: it answers at the pace of a stated model, for measuring the harness itself.
+"""Replay engine: computes nothing and answers at the pace of a timing model, to measure the harness itself.
 
-Its answers are recorded ones, or made-up ids of a length that depends on the prompt alone. Nothing of it is a result:
-selection never counts its runs, and `submit` refuses it.
+It is part of the package because PROFILE=rehearsal uses it. Its answers are recorded ones, or filler ids of a length
+that depends on the prompt only. Its runs are never results: run selection ignores them, and `submit` rejects them.
 """
 
 import math
@@ -24,9 +24,9 @@ from harness_llm.protocol.token_store import open_store
 from harness_llm.replicas.engines.engine import Step
 from harness_llm.replicas.engines.replay_timing import Batch, Pace
 
-# LoadGen counts no tokens for an answer of fewer.
-FEWEST_TOKENS = 2
-# What made-up answers consist of; they end with the first stop token.
+# LoadGen counts no tokens of a shorter answer.
+MIN_TOKENS = 2
+# Answers that are not recorded consist of this id and end with the first stop token.
 FILLER = 5
 _HASHES = 1 << 32
 
@@ -34,10 +34,10 @@ Answer = npt.NDArray[np.int32]
 
 
 class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How one replica answers, and how fast; replay_config says what each means.
+    """Answers and speed of one replica; fields as in replay_config.
 
     Attributes:
-        speed: by which every duration is divided.
+        speed: divisor of every duration.
     """
 
     prefill_tokens_per_s: float
@@ -49,25 +49,25 @@ class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True):
     speed: float
 
     def pace(self, llm_config: dict[str, Any]) -> Pace:
-        """The timing model of an engine with the batch of `llm_config`."""
+        """Return the timing model of an engine with the batch of `llm_config`."""
         seats = int(llm_config["max_num_seqs"])
         return Pace(
             prefill_s=1 / (self.prefill_tokens_per_s * self.speed) if self.prefill_tokens_per_s else 0.0,
             step_s=self.step_s / self.speed,
             sequence_s=self.step_s_per_sequence / self.speed,
             seats=seats,
-            # vLLM's own default for LLM().
+            # vLLM's default for LLM().
             budget=int(llm_config.get("max_num_batched_tokens") or max(8192, seats)),
         )
 
 
 class Lengths:
-    """Lengths of answers: log-normal, cut at `longest`, of a given mean after the cut; in tokens."""
+    """Lengths of answers in tokens: log-normal, truncated at `longest`; `mean` is after truncation."""
 
     def __init__(self, mean: float, spread: float, longest: int) -> None:
-        """`spread` is the standard deviation of the logarithm; 0 makes all alike."""
+        """Fit the median; `spread` is the standard deviation of the logarithm, 0 for equal lengths."""
         self._spread, self._longest = spread, longest
-        below, above = math.log(FEWEST_TOKENS), math.log(max(mean, longest)) + 10 * spread
+        below, above = math.log(MIN_TOKENS), math.log(max(mean, longest)) + 10 * spread
         for _ in range(60):
             self._median = (below + above) / 2
             if self.mean() < mean:
@@ -77,39 +77,38 @@ class Lengths:
         self._median = above
 
     def at(self, quantile: float) -> int:
-        """The length that a share `quantile` of the answers does not exceed."""
+        """Return the length at `quantile`."""
         deviation = NormalDist().inv_cdf(min(max(quantile, 1e-9), 1 - 1e-9)) if self._spread else 0
-        return min(max(round(math.exp(self._median + self._spread * deviation)), FEWEST_TOKENS), self._longest)
+        return min(max(round(math.exp(self._median + self._spread * deviation)), MIN_TOKENS), self._longest)
 
     def mean(self) -> float:
-        """Over all quantiles."""
+        """Return the mean over all quantiles."""
         return sum(self.at((i + 0.5) / 200) for i in range(200)) / 200
 
 
 class ReplayEngine:
-    """Answers as `spec` says, by the clock.
+    """Answers at the pace of `spec`.
 
-    A step that is due is made at once, and the next one begins when it was due: what the process itself takes does not
-    add up.
+    A step that is due is made immediately, and the next one begins at the time when it was due, so that delays of the
+    process do not accumulate.
     """
 
     def __init__(self, llm_config: dict[str, Any], spec: ReplaySpec) -> None:
-        """Hold nothing."""
         self._pace = spec.pace(llm_config)
         self._spec = spec
         self._recorded = read_recorded(Path(spec.recorded)) if spec.recorded else {}
         self._stream = False
         self._batch = Batch(self._pace)
         self._answers: dict[int, Answer] = {}
-        self._silent: set[int] = set()  # queries whose first token is reported already
+        self._silent: set[int] = set()  # queries whose first token is already reported
         self._due: float | None = None
-        self._counted = 0  # of the batch's tokens, before the last `configure`
+        self._counted = 0  # tokens of the batch before the last `configure`
         self._unstopped = False
         self._lengths: Lengths
         self._filler: Answer
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
-        """Set how long the next answers may be and how they end, and whether first tokens are reported."""
+        """Set length and end of further answers, and whether first tokens are reported."""
         self._stream = stream
         self._counted = self._batch.generated
         self._lengths = Lengths(self._spec.output_tokens, self._spec.output_spread, sampling.max_tokens)
@@ -117,8 +116,8 @@ class ReplayEngine:
         end = FILLER if self._unstopped else sampling.stop_token_ids[0]
         self._filler = np.array([FILLER] * (sampling.max_tokens - 1) + [end], dtype=np.int32)
 
-    def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - all alike
-        """Take in one query."""
+    def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - same for all kinds
+        """Add a query."""
         answer = self._answer(prompt[: len(prompt) - reported])
         if reported:
             self._silent.add(query)
@@ -126,34 +125,34 @@ class ReplayEngine:
         self._batch.add(query, len(prompt), len(answer) - reported)
 
     def _answer(self, prompt: list[int]) -> Answer:
-        if self._unstopped:  # as every engine, up to max_tokens
+        if self._unstopped:  # as in every engine, up to max_tokens
             return self._filler
-        key = hash(tuple(prompt))  # of whole numbers: the same in every process
+        key = hash(tuple(prompt))  # of integers: equal in every process
         if (recorded := self._recorded.get(key)) is not None:
             return recorded
         if self._recorded:
-            raise ValueError("the recorded run has not answered this prompt")
+            raise ValueError("no answer to this prompt in the recorded run")
         return self._filler[-self._lengths.at(key % _HASHES / _HASHES) :]
 
     @property
     def due(self) -> float | None:
-        """When the step under way ends, on the clock of time.perf_counter; None while there is nothing to do."""
-        if self._due is None and self._batch.held:
+        """End of the current step on the clock of time.perf_counter; None without queries."""
+        if self._due is None and self._batch.unfinished:
             self._due = time.perf_counter() + self._batch.begin()
         return self._due
 
     def step(self) -> Step:
-        """Wait for the end of the step under way, and begin the next."""
+        """Wait for the end of the current step, and begin the next."""
         due = self.due
         if due is None:
             return Step()
-        if (early := due - time.perf_counter()) > 0:  # to sleep for 0 s takes 80 µs
+        if (early := due - time.perf_counter()) > 0:  # sleep(0) takes 80 µs
             time.sleep(early)
         started, finished = self._batch.end()
-        self._due = due + self._batch.begin() if self._batch.held else None
-        return self._told(started, finished)
+        self._due = due + self._batch.begin() if self._batch.unfinished else None
+        return self._outputs(started, finished)
 
-    def _told(self, started: Sequence[int], finished: Sequence[int]) -> Step:
+    def _outputs(self, started: Sequence[int], finished: Sequence[int]) -> Step:
         answers, silent = self._answers, self._silent
         step = Step()
         if self._stream:
@@ -166,50 +165,50 @@ class ReplayEngine:
     @property
     def busy(self) -> bool:
         """Whether any query is unfinished."""
-        return bool(self._batch.held)
+        return bool(self._batch.unfinished)
 
     @property
     def arrivals(self) -> None:
-        """Nothing arrives: `step` waits."""
+        """None: `step` waits."""
 
     @property
     def generated(self) -> int:
-        """Tokens of the model's steps since `configure`."""
+        """Tokens of all steps since `configure`."""
         return self._batch.generated - self._counted
 
     def abort(self) -> None:
-        """Drop all queries."""
+        """Abort all queries."""
         self._batch, self._counted = Batch(self._pace), 0
         self._answers.clear()
         self._silent.clear()
         self._due = None
 
     def kv_cache(self) -> None:
-        """Report no KV cache: the timing model takes the memory to be large enough."""
+        """Return None: the timing model assumes enough memory."""
 
     def counters(self) -> Counters:
-        """Nothing to count."""
+        """Return no counters: no cache and no speculation."""
         return {}
 
 
 class _Recorded(msgspec.Struct):
-    """What of a RunSpec is needed here; the rest of it may be another version's."""
+    """The field of a RunSpec that is needed; other fields may be of another version."""
 
     store: str
 
 
 def read_recorded(run: Path) -> dict[int, Answer]:
-    """The answers of an accuracy run, by the hash of their prompts.
+    """Return the answers of an accuracy run, by the hash of their prompts.
 
     Raises:
-        ConfigError: `run` is not the directory of one.
-        EnvironmentMissing: its data set is not there.
+        ConfigError: `run` is not the directory of an accuracy run.
+        EnvironmentMissing: missing data set.
     """
     try:
         store = open_store(Path(msgspec.json.decode((run / SPEC).read_bytes(), type=_Recorded).store))
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(
-            "there is no run to repeat",
+            "no recorded run",
             where=f"replay_config.recorded: {run}",
             expected="the directory of an accuracy run",
             found=str(error),

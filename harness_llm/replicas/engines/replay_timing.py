@@ -1,8 +1,8 @@
-"""The timing model of the replay engine: continuous batching with chunked prefill, in model time. Pure.
+"""Timing model of the replay engine: continuous batching with chunked prefill, in model time. Pure.
 
-A step serves every sequence that has its first token with one more, and fills what is left of its token budget with
-prompts, in the order in which they came. It lasts as long as reading the weights takes, and a little longer for each of
-the sequences and prompt tokens in it. Sequences are never preempted: the memory is held to be large enough.
+It is part of the package because PROFILE=rehearsal uses it. A step adds one token to every sequence that has its first
+token, and fills the rest of its token budget with prompts in order of arrival. Its duration is a constant (reading the
+weights) plus a term for each sequence and each prompt token. Sequences are never preempted: memory is unlimited.
 """
 
 from collections import deque
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a replica is.
+    """Speed of a replica.
 
     Attributes:
-        prefill_s: seconds that a prompt token adds to a step.
-        step_s: seconds of a step whatever is in it.
-        sequence_s: seconds that a sequence adds to a step.
-        seats: sequences that run at once (max_num_seqs).
-        budget: tokens of a step, prompts and answers together (max_num_batched_tokens).
+        prefill_s: seconds of a step per prompt token.
+        step_s: constant seconds of a step.
+        sequence_s: seconds of a step per running sequence.
+        seats: maximum number of running sequences (max_num_seqs).
+        budget: tokens per step, of prompts and answers (max_num_batched_tokens).
     """
 
     prefill_s: float
@@ -39,41 +39,40 @@ class Batch:
     """The sequences of one replica.
 
     Attributes:
-        running: those that have their first token.
-        seated: those, and the prompts that are being read.
-        held: all.
+        running: sequences with a first token.
+        seated: running sequences, and prompts being computed.
+        unfinished: all sequences.
         generated: tokens of all steps so far.
     """
 
     def __init__(self, pace: Pace) -> None:
-        """Hold nothing."""
         self.running = 0
-        self.held = 0
+        self.unfinished = 0
         self.generated = 0
         self._pace = pace
         self._waiting: deque[_Sequence] = deque()
-        self._prefilled = 0  # tokens of the first that waits
+        self._prefilled = 0  # tokens of the first waiting prompt
         self._starting: list[_Sequence] = []
         self.seated = 0
         self._step = 0
-        self._steps = 1  # in the stretch under way
+        self._steps = 1  # combined in the current one
         self._ends: dict[int, list[int]] = {}
 
     def add(self, query: int, prompt: int, answer: int) -> None:
-        """Take in a query; lengths in tokens, `answer` at least one."""
+        """Add a query; lengths in tokens, `answer` at least one."""
         self._waiting.append(_Sequence(query, prompt, answer))
-        self.held += 1
+        self.unfinished += 1
 
     def begin(self) -> float:
-        """Begin a step, while anything is held; the seconds that it lasts."""
+        """Begin a step, which needs an unfinished sequence; return its duration in seconds."""
         pace = self._pace
         seconds = pace.step_s + pace.sequence_s * self.running + pace.prefill_s * self._prefill()
-        # Steps that take no time and bring nothing are made at once.
+        # Steps without duration and without output are combined.
         self._steps = min(self._ends) - self._step if not (seconds or self._starting or self._waiting) else 1
         return seconds
 
     def _prefill(self) -> int:
-        """Put prompts into the step; returns how many tokens."""
+        """Add prompts to the step; return the number of tokens."""
         room = budget = max(self._pace.budget - self.running, 0)
         waiting = self._waiting
         while waiting and room:
@@ -91,7 +90,7 @@ class Batch:
         return budget - room
 
     def end(self) -> tuple[list[int], list[int]]:
-        """End the step: the queries that have their first token now, and those that have their whole answer."""
+        """End the step; return the queries with a first token, and those with a whole answer."""
         self._step += self._steps
         self.generated += self.running * self._steps + len(self._starting)
         finished = self._ends.pop(self._step, [])
@@ -105,5 +104,5 @@ class Batch:
         started = [sequence.query for sequence in self._starting]
         self._starting.clear()
         self.seated -= len(finished)
-        self.held -= len(finished)
+        self.unfinished -= len(finished)
         return started, finished

@@ -16,7 +16,7 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def read_counters(text: str, names: Mapping[str, Sequence[str]]) -> Counters | None:
-    """Sums of the counters in `text` by what they count; None where cache hits are not told."""
+    """Sum the counters in `text`; None if they do not contain cache hits."""
     values: dict[str, float] = {}
     for sample in _samples(text):
         values[sample.name] = values.get(sample.name, 0.0) + sample.value
@@ -26,13 +26,13 @@ def read_counters(text: str, names: Mapping[str, Sequence[str]]) -> Counters | N
 
 
 def read_kv_cache(text: str, figures: Mapping[str, Figure]) -> KvCache:
-    """The KV cache figures in `text`, of the first engine of a server that has several; preemptions of all."""
+    """Read the KV cache figures of the server's first engine, and the preemptions of all engines, from `text`."""
     samples = list(_samples(text))
     return KvCache(**{name: _value(samples, figure) for name, figure in figures.items()})
 
 
 def _value(samples: Sequence[Sample], figure: Figure) -> float | None:
-    """A label's value from the first sample that has it, or the sum of a metric; None where there is no number."""
+    """Return a label's value from the first sample, or the sum of a metric; None without a number."""
     own = [sample for sample in samples if sample.name == figure.metric]
     if not figure.label:
         return math.fsum(sample.value for sample in own) if own else None

@@ -1,6 +1,6 @@
-"""transformers' own generate, a batch at a time: the plain baseline, and what has beam search.
+"""transformers' generate, one batch at a time: the reference baseline, with beam search.
 
-Nothing streams: a first token is known when its answer is whole, so this engine is for Offline, and for benchmarks
+There is no streaming: a first token is known only with the whole answer. So this engine serves Offline, and benchmarks
 whose tokens LoadGen infers.
 """
 
@@ -13,11 +13,11 @@ from harness_llm.config.benchmark import Sampling
 from harness_llm.protocol.counters import Counters
 from harness_llm.replicas.engines.engine import Step
 
-PADDING = 0  # masked, so that any id will do
+PADDING = 0  # masked, so any id is valid
 
 
 class TransformersEngine:
-    """One model on the accelerator, or on the CPU; `max_num_seqs` prompts make a batch."""
+    """One model on the accelerator or the CPU; a batch has `max_num_seqs` prompts."""
 
     def __init__(self, checkpoint: str, llm_config: dict[str, Any]) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -28,17 +28,17 @@ class TransformersEngine:
         self._waiting: dict[int, list[int]] = {}
         self.generated = 0
 
-    def configure(self, sampling: Sampling, *, stream: bool) -> None:  # noqa: ARG002 - config refuses streams
-        """Set how the next queries are sampled."""
+    def configure(self, sampling: Sampling, *, stream: bool) -> None:  # noqa: ARG002 - config rejects streams
+        """Set the sampling of further queries."""
         self._generation = generation_config(sampling)
         self.generated = 0
 
     def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:  # noqa: ARG002 - as below
-        """Take in one query; there is one kind for all, and what does not stream has nothing reported."""
+        """Add a query; all samples have the same kind, and without streaming no token is reported."""
         self._waiting[query] = prompt
 
     def step(self) -> Step:
-        """Answer the next batch: of those that wait, prompts of like length, so that little is padded."""
+        """Answer the next batch: waiting prompts of similar length, so that there is little padding."""
         queries = sorted(self._waiting, key=lambda query: len(self._waiting[query]))[: self._batch]
         prompts = [self._waiting.pop(query) for query in queries]
         answers = self._answer(prompts)
@@ -52,17 +52,17 @@ class TransformersEngine:
 
     @property
     def arrivals(self) -> None:
-        """Nothing arrives: `step` computes."""
+        """None: `step` computes."""
 
     def kv_cache(self) -> None:
-        """Report no capacity: generate allocates the KV cache of each batch."""
+        """Return None: generate allocates a KV cache for each batch."""
 
     def counters(self) -> Counters:
-        """Nothing to count: generate keeps no cache from one batch to the next, and no assistant model is given."""
+        """Return no counters: generate keeps no cache between batches and has no assistant model."""
         return {}
 
     def abort(self) -> None:
-        """Drop all queries."""
+        """Abort all queries."""
         self._waiting.clear()
 
     def _answer(self, prompts: list[list[int]]) -> list[list[int]]:
@@ -81,23 +81,23 @@ class TransformersEngine:
 
 
 def generation_config(sampling: Sampling) -> GenerationConfig:
-    """`sampling` in transformers' words."""
-    chance: dict[str, Any] = {}
+    """Convert `sampling` to transformers' configuration."""
+    random: dict[str, Any] = {}
     if sampling.temperature:
-        chance = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+        random = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
     return GenerationConfig(
-        do_sample=bool(chance),
+        do_sample=bool(random),
         num_beams=sampling.beams,
         early_stopping=sampling.beams > 1,
         min_new_tokens=sampling.min_tokens,
         max_new_tokens=sampling.max_tokens,
         eos_token_id=list(sampling.stop_token_ids),
         pad_token_id=PADDING,
-        **chance,
+        **random,
     )
 
 
 def until_end(row: list[int], ends: list[int]) -> list[int]:
-    """An answer without what generate padded it with; its end-of-sequence id stays."""
+    """Remove generate's padding from an answer; keep its end-of-sequence id."""
     places = [i for i, token in enumerate(row) if token in ends]
     return row[: places[0] + 1] if places else row

@@ -1,4 +1,4 @@
-"""vLLM: its LLMEngine without a tokenizer, fed and read by the replica's loop."""
+"""vLLM's LLMEngine without a tokenizer, driven by the replica's loop."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,47 +24,47 @@ from harness_llm.replicas.engines.vllm_core import engine_core
 from harness_llm.replicas.ray.connection import placement_group
 
 Endings = Sequence[tuple[int, ...]]
-"""Runs of token ids that end an answer; vLLM itself knows single ids, and texts only with a tokenizer."""
+"""Sequences of token ids that end an answer; vLLM supports only single ids, and strings with a tokenizer."""
 
 
 def prepare_torch() -> None:
-    """Keep torch's FP8 product off oneDNN on CPUs.
+    """Disable oneDNN for torch's FP8 matrix product on CPUs.
 
-    Where oneDNN takes FP8 (AVX512 with AMX, torch 2.13) it runs its reference kernel: 250 ms for a product of
-    128 x 128 x 384 against 0.4 ms of torch's own.
+    On CPUs with AVX512 and AMX (torch 2.13), oneDNN runs its FP8 reference kernel: 250 ms for a product of
+    128 x 128 x 384, against 0.4 ms of torch's own kernel.
     """
     if current_platform.is_cpu():
         torch.backends.mkldnn.enabled = False
 
 
-def ask_for_amx() -> None:
-    """Let this process use AMX where the CPU has it: vLLM's attention in bfloat16 does, without asking Linux for leave.
+def enable_amx() -> None:
+    """Request Linux's permission for AMX, which vLLM's bfloat16 attention uses without a request.
 
-    Its first product is an illegal instruction then (Documentation/arch/x86/xstate.rst, dynamically enabled features).
+    Without it, the first product is an illegal instruction (Documentation/arch/x86/xstate.rst, dynamically enabled
+    features).
     """
     if current_platform.is_cpu():
-        torch.cpu._init_amx()  # noqa: SLF001 - torch has no other name for it
+        torch.cpu._init_amx()  # noqa: SLF001 - torch has no public function
 
 
-def multiplies_integers(checkpoint: Path) -> bool:
-    """Whether the weights of a checkpoint are integers, whose products vLLM's CPU build has in oneDNN alone."""
+def has_integer_weights(checkpoint: Path) -> bool:
+    """Return whether a checkpoint has integer weights, whose products vLLM's CPU build computes only with oneDNN."""
     groups = quantization_config(checkpoint).get("config_groups", {}).values()
     return any((group["weights"] or {}).get("type") == "int" for group in groups)
 
 
 def prepare_process(checkpoint: Path) -> None:
-    """Prepare torch for `checkpoint` in a process that computes: this one, and those that vLLM spawns."""
-    ask_for_amx()
-    if not multiplies_integers(checkpoint):
+    """Prepare torch for `checkpoint` in this process and in those that vLLM spawns."""
+    enable_amx()
+    if not has_integer_weights(checkpoint):
         prepare_torch()
 
 
 def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
-    """`sampling` as vLLM's parameters: token ids, in one piece, or with `stream` the first token and then the rest.
+    """Convert `sampling` to vLLM's parameters: token ids in one output, or with `stream` the first token and the rest.
 
-    vLLM's front end sends the first and the last token at once, whatever `stream_interval` is
-    (vllm/v1/engine/output_processor.py, make_request_output); nothing reads those in between, and each would cost it
-    an output object.
+    vLLM's front end sends the first and the last token immediately for every `stream_interval`
+    (vllm/v1/engine/output_processor.py, make_request_output). Outputs in between are not needed and cost time.
     """
     return SamplingParams(
         temperature=sampling.temperature,
@@ -82,11 +82,11 @@ def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
 def load_engine(checkpoint: str, llm_config: dict[str, Any], workers: str = "") -> "VllmEngine":
     """Load `checkpoint`.
 
-    Statistics are on: they carry preemptions. Those of the front end, per token and query, stay off, as `step` passes
-    vLLM's output processor no object to write them into.
+    Statistics are enabled because they contain preemptions. The front end's statistics per token and query are
+    disabled: `step` passes no object for them to vLLM's output processor.
 
     Args:
-        workers: the Ray placement group for the workers of vLLM's ray executor, which otherwise creates another one.
+        workers: Ray placement group of the workers of vLLM's ray executor, which otherwise creates one.
     """
     prepare_process(Path(checkpoint))
     config = EngineArgs(model=checkpoint, **llm_config).create_engine_config(UsageContext.ENGINE_CONTEXT)
@@ -96,14 +96,14 @@ def load_engine(checkpoint: str, llm_config: dict[str, Any], workers: str = "") 
 
 
 def count_preemptions(outputs: Sequence[EngineCoreOutput]) -> int:
-    """Preemptions that a batch of outputs reports; a preempted sequence reports it with its next token."""
+    """Count the preemptions in a batch of outputs; a sequence reports a preemption with its next token."""
     return sum(
         event.type is EngineCoreEventType.PREEMPTED for output in outputs if output.events for event in output.events
     )
 
 
-def added(drafted: Counters, batch: EngineCoreOutputs) -> Counters:
-    """`drafted` with the drafts that the scheduler reports with a batch of outputs."""
+def add_drafts(drafted: Counters, batch: EngineCoreOutputs) -> Counters:
+    """Return `drafted` plus the drafts that the scheduler reports with a batch of outputs."""
     stats = batch.scheduler_stats.spec_decoding_stats if batch.scheduler_stats else None
     if stats is None:
         return drafted
@@ -111,12 +111,12 @@ def added(drafted: Counters, batch: EngineCoreOutputs) -> Counters:
 
 
 def ends(answer: Sequence[int], endings: Endings) -> bool:
-    """Whether `answer` ends with one of `endings`."""
+    """Return whether `answer` ends with one of `endings`."""
     return any(tuple(answer[-len(ending) :]) == ending for ending in endings)
 
 
 class VllmEngine:
-    """One vLLM engine; answers final-only unless first tokens are asked for."""
+    """One vLLM engine; one output per answer, unless first tokens are requested."""
 
     def __init__(self, engine: LLMEngine) -> None:
         self._engine = engine
@@ -131,14 +131,14 @@ class VllmEngine:
         self._watched: dict[str, Endings] = {}
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
-        """Set how the next queries are sampled, and whether first tokens are reported."""
+        """Set the sampling of further queries, and whether first tokens are reported."""
         self._stream = stream
         self.generated = 0
         self._endings = sampling.stop_sequences
         self._params = sampling_params(sampling, stream=stream)
 
     def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:
-        """Take in one query of a `kind` of samples; raises ValueError when the prompt cannot be served."""
+        """Add a query, of a sample of `kind`; raise ValueError if the prompt cannot be served."""
         key = str(query)
         endings = self._endings.get(kind, ())
         try:
@@ -150,7 +150,7 @@ class VllmEngine:
             self._watched[key] = endings
 
     def _params_of(self, reported: int, endings: Endings) -> SamplingParams:
-        """The parameters of one query: fewer tokens after `reported` ones, every token by itself with `endings`."""
+        """Return the parameters of a query: fewer tokens after `reported` ones, one output per token with `endings`."""
         params = self._params
         if not (reported or endings):
             return params
@@ -162,7 +162,7 @@ class VllmEngine:
         return params
 
     def step(self) -> Step:
-        """Process the outputs of the engine core: of the next step, or of all that it has made in its own process."""
+        """Process outputs of the engine core: of the next step, or all that have arrived from its own process."""
         step = Step()
         for batch in self._core.take():
             for output in self._processed(batch):
@@ -172,7 +172,7 @@ class VllmEngine:
     def _processed(self, batch: EngineCoreOutputs) -> list[RequestOutput]:
         self.generated += sum(len(output.new_token_ids) for output in batch.outputs)
         self._preemptions += count_preemptions(batch.outputs)
-        self._drafted = added(self._drafted, batch)
+        self._drafted = add_drafts(self._drafted, batch)
         processed = self._engine.output_processor.process_outputs(batch.outputs, batch.timestamp)
         outputs: list[RequestOutput] = processed.request_outputs
         return outputs
@@ -195,10 +195,10 @@ class VllmEngine:
         return self._answers.pop(key)
 
     def _require_whole(self, reason: str | None, answer: list[int]) -> None:
-        """An answer ends with a stop token or has all the tokens it may have; anything else was cut."""
+        """Raise ValueError unless the answer ends with a stop token or has max_tokens."""
         if reason == "stop" or (reason == "length" and len(answer) == self._params.max_tokens):
             return
-        raise ValueError(f"an answer was cut after {len(answer)} tokens: {reason}")
+        raise ValueError(f"incomplete answer of {len(answer)} tokens: {reason}")
 
     @property
     def busy(self) -> bool:
@@ -207,15 +207,15 @@ class VllmEngine:
 
     @property
     def arrivals(self) -> int | None:
-        """Readable while the engine core has outputs; None where the core is in this process and `step` computes."""
+        """Readable while the engine core has outputs; None if the core is in this process and `step` computes."""
         return self._core.arrivals
 
     def counters(self) -> Counters:
-        """Speculated tokens and their drafts, where it speculates; config fixes enable_prefix_caching to false."""
+        """Return draft tokens and drafts with speculative decoding; config fixes enable_prefix_caching to false."""
         return dict(self._drafted)
 
     def kv_cache(self) -> KvCache:
-        """Capacity as vLLM computed it at the start, and preemptions since."""
+        """Return the capacity that vLLM computed at the start, and preemptions since."""
         cache = self._engine.vllm_config.cache_config
         return KvCache(
             tokens=cache.kv_cache_size_tokens,
@@ -226,7 +226,7 @@ class VllmEngine:
         )
 
     def abort(self) -> None:
-        """Drop all queries."""
+        """Abort all queries."""
         self._engine.abort_request(list(self._answers))
         self._answers.clear()
         self._watched.clear()

@@ -1,8 +1,8 @@
-"""Outputs of vLLM's engine core, which computes in this process or in one of its own.
+"""Outputs of vLLM's engine core, in this process or in its own.
 
 `EngineCoreClient.get_output` waits for the next step in both cases. With VLLM_ENABLE_V1_MULTIPROCESSING=1, vLLM's
-default, the client is a SyncMPClient: the core then steps by itself, so that this process may wait for its outputs and
-for new queries at the same time.
+default, the client is a SyncMPClient: the core steps by itself, and this process can wait for outputs and new queries
+at the same time.
 """
 
 import threading
@@ -20,14 +20,14 @@ class EngineCore(Protocol):
 
     @property
     def arrivals(self) -> int | None:
-        """A descriptor that is readable while there are outputs; None where `take` computes them."""
+        """A descriptor that is readable while there are outputs; None if `take` computes them."""
 
     def take(self) -> list[EngineCoreOutputs]:
-        """Outputs of the steps since the last call; raises RuntimeError where the core's process has ended."""
+        """Return outputs since the last call; raise RuntimeError if the core's process has exited."""
 
 
 def engine_core(client: EngineCoreClient) -> EngineCore:
-    """The source of outputs for a client of LLMEngine."""
+    """Return the source of outputs for a client of LLMEngine."""
     return OwnProcess(client) if isinstance(client, SyncMPClient) else InProcess(client)
 
 
@@ -48,7 +48,7 @@ class OwnProcess:
     """An engine core in its own process: a thread moves its outputs into a mailbox as they arrive."""
 
     def __init__(self, client: SyncMPClient) -> None:
-        """Start to receive outputs."""
+        """Start receiving outputs."""
         self._client = client
         self._mailbox: Mailbox[EngineCoreOutputs | Exception] = Mailbox()
         self.arrivals = self._mailbox.arrivals
@@ -59,27 +59,27 @@ class OwnProcess:
         try:
             while True:
                 self._mailbox.put(self._client.get_output())
-        except Exception as error:  # noqa: BLE001 - EngineDeadError, or outputs that cannot be decoded: `take` raises
+        except Exception as error:  # noqa: BLE001 - EngineDeadError, or a decoding error: `take` raises it
             self._mailbox.put(error)
 
     def _watch(self) -> None:
-        """Let `get_output` raise when the core has ended.
+        """Make `get_output` raise when the core has exited.
 
-        The client's receiving thread ends with the core, whatever ended it, but puts an error into its queue only if
-        the core could send a last message: after SIGKILL, `get_output` would wait forever.
+        The client's receiving thread ends with the core, but queues an error only if the core sent a last message:
+        after SIGKILL, `get_output` would wait forever.
         """
         self._client.output_queue_thread.join()
         self._client.outputs_queue.put_nowait(EngineDeadError())
 
     def take(self) -> list[EngineCoreOutputs]:
-        """Outputs that have arrived."""
+        """Return outputs that have arrived."""
         taken = self._mailbox.take()
         if errors := [error for error in taken if isinstance(error, Exception)]:
-            raise RuntimeError(f"vLLM's engine core ended: {self._cause()}") from errors[0]
+            raise RuntimeError(f"vLLM's engine core exited: {self._cause()}") from errors[0]
         return [outputs for outputs in taken if not isinstance(outputs, Exception)]
 
     def _cause(self) -> str:
         manager = self._client.resources.engine_manager
         codes = manager.finished_procs() if manager else {}
-        ends = ", ".join(f"{name} with exit code {code}" for name, code in codes.items())
-        return f"{ends or 'no exit code yet'}; its log is above"
+        exits = ", ".join(f"{name} with exit code {code}" for name, code in codes.items())
+        return f"{exits or 'no exit code yet'}; its log is above"

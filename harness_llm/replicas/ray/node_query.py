@@ -1,0 +1,68 @@
+"""Query of all nodes of a Ray cluster: `python -m harness_llm.replicas.ray.node_query ADDRESS [PATH …]`.
+
+It is a process of its own, because importing Ray and disconnecting from a cluster are slow.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from harness_llm.errors import EnvironmentMissing, HarnessError
+from harness_llm.paths import CHECKOUT
+from harness_llm.protocol.child_processes import Parent
+from harness_llm.replicas.ray.cluster import HINT, Node
+from harness_llm.replicas.ray.connection import alive_nodes, join
+from harness_llm.replicas.ray.node import read_node_info
+
+
+def main() -> None:
+    """Report each node to the parent, the head first."""
+    parent = Parent()
+    address, *paths = sys.argv[1:]
+    try:
+        _query(parent, address, paths)
+    except HarnessError as error:
+        parent.send(event="failed", **error.facts())
+        code = error.exit_code
+    else:
+        code = 0
+    os._exit(code)  # Ray's exit handlers take a second
+
+
+def _query(parent: Parent, address: str, paths: Sequence[str]) -> None:
+    ray = join(address)
+    nodes = alive_nodes(ray)
+    requests = {where: _request(ray, facts["NodeID"], paths) for where, facts in nodes.items()}
+    for where, facts in nodes.items():
+        resources = facts["Resources"]
+        node = Node(
+            address=where,
+            cpus=int(resources.get("CPU", 0)),
+            gpus=int(resources.get("GPU", 0)),
+            info=_answer(ray, where, requests[where]),
+        )
+        parent.send(event="node", node=msgspec.to_builtins(node))
+
+
+def _request(ray: Any, node: str, paths: Sequence[str]) -> Any:
+    affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(read_node_info).options(num_cpus=0, scheduling_strategy=affinity, max_retries=0).remote(paths)
+
+
+def _answer(ray: Any, where: str, request: Any) -> Any:
+    try:
+        return ray.get(request)
+    except (ray.exceptions.RayError, ImportError, RuntimeError) as error:
+        raise EnvironmentMissing(
+            f"no answer from {where}, or another harness_llm there",
+            where=f"{where}: {CHECKOUT}",
+            found=(str(error).strip().splitlines() or [""])[-1],
+            hint=HINT,
+        ) from error
+
+
+if __name__ == "__main__":
+    main()
