@@ -1,1 +1,1 @@
-"""What `make bench` runs: the harness against raw vLLM."""
+"""Benchmarks of the harness itself, against raw vLLM; run by `make bench`."""

@@ -1,10 +1,10 @@
 """Measure the harness itself.
 
-    python -m benchmarks                           all of it
-    python -m benchmarks ceiling drain             some of it
+    python -m benchmarks                           all parts
+    python -m benchmarks ceiling drain             selected parts
     python -m benchmarks offline --repeats 10 --seconds 60
 
-Tables go to stderr; the last line on stdout is one JSON document. A figure below what is wanted ends with 1.
+Tables go to stderr; the last line on stdout is one JSON document. The exit code is 1 if a figure misses its target.
 """
 
 import argparse
@@ -22,18 +22,18 @@ from benchmarks import ceiling, drain, front, growth, offline, pinned, probe, se
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.hardware.machine import detect
 
-LOG_WIDTH = 140  # in a file a table need not fit a terminal
+LOG_WIDTH = 140  # of tables in a file
 Found = Mapping[str, Any]
 
 
 class Part(NamedTuple):
-    """One measurement: what it is, how often and how long unless told otherwise, and what is made of it.
+    """One measurement: description, default number and duration of runs, function, table, and check.
 
     Attributes:
-        misses: what is not as wanted; None where nothing is.
+        misses: figures that miss their targets; None without targets.
     """
 
-    says: str
+    description: str
     repeats: int
     seconds: float
     run: Callable[[int, float, Path, Console], Found]
@@ -51,7 +51,7 @@ PARTS = {
         offline.misses,
     ),
     "server": Part(
-        "Server's p99 TTFT against AsyncLLM driven directly, pair by pair",
+        "p99 TTFT in Server against AsyncLLM driven directly, pair by pair",
         5,
         60,
         server.run,
@@ -59,7 +59,7 @@ PARTS = {
         server.misses,
     ),
     "front": Part(
-        "vLLM's front end per sequence and step, and a new query's wait for the engine core",
+        "CPU time of vLLM's front end per sequence and step, and delay of a new query before the engine core",
         5,
         20,
         front.run,
@@ -67,7 +67,7 @@ PARTS = {
         None,
     ),
     "ceiling": Part(
-        "what the harness carries and adds to TTFT and TPOT, beside LoadGen alone",
+        "maximum rate of the harness, and its part of TTFT and TPOT, against LoadGen alone",
         3,
         20,
         lambda repeats, seconds, folder, console: ceiling.run(folder, repeats, seconds, console.print),
@@ -75,28 +75,28 @@ PARTS = {
         ceiling.misses,
     ),
     "drain": Part(
-        "idle share at the end of Offline, beside a static split, in simulated time",
+        "idle share at the end of Offline, against a static split, in simulated time",
         15,
-        drain.LEAST_S,
+        drain.MIN_DURATION_S,
         lambda repeats, _, __, console: drain.measure(repeats, console.print),
         drain.table,
         drain.misses,
     ),
     "probe": Part(
-        "time and error of the probe on every shipped configuration, in simulated time",
+        "duration and error of the probe for every configuration of the repository, in simulated time",
         1,
-        probe.WANTED_S,
+        probe.TARGET_S,
         lambda _, __, ___, console: probe.measure(console.print),
         probe.table,
         probe.misses,
     ),
     "pinned": Part(
-        "two replicas on cores apart against one, Offline tokens/s",
+        "two replicas on separate cores against one, Offline tokens/s",
         5,
         30,
         lambda repeats, seconds, _, console: pinned.run(repeats, seconds, console),
         pinned.table,
-        None,  # LoadGen's process needs a part of the second core
+        None,  # LoadGen's process uses a part of the second core
     ),
     "growth": Part(
         "CPU time and memory of LoadGen's process from 1 to 72 replicas and from 10^3 to 10^6 queries",
@@ -111,41 +111,41 @@ PARTS = {
 
 def _arguments() -> argparse.Namespace:
     about, *_ = (__doc__ or "").partition("\n")
-    names = "\n".join(f"  {name:10}{part.says}" for name, part in PARTS.items())
+    names = "\n".join(f"  {name:10}{part.description}" for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=f"{about}\n\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure; all by default")
-    parser.add_argument("--repeats", type=int, help="of each, or pairs of runs")
-    parser.add_argument("--seconds", type=float, help="length of a run")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="parts to measure; default: all")
+    parser.add_argument("--repeats", type=int, help="number of runs or pairs of runs per part")
+    parser.add_argument("--seconds", type=float, help="duration of a run")
     return parser.parse_args()
 
 
 def run(arguments: argparse.Namespace, console: Console) -> list[str]:
-    """Measure and report; returns what is not as wanted."""
+    """Measure and report; return the figures that miss their targets."""
     if unknown := set(arguments.parts) - PARTS.keys():
-        raise ConfigError(f"there is no part {min(unknown)}", expected=", ".join(PARTS))
+        raise ConfigError(f"unknown part {min(unknown)}", expected=", ".join(PARTS))
     report: dict[str, Any] = {"machine": detect()}
-    wrong: list[str] = []
+    misses: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.parts or PARTS:
             part = PARTS[name]
             repeats, seconds = arguments.repeats or part.repeats, arguments.seconds or part.seconds
             report[name] = found = part.run(repeats, seconds, Path(folder), console)
             console.print(part.table(found))
-            wrong += part.misses(found) if part.misses else []
-    sys.stdout.write(json.dumps(report | {"misses": wrong}) + "\n")
-    return wrong
+            misses += part.misses(found) if part.misses else []
+    sys.stdout.write(json.dumps(report | {"misses": misses}) + "\n")
+    return misses
 
 
 def main() -> None:
-    """Run the bench; errors are told as the command line tells them."""
+    """Run the benchmarks; report errors like the command line."""
     arguments = _arguments()
     try:
-        if wrong := run(arguments, Console(stderr=True, width=None if sys.stderr.isatty() else LOG_WIDTH)):
-            raise GateFailed("not every figure is as wanted", found="\n".join(wrong))
+        if misses := run(arguments, Console(stderr=True, width=None if sys.stderr.isatty() else LOG_WIDTH)):
+            raise GateFailed("figures miss their targets", found="\n".join(misses))
     except HarnessError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

@@ -1,6 +1,6 @@
-"""The answers of one checkpoint by one engine; a program for benchmarks.quantization, in any environment.
+"""Answers of one checkpoint with one engine; run by benchmarks.quantization in any environment.
 
-`python -m benchmarks.answers ORDER`, ORDER being JSON; the answers land in a JSON file, a list of token ids each.
+Run as `python -m benchmarks.answers SPEC`, with SPEC in JSON; the output is a JSON file with a list of ids per answer.
 """
 
 import json
@@ -15,8 +15,8 @@ from harness_llm.protocol.token_store import open_store
 from harness_llm.replicas.engines.engine import build_engine
 
 
-class Order(BaseModel):
-    """The first `samples` prompts of `store`, asked of `checkpoint`."""
+class AnswerSpec(BaseModel):
+    """Engine and checkpoint, and the first `samples` prompts of `store` to answer."""
 
     engine: str
     checkpoint: Path
@@ -27,19 +27,19 @@ class Order(BaseModel):
     output: Path
 
 
-def answer(order: Order) -> list[list[int]]:
-    """Answers in the order of the prompts."""
-    engine = build_engine(order.engine, str(order.checkpoint), order.llm_config)
-    engine.configure(order.sampling, stream=False)
-    store = open_store(order.store)
-    for index in range(order.samples):
+def answer(spec: AnswerSpec) -> list[list[int]]:
+    """Return the answers in the order of the prompts."""
+    engine = build_engine(spec.engine, str(spec.checkpoint), spec.llm_config)
+    engine.configure(spec.sampling, stream=False)
+    store = open_store(spec.store)
+    for index in range(spec.samples):
         engine.add(index, store.prompt(index).tolist())
     found: dict[int, list[int]] = {}
     while engine.busy:
         found.update((query, list(ids)) for query, ids in engine.step().finished)
-    return [found[index] for index in range(order.samples)]
+    return [found[index] for index in range(spec.samples)]
 
 
 if __name__ == "__main__":
-    order = Order.model_validate_json(sys.argv[1])
-    order.output.write_text(json.dumps(answer(order)))
+    spec = AnswerSpec.model_validate_json(sys.argv[1])
+    spec.output.write_text(json.dumps(answer(spec)))

@@ -1,4 +1,4 @@
-"""The two arms: the replica pool behind LoadGen, and LLM.generate in its own process. Both keep their engine warm."""
+"""The two arms: LoadGen with the replica pool, and LLM.generate in its own process. Both keep their engines warm."""
 
 import datetime as dt
 import resource
@@ -21,10 +21,10 @@ from harness_llm.runs.record import State
 
 
 class RawSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process of raw vLLM is started with.
+    """Specification of the process of raw vLLM.
 
     Attributes:
-        endpoint: where it awaits how many passes over the first `samples` of the store it shall answer.
+        endpoint: address on which it receives the number of passes over the first `samples` of the store.
     """
 
     checkpoint: str
@@ -39,7 +39,7 @@ class RawSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU seconds so far; `loadgen` is that of children that have ended, which are LoadGen's processes alone."""
+    """CPU seconds so far; `loadgen` is that of children that have exited, which are only LoadGen's processes."""
 
     wall: float
     machine: float
@@ -49,24 +49,24 @@ class Usage:
 
     @classmethod
     def now(cls, engine: Child, idle: Child) -> "Usage":
-        """What was used until now."""
+        """Read the current totals."""
         times = psutil.cpu_times()
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
         return cls(
             wall=time.perf_counter(),
             machine=times.user + times.nice + times.system + times.irq + times.softirq + times.steal,
             engine=_cpu_seconds(engine),
             idle=_cpu_seconds(idle),
-            loadgen=ended.ru_utime + ended.ru_stime,
+            loadgen=children.ru_utime + children.ru_stime,
         )
 
     def since(self, before: "Usage") -> "Usage":
-        """What was used from `before` until this."""
+        """Return the difference from `before`."""
         return Usage(*(getattr(self, name) - getattr(before, name) for name in self.__dataclass_fields__))
 
     @property
     def others_cores(self) -> float:
-        """Cores that processes of neither arm kept busy."""
+        """Cores used by processes of neither arm."""
         return (self.machine - self.engine - self.idle - self.loadgen) / self.wall
 
 
@@ -75,54 +75,53 @@ def _cpu_seconds(child: Child) -> float:
     return float(used.user + used.system)
 
 
-class Notes:
-    """Keeps what LoadGen's process said and when it started to load."""
+class Progress:
+    """Keeps the last status of LoadGen's process, and the time when it started to issue."""
 
     def __init__(self) -> None:
-        """Start the clock."""
         self._begin = time.perf_counter()
         self.start_s = 0.0
         self.last: Mapping[str, Any] = {}
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        """A status line of LoadGen's process."""
+        """Record a status of LoadGen's process."""
         if body["event"] == "started":
             self.start_s = time.perf_counter() - self._begin
         self.last = body
 
 
 def measure_harness(bench: ScenarioContext, samples: int, idle: Child) -> HarnessMeasurement:
-    """A run of `samples` through LoadGen, kept with the other runs of this system."""
+    """Execute a run of `samples` through LoadGen; it is stored with the other runs of this system."""
     plan = bench.plan
-    # LoadGen takes min_query_count as Offline's number of samples.
+    # In Offline, LoadGen uses min_query_count as number of samples.
     conf = plan.confs["performance"].for_run(plan.loadgen_model, plan.load.scenario, {"min_query_count": samples})
     request = replace(bench.request, started=dt.datetime.now(dt.UTC))
     [engine] = bench.pool.replicas
-    notes, before = Notes(), Usage.now(engine, idle)
+    progress, before = Progress(), Usage.now(engine, idle)
     own = replace(bench, request=request, plan=replace(plan, confs={"performance": conf}))
-    run = execute_run(own, "performance", notes)
+    run = execute_run(own, "performance", progress)
     used = Usage.now(engine, idle).since(before)
-    if run.record is None or run.state is not State.VALID or notes.last["done"] != samples:
+    if run.record is None or run.state is not State.VALID or progress.last["done"] != samples:
         raise RunFailed("the harness's run is not VALID", where=str(run.path), found="; ".join(run.reasons))
     figures = run.record.metrics
     return HarnessMeasurement(
         samples=samples,
-        tokens=notes.last["tokens"],
+        tokens=progress.last["tokens"],
         seconds=figures["duration_s"],
         tokens_per_second=figures["tokens_per_second"],
         engine_cpu_s=used.engine,
         idle_cpu_s=used.idle,
         others_cores=used.others_cores,
         loadgen_cpu_s=used.loadgen,
-        loadgen_start_s=notes.start_s,
+        loadgen_start_s=progress.start_s,
     )
 
 
 class Raw:
-    """LLM.generate in a process of its own, on the cores of the replica pool's replica."""
+    """LLM.generate in its own process, on the cores of the replica."""
 
     def __init__(self, bench: ScenarioContext) -> None:
-        """Start it; returns once it has warmed up as the replica has."""
+        """Start the process and wait until it has warmed up like the replica."""
         plan, assets, folder = bench.plan, bench.assets, bench.pool.folder
         cpus = list(placement([{}], plan.config.harness_config.loadgen_cpus).replicas[0].binding.cpus)
         endpoint = f"ipc://{folder}/raw"
@@ -148,14 +147,14 @@ class Raw:
 
     def _await(self, event: str) -> dict[str, Any]:
         while True:
-            for said in watch([self.child], 1):
-                if isinstance(said, Exit):
-                    raise RunFailed("raw vLLM ended", where=str(said.child.log), found=said.child.last_lines())
-                if said.body["event"] == event:
-                    return said.body
+            for message in watch([self.child], 1):
+                if isinstance(message, Exit):
+                    raise RunFailed("raw vLLM failed", where=str(message.child.log), found=message.child.last_lines())
+                if message.body["event"] == event:
+                    return message.body
 
     def measure(self, samples: int, idle: Child) -> Measurement:
-        """Answer `samples`, a whole number of passes over the data set."""
+        """Answer `samples`, an integral number of passes over the data set."""
         before = Usage.now(self.child, idle)
         self._socket.send(str(samples // self._samples).encode())
         done = self._await("done")
@@ -171,6 +170,6 @@ class Raw:
         )
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the process."""
         self._socket.close(linger=0)
         self.child.stop()

@@ -1,7 +1,7 @@
-"""What the harness itself can carry, and what it adds to TTFT and TPOT: the replay engine answering at once.
+"""Maximum rate of the harness, and its part of TTFT and TPOT, with a replay engine without delay.
 
-Server at several rates on 8 and on 72 replicas, beside LoadGen with a SUT in its own process that answers at once, and
-beside a bare socket to another process, in turns; Offline as fast as it goes.
+Server at several rates on 8 and 72 replicas, alternating with LoadGen alone (a SUT in its process that answers
+immediately) and with a bare socket to another process; Offline at the maximum rate.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from harness_llm.replicas.placement import placement
 REPLICAS = (8, 72)
 RATES = (100.0, 1000.0, 5000.0)
 TOKENS_PER_S = 1_000_000
-# Of the target; at lower rates there are so few arrivals that their number alone is farther off.
+# Of the target; at lower rates, the random number of arrivals deviates more.
 RATE_WITHIN = 0.005
 SLOWER_BY = 3.0  # p99 TTFT over that of the null SUT
 JUDGED_RATE = 1000.0
@@ -29,8 +29,8 @@ Pair = tuple[float, float]
 """The median and the 99th percentile."""
 
 
-def run(folder: Path, repeats: int, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
-    """All rates on all replica pools, `repeats` times each, for `seconds` a run."""
+def run(folder: Path, repeats: int, seconds: float, report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure all rates on all replica pools, `repeats` runs of `seconds` each."""
     found: dict[str, Any] = {"server": [], "offline": []}
     for replicas in REPLICAS:
         with replay_bench(folder, "Server", replicas, *AT_ONCE) as bench:
@@ -41,12 +41,12 @@ def run(folder: Path, repeats: int, seconds: float, say: Callable[[str], None]) 
                     harness.append(measure(bench, rate, seconds=seconds))
                     null.append(measure_null(bench, rate, seconds=seconds, folder=folder))
                     hops.append(measure_hop(rate, seconds=seconds, here=here, there=there))
-                found["server"].append(_run_key(replicas, rate, harness, null, hops))
-                say(f"ceiling, Server, {replicas} replicas at {rate:g} queries/s: {_words(harness[-1])}")
+                found["server"].append(_row(replicas, rate, harness, null, hops))
+                report(f"ceiling, Server, {replicas} replicas at {rate:g} queries/s: {_words(harness[-1])}")
         with replay_bench(folder, "Offline", replicas, *AT_ONCE) as bench:
             offline = [measure(bench, 1, queries=OFFLINE_QUERIES) for _ in range(repeats)]
             found["offline"].append({"replicas": replicas, **_summary(offline)})
-            say(f"ceiling, Offline, {replicas} replicas: {_words(offline[-1])}")
+            report(f"ceiling, Offline, {replicas} replicas: {_words(offline[-1])}")
     return found
 
 
@@ -55,7 +55,7 @@ def _words(figures: Figures) -> str:
     return f"{figures.queries_per_s:,.0f} queries/s, {figures.tokens_per_s:,.0f} tokens/s{ttft}"
 
 
-def _run_key(
+def _row(
     replicas: int, rate: float, harness: Sequence[Figures], null: Sequence[Figures], hops: Sequence[Pair]
 ) -> dict[str, Any]:
     arms = {"harness": _summary(harness), "null": _summary(null), "hop": {"ttft_ms": _intervals(hops)}}
@@ -82,7 +82,7 @@ def _intervals(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """Medians."""
+    """Show the medians."""
     shown = Table(
         "replicas",
         "target",
@@ -96,20 +96,20 @@ def table(found: Mapping[str, Any]) -> Table:
         "valid",
         box=None,
     )
-    for run_key in found["server"]:
-        own, null, hop = run_key["harness"], run_key["null"], run_key["hop"]
+    for row in found["server"]:
+        own, null, hop = row["harness"], row["null"], row["hop"]
         shown.add_row(
-            str(run_key["replicas"]),
-            f"{run_key['rate']:,.0f}",
+            str(row["replicas"]),
+            f"{row['rate']:,.0f}",
             f"{own['queries_per_s']['median']:,.0f}",
             f"{own['tokens_per_s']['median']:,.0f}",
             *(_pair(arm["ttft_ms"]) for arm in (own, null, hop)),
             *(_pair(arm["tpot_ms"]) for arm in (own, null)),
             str(own["valid"]),
         )
-    for run_key in found["offline"]:
-        rates = (f"{run_key[name]['median']:,.0f}" for name in ("queries_per_s", "tokens_per_s"))
-        shown.add_row(str(run_key["replicas"]), "Offline", *rates)
+    for row in found["offline"]:
+        rates = (f"{row[name]['median']:,.0f}" for name in ("queries_per_s", "tokens_per_s"))
+        shown.add_row(str(row["replicas"]), "Offline", *rates)
     return shown
 
 
@@ -118,23 +118,23 @@ def _pair(percentiles: Mapping[str, Any]) -> str:
 
 
 def misses(found: Mapping[str, Any]) -> list[str]:
-    """What is not as wanted of the smaller replica pool."""
-    return [line for run_key in found["server"] if run_key["replicas"] == REPLICAS[0] for line in _misses(run_key)]
+    """Return the figures of the smaller replica pool that miss their targets."""
+    return [line for row in found["server"] if row["replicas"] == REPLICAS[0] for line in _misses(row)]
 
 
-def _misses(run_key: Mapping[str, Any]) -> list[str]:
-    own, null, rate = run_key["harness"], run_key["null"], run_key["rate"]
+def _misses(row: Mapping[str, Any]) -> list[str]:
+    own, null, rate = row["harness"], row["null"], row["rate"]
     reached = own["queries_per_s"]["median"]
     lines = []
     if not own["valid"]:
         lines.append(f"{rate:g} queries/s: not VALID")
     if rate == max(RATES) and own["tokens_per_s"]["median"] < TOKENS_PER_S:
-        lines.append(f"{own['tokens_per_s']['median']:,.0f} tokens/s, wanted {TOKENS_PER_S:,}")
+        lines.append(f"{own['tokens_per_s']['median']:,.0f} tokens/s, target {TOKENS_PER_S:,}")
     if rate == max(RATES) and abs(reached / rate - 1) > RATE_WITHIN:
-        lines.append(f"{rate:g} queries/s: {reached:.1f} were reached")
+        lines.append(f"{rate:g} queries/s: {reached:.1f} reached")
     slower = own["ttft_ms"]["p99"]["median"] / null["ttft_ms"]["p99"]["median"]
     if rate == JUDGED_RATE and slower > SLOWER_BY:
         lines.append(
-            f"p99 TTFT at {rate:g} queries/s is {slower:.1f} times that of LoadGen alone, wanted {SLOWER_BY:g}"
+            f"p99 TTFT at {rate:g} queries/s is {slower:.1f} times that of LoadGen alone, target at most {SLOWER_BY:g}"
         )
     return lines

@@ -1,8 +1,8 @@
-"""How much of a node is idle at the end of Offline: the replica client's own decisions in simulated time.
+"""Idle share of a node at the end of Offline: the scheduler in simulated time.
 
-Eight replicas whose speeds differ by 10 % serve llama2-70b's shapes. They are driven once by the query table and the
-dispatch functions that LoadGen's process uses, and once by equal shares given out at the start, as harnesses with fixed
-shares do. The idle share is (max - mean) / max of the replicas' last completions.
+Eight replicas whose speeds differ by 10 % serve llama2-70b's shapes: once with the query table and scheduler of
+LoadGen's process, and once with equal shares assigned at the start (static split). The idle share is (max - mean) / max
+of the replicas' last completions.
 """
 
 import heapq
@@ -21,17 +21,17 @@ from harness_llm.loadgen.query_table import QueryTable
 from harness_llm.replicas.engines.replay import Lengths
 from harness_llm.replicas.engines.replay_timing import Batch, Pace
 
-WANTED = 0.003
-STATIC_LEAST = 0.04  # or the load asks too little
-FRESH = 1000  # the first seed; dispatch.DRAIN was chosen on smaller ones
+TARGET = 0.003
+STATIC_MINIMUM = 0.04  # a smaller share means that the load is too easy
+FIRST_SEED = 1000  # scheduler.DRAIN was chosen with smaller seeds
 SAMPLES = 24_576  # of llama2-70b
 LONGEST = 1024  # prompts and answers, tokens
 MEAN_PROMPT = 294
 MEAN_ANSWER = 294.45  # the reference's tokens per sample
-# Not published; the mean and the cut are.
+# Not published; mean and truncation are.
 SPREAD = 0.9
 SPEEDS = np.linspace(0.9, 1.1, 8)
-LEAST_S = 600
+MIN_DURATION_S = 600
 BACKLOG = 64
 
 
@@ -40,7 +40,7 @@ class Node:
     """A node of eight accelerators with one replica each.
 
     Attributes:
-        samples_per_s: published Offline target_qps, which chooses how many samples LoadGen issues.
+        samples_per_s: published Offline target_qps, which determines the number of samples that LoadGen issues.
     """
 
     pace: Pace
@@ -48,8 +48,8 @@ class Node:
 
 
 # Batches and rates are published: AMD v5.1 for MI300X (decode batch 1536, 93 samples/s), NVIDIA v4.1 for H200 (batch
-# 806, 104 samples/s). The step without load is the weights' 70 GB at about 3 TB/s on either; what a token adds, in a
-# prompt or in an answer, is what is then left of the published rate.
+# 806, 104 samples/s). An empty step reads the weights' 70 GB at about 3 TB/s on both; the time per prompt or output
+# token is the rest of the time that the published rate implies.
 NODES = {
     "MI300X": Node(Pace(0.000138, 0.025, 0.000138, 1536, 40_960), 93),
     "H200": Node(Pace(0.000118, 0.022, 0.000118, 806, 8192), 104),
@@ -58,7 +58,7 @@ NODES = {
 
 @dataclass(frozen=True)
 class Work:
-    """What is asked: prompt and answer lengths in tokens by sample, and the samples in the order of issue."""
+    """The load: prompt and answer lengths in tokens by sample, and the samples in order of issue."""
 
     prompts: npt.NDArray[np.int64]
     answers: npt.NDArray[np.int64]
@@ -66,25 +66,25 @@ class Work:
 
 
 def draw(node: Node, seed: int) -> Work:
-    """Another data set of llama2-70b's shapes, and as many passes over it as make a run of 600 s."""
+    """Draw a data set of llama2-70b's shapes, with as many passes as a run of 600 s needs."""
     rng = np.random.default_rng(seed)
     prompts, answers = (
         np.array([lengths.at(quantile) for quantile in rng.random(SAMPLES)])
         for lengths in (Lengths(MEAN_PROMPT, SPREAD, LONGEST), Lengths(MEAN_ANSWER, SPREAD, LONGEST))
     )
-    count = issued(Load("Offline", SAMPLES, SAMPLES, LEAST_S, node.samples_per_s), "performance")
+    count = issued(Load("Offline", SAMPLES, SAMPLES, MIN_DURATION_S, node.samples_per_s), "performance")
     return Work(prompts, answers, np.concatenate([rng.permutation(SAMPLES) for _ in range(count // SAMPLES)]))
 
 
 @dataclass(frozen=True)
 class Drain:
-    """How a simulated run ended; times in seconds.
+    """End of a simulated run; times in seconds.
 
     Attributes:
         last: completion of each replica.
         idle_share: (max - mean) / max of those.
-        idle_slots: share of the seats that no sequence had, over the whole run.
-        tail_s: from the first time that a replica could not fill its seats any more.
+        idle_slots: share of empty seats over the whole run.
+        tail_s: from the time when the first replica could not fill its seats any more.
         tail_slots: idle slots in that time.
     """
 
@@ -96,19 +96,19 @@ class Drain:
 
     @property
     def seconds(self) -> float:
-        """The run."""
+        """Duration of the run."""
         return max(self.last)
 
 
 Shares = list[tuple[int, list[tuple[int, int]]]]
-"""A replica, and the queries it gets: id and sample."""
+"""Replicas and the queries they get: id and sample."""
 
 
-class Topped:
-    """The query table, as LoadGen's process drives it."""
+class Scheduled:
+    """The query table, as used by LoadGen's process."""
 
     def __init__(self, node: Node, work: Work) -> None:
-        """Take in the whole load."""
+        """Issue the whole load."""
         self._query_table = QueryTable(InFlightLimit(node.pace.seats, BACKLOG))
         self._query_table.reset(work.prompts)
         for replica in range(len(SPEEDS)):
@@ -116,39 +116,39 @@ class Topped:
         self._query_table.issue(range(len(work.samples)), work.samples.tolist())
 
     def assign(self, now: float) -> Shares:
-        """What is to be sent now."""
+        """Return the queries to send now."""
         return [(int(replica), [(q.id, q.sample) for q in share]) for replica, share in self._query_table.assign(now)]
 
     def finish(self, replica: int, query: int, tokens: int, now: float) -> None:
-        """`replica` has answered."""
+        """Record an answer of `replica`."""
         self._query_table.finish(str(replica), query, tokens, now)
 
 
 class Static:
-    """Equal shares at the start."""
+    """Equal shares, assigned at the start."""
 
     def __init__(self, _: Node, work: Work) -> None:
-        """Deal the whole load."""
+        """Divide the whole load round-robin."""
         queries = list(enumerate(work.samples.tolist()))
         self._shares: Shares = [(replica, queries[replica :: len(SPEEDS)]) for replica in range(len(SPEEDS))]
 
     def assign(self, _: float) -> Shares:
-        """Everything, the first time."""
+        """Return all queries at the first call."""
         shares, self._shares = self._shares, []
         return shares
 
     def finish(self, replica: int, query: int, tokens: int, now: float) -> None:
-        """Nothing follows from it."""
+        """Ignore the answer."""
 
 
-Feeder = Callable[[Node, Work], Topped | Static]
+Feeder = Callable[[Node, Work], Scheduled | Static]
 
 
 class Simulation:
     """The replicas of a node in simulated time."""
 
     def __init__(self, node: Node, work: Work, feeder: Feeder, speeds: Sequence[float]) -> None:
-        """Give each its speed."""
+        """Create a replica for each speed."""
         pace = node.pace
         self._batches = [
             Batch(Pace(pace.prefill_s / v, pace.step_s / v, pace.sequence_s / v, pace.seats, pace.budget))
@@ -157,13 +157,13 @@ class Simulation:
         self._seats = pace.seats
         self._work = work
         self._feeder = feeder(node, work)
-        self._steps: list[tuple[float, int]] = []  # ends of those under way
+        self._steps: list[tuple[float, int]] = []  # end of the current step of each replica
         self._working = [False] * len(speeds)
         self._last = [0.0] * len(speeds)
         self._spans: list[tuple[int, float, float, int]] = []  # replica, end and length of a step, sequences in it
 
     def run(self) -> Drain:
-        """To the last completion."""
+        """Run to the last completion."""
         self._feed(0.0)
         while self._steps:
             now, replica = heapq.heappop(self._steps)
@@ -210,20 +210,20 @@ class Simulation:
         )
 
 
-ARMS: dict[str, Feeder] = {"harness": Topped, "static": Static}
+ARMS: dict[str, Feeder] = {"harness": Scheduled, "static": Static}
 
 
-def measure(repeats: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Both arms on the same work, `repeats` times for each node, with other data and other places of the slow ones."""
-    found: dict[str, Any] = {"wanted": WANTED, "static_at_least": STATIC_LEAST, "speeds": list(SPEEDS), "nodes": {}}
+def measure(repeats: int, report: Callable[[str], None]) -> dict[str, Any]:
+    """Run both arms on the same work, `repeats` times per node, with other data and another order of the speeds."""
+    found: dict[str, Any] = {"target": TARGET, "static_at_least": STATIC_MINIMUM, "speeds": list(SPEEDS), "nodes": {}}
     for name, node in NODES.items():
         runs: dict[str, list[Drain]] = {arm: [] for arm in ARMS}
-        for seed in range(FRESH, FRESH + repeats):
+        for seed in range(FIRST_SEED, FIRST_SEED + repeats):
             work, speeds = draw(node, seed), np.random.default_rng(seed).permutation(SPEEDS)
             for arm, feeder in ARMS.items():
                 runs[arm].append(Simulation(node, work, feeder, speeds.tolist()).run())
             shares = ", ".join(f"{arm} {drains[-1].idle_share:.2%}" for arm, drains in runs.items())
-            say(f"drain, {name}, {seed - FRESH + 1} of {repeats}: idle at the end {shares}")
+            report(f"drain, {name}, {seed - FIRST_SEED + 1} of {repeats}: idle at the end {shares}")
         found["nodes"][name] = {"pace": asdict(node.pace), **{arm: _summary(drains) for arm, drains in runs.items()}}
     return found
 
@@ -236,7 +236,7 @@ def _summary(drains: Sequence[Drain]) -> dict[str, Any]:
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """Medians, with their intervals for the idle share."""
+    """Show the medians, and the interval of the idle share."""
     shown = Table("node", "arm", "run, s", "idle share", "idle slots", "tail, s", "idle slots in it", box=None)
     for name, node in found["nodes"].items():
         for arm in ARMS:
@@ -255,12 +255,12 @@ def table(found: Mapping[str, Any]) -> Table:
 
 
 def misses(found: Mapping[str, Any]) -> list[str]:
-    """What is not as wanted."""
+    """Return the figures that miss their targets."""
     lines = []
     for name, node in found["nodes"].items():
         own, static = (node[arm]["idle_share"]["median"] for arm in ARMS)
-        if own > WANTED:
-            lines.append(f"{name}: idle share {own:.2%}, wanted at most {WANTED:.1%}")
-        if static < STATIC_LEAST:
-            lines.append(f"{name}: idle share of the static split {static:.2%}, wanted at least {STATIC_LEAST:.0%}")
+        if own > TARGET:
+            lines.append(f"{name}: idle share {own:.2%}, target at most {TARGET:.1%}")
+        if static < STATIC_MINIMUM:
+            lines.append(f"{name}: idle share of the static split {static:.2%}, target at least {STATIC_MINIMUM:.0%}")
     return lines

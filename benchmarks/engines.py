@@ -1,10 +1,11 @@
-"""The demo through `vllm serve` (ENGINE=openai) against ENGINE=vllm: answers, ROUGE and tokens/s.
+"""The demo with `vllm serve` (ENGINE=openai) against ENGINE=vllm: answers, ROUGE and tokens/s.
 
     python -m benchmarks.engines --alone 200 --loaded 2048
 
-Both replica pools answer the same prompts, first one at a time, then as many at once as the engine takes. Alone, every
-answer must be equal, token for token. Under load, ROUGE may differ by 0.2, because batches round differently. A larger
-difference ends with exit code 1. The table goes to stderr; the last line on stdout is one JSON document.
+Both replica pools answer the same prompts, first one at a time, then as many at once as the engine allows. One at a
+time, every answer must be equal, token for token. Under load, ROUGE may differ by 0.2, because batches round
+differently; the exit code is 1 for a larger difference. The table goes to stderr; the last line on stdout is one JSON
+document.
 """
 
 import argparse
@@ -42,7 +43,7 @@ from harness_llm.replicas.pool import ReplicaPool
 
 COMMAND = "python -m benchmarks.engines"
 ENGINES = ("vllm", "openai")
-WANTED_ROUGE = 0.2
+MAX_ROUGE_DIFFERENCE = 0.2
 ROUGE = ("ROUGE1", "ROUGE2", "ROUGEL")
 WORDS = {
     "system_name": "bench-engines",
@@ -59,7 +60,7 @@ _generations = itertools.count(1)
 
 @dataclass(frozen=True)
 class Pass:
-    """Answers to the first prompts of the data set, in order, and how long they took."""
+    """Answers to the first prompts of the data set, in order, and their duration."""
 
     answers: list[list[int]]
     seconds: float
@@ -67,13 +68,13 @@ class Pass:
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated, end-of-sequence tokens included."""
+        """Generated tokens per second, including end-of-sequence tokens."""
         return sum(map(len, self.answers)) / self.seconds
 
 
 @dataclass(frozen=True)
 class Served:
-    """What one engine did: one prompt at a time, and under load."""
+    """Results of one engine: one prompt at a time, and under load."""
 
     alone: Pass
     loaded: Pass
@@ -82,12 +83,12 @@ class Served:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two engines agree.
+    """Comparison of two engines.
 
     Attributes:
         same_alone: answers that are equal token for token, one prompt at a time.
-        differing_loaded: the share of answers that are not, under load.
-        rouge_difference: the greatest difference of a ROUGE score, in points of 100.
+        differing_loaded: share of different answers under load.
+        rouge_difference: greatest difference of a ROUGE score, in points of 100.
     """
 
     alone: int
@@ -98,12 +99,12 @@ class Comparison:
 
     @property
     def good(self) -> bool:
-        """Whether they agree as they must."""
-        return self.same_alone == self.alone and self.rouge_difference <= WANTED_ROUGE
+        """Whether the engines agree within the limits."""
+        return self.same_alone == self.alone and self.rouge_difference <= MAX_ROUGE_DIFFERENCE
 
 
 def compare(one: Served, other: Served) -> Comparison:
-    """Hold one engine's answers and scores against the other's."""
+    """Compare answers and scores of two engines."""
     same = [a == b for a, b in zip(one.alone.answers, other.alone.answers, strict=True)]
     differing = [a != b for a, b in zip(one.loaded.answers, other.loaded.answers, strict=True)]
     return Comparison(
@@ -115,12 +116,12 @@ def compare(one: Served, other: Served) -> Comparison:
     )
 
 
-def _give_up(endpoint: Endpoint, cause: str, _: int) -> None:
-    raise RunFailed("a replica is lost", where=endpoint.address, found=cause)
+def _raise_failure(endpoint: Endpoint, cause: str, _: int) -> None:
+    raise RunFailed("a replica failed", where=endpoint.address, found=cause)
 
 
 def answer(pool: ReplicaPool, request: Request, assets: Assets, count: int, concurrency: int) -> Pass:
-    """Have `replica pool` answer the first `count` prompts, `concurrency` at once."""
+    """Answer the first `count` prompts on `pool`, `concurrency` at once."""
     store = open_store(assets.store("performance"))
     replica_client = ReplicaClient(
         pool.endpoints,
@@ -129,16 +130,16 @@ def answer(pool: ReplicaPool, request: Request, assets: Assets, count: int, conc
         stream=False,
         health=HealthMonitor(PATIENCE_S, PATIENCE_S),
         pool_events=Mailbox(),
-        report_failed=_give_up,
+        report_failed=_raise_failure,
     )
     replica_client.attach(COMMAND, request.scenarios[0].config.sampling, store)
     found: dict[int, list[int]] = {}
-    asked, begin = 0, time.perf_counter()
+    issued, begin = 0, time.perf_counter()
     while len(found) < count:
-        more = min(concurrency - replica_client.in_flight, count - asked)
+        more = min(concurrency - replica_client.in_flight, count - issued)
         if more:
-            replica_client.issue(range(asked, asked + more), range(asked, asked + more))
-            asked += more
+            replica_client.issue(range(issued, issued + more), range(issued, issued + more))
+            issued += more
         found |= {done.query: done.ids.tolist() for done in replica_client.poll(PATIENCE_MS).finished}
     seconds = time.perf_counter() - begin
     counted = growth(replica_client.detach().counters)
@@ -147,7 +148,7 @@ def answer(pool: ReplicaPool, request: Request, assets: Assets, count: int, conc
 
 
 def serve(engine: str, request: Request, assets: Assets, alone: int, loaded: int) -> Served:
-    """Start `engine`, let it answer, end it."""
+    """Start `engine`, answer the prompts, and stop it."""
     [plan] = request.scenarios
     pool = start_pool(
         plan.config,
@@ -216,15 +217,15 @@ def run(alone: int, loaded: int, console: Console) -> Comparison:
     comparison = compare(*(served[engine] for engine in ENGINES))
     console.print(_table(served))
     console.print(
-        f"alone: {comparison.same_alone} of {comparison.alone} the same; loaded: {comparison.differing_loaded:.2%} of "
-        f"{comparison.loaded} differ, ROUGE by {comparison.rouge_difference:.3f} at most (wanted {WANTED_ROUGE})"
+        f"alone: {comparison.same_alone} of {comparison.alone} equal; loaded: {comparison.differing_loaded:.2%} of "
+        f"{comparison.loaded} differ, ROUGE by at most {comparison.rouge_difference:.3f} (limit {MAX_ROUGE_DIFFERENCE})"
     )
     sys.stdout.write(json.dumps(_document(served, comparison)) + "\n")
     return comparison
 
 
 def main() -> None:
-    """Run the bench; errors are told as the command line tells them."""
+    """Run the benchmark; report errors like the command line."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--alone", type=int, default=200, help="prompts answered one at a time (default %(default)s)")
     parser.add_argument("--loaded", type=int, default=2048, help="prompts answered under load (default %(default)s)")
@@ -232,7 +233,7 @@ def main() -> None:
     try:
         comparison = run(arguments.alone, arguments.loaded, Console(stderr=True))
         if not comparison.good:
-            raise GateFailed("the engines do not agree", found=json.dumps(asdict(comparison)))
+            raise GateFailed("the engines differ", found=json.dumps(asdict(comparison)))
     except HarnessError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

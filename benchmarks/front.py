@@ -1,10 +1,10 @@
-"""The front end of vLLM in a replica: its cost per sequence and step, and how long a new query waits before it.
+"""vLLM's front end in a replica: CPU time per sequence and step, and delay of a new query before the engine core.
 
     python -m benchmarks front
 
-The first part feeds outputs of an engine core, one token for each sequence, to the engine class of a replica with
-vLLM's own output processor. The second starts a replica of the demo whose engine core has a process of its own, as on
-accelerators, and sends it queries at random times.
+The first part passes outputs of an engine core, one token per sequence, to a replica's engine class with vLLM's output
+processor. The second part starts a replica of the demo whose engine core is in its own process, as on accelerators, and
+sends it queries at random times.
 """
 
 import itertools
@@ -40,15 +40,15 @@ from harness_llm.replicas.local import program, start_pool
 
 SEQUENCES = 2048
 STEPS = 40
-# Of the rate at which the demo's replica is saturated on one core: a step has some ten sequences.
+# A part of the rate that saturates the demo's replica on one core: a step has about ten sequences.
 QUERIES_PER_S = 60.0
 SETS = ("env_config.VLLM_ENABLE_V1_MULTIPROCESSING=1",)
 PATIENCE_MS = 60_000
 ARMS = {"streamed, stream_interval 1": (True, 1), "streamed, as served": (True, None), "whole answers": (False, None)}
 
 
-class Fed:
-    """In place of LLMEngine: vLLM's output processor, and an engine core that gives each sequence a token per step."""
+class FakeLLMEngine:
+    """Replaces LLMEngine: vLLM's output processor, and an engine core that returns a token per sequence and step."""
 
     def __init__(self, stream_interval: int | None) -> None:
         """`stream_interval` replaces that of the queries."""
@@ -63,7 +63,7 @@ class Fed:
         self._batch = EngineCoreOutputs
 
     def add_request(self, key: str, prompt: Mapping[str, list[int]], params: Any) -> None:
-        """Take in a query as LLMEngine does."""
+        """Add a query as LLMEngine does."""
         from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest  # noqa: PLC0415
 
         if self._interval:
@@ -85,16 +85,16 @@ class Fed:
         self._outputs.append(EngineCoreOutput(key, [5]))
 
     def get_output(self) -> Any:
-        """The outputs of the next step."""
+        """Return the outputs of the next step."""
         return self._batch(outputs=self._outputs)
 
 
 def step_cost_us(*, stream: bool, stream_interval: int | None) -> float:
-    """Microseconds of the front end per sequence and step, past the first tokens."""
+    """Measure the front end's microseconds per sequence and step after the first tokens."""
     from harness_llm.replicas.engines.vllm import VllmEngine  # noqa: PLC0415 - loads torch
 
-    fed: Any = Fed(stream_interval)
-    engine = VllmEngine(fed)
+    llm_engine: Any = FakeLLMEngine(stream_interval)
+    engine = VllmEngine(llm_engine)
     engine.configure(Sampling(temperature=0.0, min_tokens=1, max_tokens=1024, stop_token_ids=(2,)), stream=stream)
     for query in range(SEQUENCES):
         engine.add(query, [3])
@@ -106,7 +106,7 @@ def step_cost_us(*, stream: bool, stream_interval: int | None) -> float:
 
 
 def run(repeats: int, seconds: float, folder: Path, console: Console) -> dict[str, Any]:
-    """Measure both parts; the arms take turns."""
+    """Measure both parts; the arms alternate."""
     costs: dict[str, list[float]] = {name: [] for name in ARMS}
     for _ in range(repeats):
         for name, (stream, stream_interval) in ARMS.items():
@@ -121,7 +121,7 @@ def run(repeats: int, seconds: float, folder: Path, console: Console) -> dict[st
 
 
 def _waits(repeats: int, seconds: float, folder: Path, console: Console) -> dict[str, Any]:
-    """By mode: medians of the runs' percentiles, in ms, of the wait for the engine and of the first token."""
+    """Return, by mode, medians over the runs of the percentiles of engine delay and TTFT in ms."""
     request = demo_request("Server", sets=SETS)
     [plan] = request.scenarios
     panel = Panel(console)
@@ -167,21 +167,21 @@ class Client:
     """Sends queries to one replica at random times."""
 
     def __init__(self, address: str, sampling: Sampling, store: TokenStore) -> None:
-        """Connect."""
+        """Connect to the replica."""
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.connect(address)
         self._sampling, self._store = sampling, store
         self._generations = itertools.count(1)
 
     def run(self, seconds: float, times: Path) -> dict[str, float]:
-        """Percentiles in ms: from the sending of a query to its entry into the engine, and to its first token."""
+        """Return percentiles in ms from sending a query to its entry into the engine, and to its first token."""
         generation = next(self._generations)
-        self._ask(wire.Attach(generation, "front", stream=True, sampling=self._sampling.model_dump_json()))
+        self._request(wire.Attach(generation, "front", stream=True, sampling=self._sampling.model_dump_json()))
         gaps = np.random.default_rng(generation // 2).exponential(1 / QUERIES_PER_S, round(QUERIES_PER_S * seconds))
         sent, first, done = self._load(generation, time.perf_counter() + np.cumsum(gaps))
         if done != len(sent):
-            raise RunFailed("the replica did not answer every query", expected=str(len(sent)), found=str(done))
-        self._ask(wire.Detach(generation))
+            raise RunFailed("queries without an answer", expected=str(len(sent)), found=str(done))
+        self._request(wire.Detach(generation))
         entered = dict(json.loads(times.read_text()))
         waited = np.array([entered[query] - at for query, at in sent.items()]) * 1000
         ttft = np.array([first[query] - at for query, at in sent.items()]) * 1000
@@ -191,15 +191,15 @@ class Client:
             for percentile in (50, 99)
         }
 
-    def _ask(self, request: wire.Request) -> None:
-        """Send what is answered with Idle."""
+    def _request(self, request: wire.Request) -> None:
+        """Send a request and wait for Idle."""
         self._socket.send(wire.encode(request))
         if not self._socket.poll(PATIENCE_MS):
-            raise RunFailed("the replica does not answer", found=type(request).__name__)
+            raise RunFailed("no answer from the replica", found=type(request).__name__)
         self._socket.recv()
 
     def _load(self, generation: int, due: Iterable[float]) -> tuple[dict[int, float], dict[int, float], int]:
-        """When each query was sent, when its first token came, and how many answers came."""
+        """Return the time of sending and of the first token of each query, and the number of answers."""
         sent: dict[int, float] = {}
         first: dict[int, float] = {}
         done = 0
@@ -215,7 +215,7 @@ class Client:
         return sent, first, done
 
     def _receive(self, wait_ms: int, first: dict[int, float]) -> int:
-        """Take in one message if one comes; return how many answers it has."""
+        """Wait for a message; return the number of its answers."""
         if not self._socket.poll(wait_ms):
             return 0
         reply = wire.decode_reply(self._socket.recv())
@@ -226,8 +226,8 @@ class Client:
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """Medians."""
-    shown = Table("what", "median", "95 % interval", box=None)
+    """Show the medians."""
+    shown = Table("figure", "median", "95 % interval", box=None)
     for name, cost in found["step_cost_us"].items():
         shown.add_row(f"{name}, µs", f"{cost['median']:.2f}", f"{cost['low']:.2f} to {cost['high']:.2f}")
     for mode in (BLOCKING, WAITING):

@@ -1,4 +1,4 @@
-"""The least that a harness adds whose replicas are other processes: a message there and back, and nothing done with it.
+"""Round trip of a message to another process: lower bound of the overhead of a harness with replica processes.
 
 Run as `python -m benchmarks.hop QUERIES_PER_S SECONDS HERE THERE`; HERE and THERE are cores. Prints one JSON object.
 """
@@ -13,14 +13,14 @@ import time
 
 import numpy as np
 
-PROMPT = bytes(4 * 294)  # of the published mean length of llama2-70b
+PROMPT = bytes(4 * 294)  # the published mean length of llama2-70b
 
 
 def measure_hop(qps: float, *, seconds: float, here: int, there: int) -> tuple[float, float]:
-    """From when a message is due until it is back, in ms: p50 and p99; over a bare socket between two cores."""
+    """Measure the round trip over a bare socket between two cores, from the due time: p50 and p99 in ms."""
     words = (str(word) for word in (qps, seconds, here, there))
-    told = subprocess.run([sys.executable, "-m", __name__, *words], check=True, stdout=subprocess.PIPE)
-    p50, p99 = json.loads(told.stdout)
+    done = subprocess.run([sys.executable, "-m", __name__, *words], check=True, stdout=subprocess.PIPE)
+    p50, p99 = json.loads(done.stdout)
     return p50, p99
 
 
@@ -35,8 +35,8 @@ def _echo(line: socket.socket) -> None:
         line.send(message)
 
 
-def _ask(line: socket.socket, qps: float, seconds: float) -> list[float]:
-    """Seconds that each took; one at a time, at random times as LoadGen's in Server."""
+def _send(line: socket.socket, qps: float, seconds: float) -> list[float]:
+    """Send one message at a time, at random times as LoadGen in Server; return the seconds of each round trip."""
     gaps = np.random.default_rng(0).exponential(1 / qps, round(qps * seconds))
     waiting, took = select.poll(), []
     waiting.register(line, select.POLLIN)
@@ -51,7 +51,7 @@ def _ask(line: socket.socket, qps: float, seconds: float) -> list[float]:
 
 
 def main() -> None:
-    """Fork, ask, tell."""
+    """Fork the echo process, send, and print the percentiles."""
     qps, seconds = map(float, sys.argv[1:3])
     here, there = map(int, sys.argv[3:5])
     mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -62,7 +62,7 @@ def main() -> None:
         os._exit(0)
     other.close()
     os.sched_setaffinity(0, {here})
-    took = np.percentile(_ask(mine, qps, seconds), [50, 99]) * 1000
+    took = np.percentile(_send(mine, qps, seconds), [50, 99]) * 1000
     sys.stdout.write(json.dumps(took.tolist()))
 
 

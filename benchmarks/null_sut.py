@@ -1,6 +1,6 @@
-"""LoadGen alone: a SUT in its own process that answers at once; what any harness adds is measured against it.
+"""LoadGen alone, with a SUT in its process that answers immediately: the baseline of the harness's overhead.
 
-Run as `python -m benchmarks.null_sut SPEC.json`, LoadGen first on the path.
+Run as `python -m benchmarks.null_sut SPEC.json`, with LoadGen first on the Python path.
 """
 
 import array

@@ -1,7 +1,7 @@
-"""Offline tokens/s through LoadGen and the replica pool, divided by those of vllm.LLM.generate on the same cores.
+"""Offline tokens/s of LoadGen with the replica pool, divided by those of vllm.LLM.generate on the same cores.
 
-Both arms get the same engine arguments and prompts, keep their engine warm, and take turns. Of the demo with
-`python -m benchmarks offline`; of another model, on an accelerator for instance, with
+Both arms have the same engine arguments and prompts, keep their engines warm, and alternate. `python -m benchmarks
+offline` measures the demo; another model, for example on an accelerator, is measured with
 
     python -m benchmarks.offline --model llama3.1-8b --stand-in --random-weights
 """
@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measurement import WANTED, Pair, summary
+from benchmarks.measurement import TARGET, Pair, summary
 from benchmarks.session import COMMAND, demo_request, measure_pairs, warm_arms
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
@@ -33,11 +33,11 @@ LLAMA_8B = {
     "head_dim": 128,
     "vocab_size": 128256,
 }
-LEGEND = """two figures: the harness, raw vLLM
-per CPU s: the ratio of tokens per CPU second of the engine's process
-idle: CPU seconds of the engine whose turn it was not
-others: cores that processes of neither arm kept busy
-LoadGen: seconds until its process began to load, without a probe; its CPU seconds"""
+LEGEND = """two figures: harness, raw vLLM
+per CPU s: ratio of tokens per CPU second of the engine's process
+idle: CPU seconds of the other arm's engine
+others: cores used by other processes
+LoadGen: seconds from the start of its process to the first query, without a probe; its CPU seconds"""
 COLUMNS: dict[str, Callable[[Pair], str]] = {
     "samples": lambda p: f"{p.raw.samples:,}",
     "seconds": lambda p: f"{p.harness.seconds:.1f} {p.raw.seconds:.1f}",
@@ -58,7 +58,7 @@ def _table(pairs: Sequence[Pair]) -> Table:
 
 
 def run(pairs: int, seconds: float, console: Console, request: Request | None = None) -> dict[str, Any]:
-    """Measure `pairs` pairs, each arm for `seconds` or a little more; of the demo unless another is asked for."""
+    """Measure `pairs` pairs of about `seconds` per arm; of the demo unless `request` is given."""
     request = request or demo_request()
     done: list[Pair] = []
     load_before = os.getloadavg()
@@ -71,22 +71,22 @@ def run(pairs: int, seconds: float, console: Console, request: Request | None = 
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """The ratios over all pairs."""
-    shown = Table("harness / raw vLLM", "median", "95 % interval", "wanted", box=None)
+    """Show the ratios over all pairs."""
+    shown = Table("harness / raw vLLM", "median", "95 % interval", "target", box=None)
     for name in ("ratio", "cpu_ratio"):
         own = found[name]
-        shown.add_row(name, f"{own['median']:.3f}", f"{own['low']:.3f} to {own['high']:.3f}", f"{WANTED}")
+        shown.add_row(name, f"{own['median']:.3f}", f"{own['low']:.3f} to {own['high']:.3f}", f"{TARGET}")
     return shown
 
 
 def misses(found: Mapping[str, Any]) -> list[str]:
-    """What is not as wanted."""
+    """Return the figures that miss their targets."""
     median = found["ratio"]["median"]
-    return [] if median >= WANTED else [f"Offline: {median:.3f} of raw vLLM, wanted {WANTED}"]
+    return [] if median >= TARGET else [f"Offline: {median:.3f} of raw vLLM, target {TARGET}"]
 
 
 def _random(request: Request) -> Request:
-    """The same with random weights of LLAMA_8B's shape: a speed needs no right answers."""
+    """Return the request with random weights of LLAMA_8B's shape: speed does not depend on the weights."""
     [plan] = request.scenarios
     llm_config = {**plan.config.llm_config, "load_format": "dummy", "hf_overrides": LLAMA_8B}
     return replace(
@@ -97,18 +97,18 @@ def _random(request: Request) -> Request:
 def _arguments() -> argparse.Namespace:
     about, *_ = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(prog="python -m benchmarks.offline", description=about)
-    parser.add_argument("--model", help="a benchmark (default demo)")
-    parser.add_argument("--gpu", help="whose configuration it has (default cpu)")
-    parser.add_argument("--stand-in", action="store_true", help="with a small model made on this machine")
-    parser.add_argument("--random-weights", action="store_true", help="of the shape of Llama 3.1 8B")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the configuration")
-    parser.add_argument("--repeats", type=int, default=10, help="pairs (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=60, help="of each arm (default %(default)s)")
+    parser.add_argument("--model", help="benchmark (default demo)")
+    parser.add_argument("--gpu", help="GPU configuration (default cpu)")
+    parser.add_argument("--stand-in", action="store_true", help="use a small model trained on this machine")
+    parser.add_argument("--random-weights", action="store_true", help="use random weights of the shape of Llama 3.1 8B")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override of the configuration")
+    parser.add_argument("--repeats", type=int, default=10, help="number of pairs (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60, help="duration per arm (default %(default)s)")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure a model that is named; ends as the other benchmarks do."""
+    """Measure the selected model; exit code as of the other benchmarks."""
     given = _arguments()
     named = {"model": given.model, "gpu": given.gpu, "stand_in": given.stand_in}
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""Two replicas of the demo, pinned to cores apart, against one: Offline tokens/s through the harness, in turns."""
+"""Two replicas of the demo on separate cores against one: Offline tokens/s of the harness, alternating."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ REPLICAS = (1, 2)
 
 
 def run(repeats: int, seconds: float, console: Console) -> dict[str, Any]:
-    """`repeats` runs of about `seconds` on either replica pool; both stay warm."""
+    """Make `repeats` runs of about `seconds` on each replica pool; both stay warm."""
     rates: dict[int, list[float]] = {replicas: [] for replicas in REPLICAS}
     requests = [demo_request(replicas=replicas) for replicas in REPLICAS]
     panel = Panel(console)
@@ -34,7 +34,7 @@ def run(repeats: int, seconds: float, console: Console) -> dict[str, Any]:
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """Medians."""
+    """Show the medians."""
     ratio, rates = found["ratio"], found["tokens_per_s"]
     shown = Table("replicas", "tokens/s", "ratio", "95 % interval", box=None)
     shown.add_row("1", f"{interval(rates[1])['median']:,.0f}")

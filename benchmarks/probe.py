@@ -1,9 +1,9 @@
-"""The probe on every shipped configuration: its time, and its prediction against steady state, in simulated time.
+"""Probe of every configuration of the repository: duration, and prediction against steady state, in simulated time.
 
 The probe's own code (`harness_llm/loadgen/probe.py`) drives a simulated replica. Memory times follow from weights, KV
-cache and bandwidth; the compute time per token is what the Offline target_qps of code/user_<gpu>.conf leaves. Engines
-differ in how much prompts hide behind memory reads, so each configuration is simulated twice: `additive` (nothing is
-hidden) and `overlapped` (linear layers take the longer of both times).
+cache and bandwidth; the compute time per token is the rest of the time that the Offline target_qps of
+code/user_<gpu>.conf implies. Engines differ in how much computing overlaps with memory reads, so each configuration is
+simulated twice: `additive` (no overlap) and `overlapped` (linear layers take the longer of both times).
 """
 
 import functools
@@ -29,9 +29,9 @@ from harness_llm.paths import Workspace
 from harness_llm.replicas.engines.replay import Lengths
 from harness_llm.rules import BenchmarkRules, load_round, round_names
 
-WANTED_S = 60.0
+TARGET_S = 60.0
 SCENARIOS = ("Offline", "Server", "Interactive")
-# Share of the bandwidth that reading reaches.
+# Share of the memory bandwidth that reads reach.
 READING = 0.8
 # Standard deviation of the logarithm of prompt and answer lengths; not published.
 SPREAD = 0.9
@@ -44,7 +44,7 @@ class Model:
     """Memory that a step reads, in bytes, and the mean prompt in tokens.
 
     Attributes:
-        kv: per token of context, as the shipped settings keep the cache.
+        kv: per token of context, in the repository's cache format.
     """
 
     weights: float
@@ -52,8 +52,8 @@ class Model:
     prompt: float
 
 
-# Weights in the format that is served. KV bytes are layers x heads x head size x 2 x bytes of config.json; DeepSeek
-# keeps 576 numbers per layer. Prompts: llama2-70b as in drain.py, llama3.1-405b 9,400, llama3.1-8b 778 and deepseek-r1
+# Weights in the served format. KV bytes are layers x heads x head size x 2 x bytes of config.json; DeepSeek
+# stores 576 numbers per layer. Prompts: llama2-70b as in drain.py, llama3.1-405b 9,400, llama3.1-8b 778 and deepseek-r1
 # 800 as MLCommons announced them; mixtral-8x7b and gpt-oss-120b are assumed.
 MODELS = {
     "llama2-70b": Model(70e9, 80 * 8 * 128 * 2, 294),
@@ -85,7 +85,7 @@ BANDWIDTH = {
 
 @dataclass(frozen=True)
 class Case:
-    """A shipped configuration with what is known of its speed."""
+    """A configuration of the repository with a model of its speed."""
 
     benchmark: str
     gpu: str
@@ -96,7 +96,7 @@ class Case:
 
     @property
     def spec(self) -> ProbeSpec:
-        """The probe of the profile valid."""
+        """Specification of the probe in the profile valid."""
         mean = self.rules.output_tokens
         arguments = self.config.llm_config
         return ProbeSpec(
@@ -111,7 +111,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Every shipped configuration of a published benchmark that vLLM serves."""
+    """Yield every configuration of the repository for a published benchmark that vLLM serves."""
     workspace = Workspace()
     for name in benchmark_names(workspace):
         benchmark = load_benchmark(name, workspace)
@@ -145,12 +145,12 @@ def _rules(benchmark: Benchmark) -> BenchmarkRules:
 
 def _rate(conf: UserConf, rules: BenchmarkRules) -> float:
     rate = conf.lookup(rules.loadgen_name, "Offline", "target_qps")
-    assert rate is not None  # noqa: S101 - every shipped file has one
+    assert rate is not None  # noqa: S101 - every file of the repository has one
     return float(rate)
 
 
 def _calibrated(name: str, gpu: str, config: EngineConfig, rules: BenchmarkRules, rate: float) -> Engine:
-    """The engine that reaches `rate` in steady state with the settings of Offline, without overlap."""
+    """Return the engine that reaches `rate` in steady state with the settings of Offline, without overlap."""
     model, reading = MODELS[name], BANDWIDTH[gpu] * READING * config.group
     output, batch = rules.output_tokens, config.in_flight_limit.batch
     budget = int(config.llm_config.get("max_num_batched_tokens") or max(8192, batch))
@@ -158,13 +158,13 @@ def _calibrated(name: str, gpu: str, config: EngineConfig, rules: BenchmarkRules
     batch = max(min(batch, int(budget / (1 + model.prompt / output))), 1)
     sample_s = config.replicas / rate
     memory_s = output * (weights_s / batch + context_s * (model.prompt + output * 0.75))
-    # A tenth where the memory times alone are longer than the published ones.
+    # A tenth if the memory times alone exceed the published ones.
     compute_s = max(sample_s - memory_s, sample_s / 10)
     return Engine(weights_s, compute_s / (model.prompt + output), context_s, config.in_flight_limit.batch, budget)
 
 
 def _resized(engine: Engine, offline: EngineConfig, config: EngineConfig) -> Engine:
-    """The engine with other settings: times go with the GPUs of a replica."""
+    """Scale the engine to other settings: times are inversely proportional to the GPUs of a replica."""
     share = offline.group / config.group
     batch = config.in_flight_limit.batch
     return Engine(
@@ -183,7 +183,7 @@ def _lengths(mean: float, longest: int, count: int, seed: int) -> npt.NDArray[np
 
 
 def _drawn(case: Case) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Prompt and answer lengths of a made-up data set."""
+    """Draw prompt and answer lengths of a synthetic data set."""
     longest = int(case.config.llm_config["max_model_len"]) - case.rules.max_output_tokens
     prompt = MODELS[case.benchmark].prompt
     answers = _lengths(case.rules.output_tokens, case.rules.max_output_tokens, 4096, 1)
@@ -191,7 +191,7 @@ def _drawn(case: Case) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 
 def steady_rate(case: Case, engine: Engine) -> float:
-    """Samples per second of a replica that always has waiting queries, from simulation."""
+    """Simulate a replica that always has waiting queries; return its samples per second."""
     prompts, answers = _drawn(case)
     simulation, sent = Simulation(engine), 0
     ages = np.random.default_rng(2).random(len(answers))
@@ -235,7 +235,7 @@ class Probed:
 
     @property
     def seconds(self) -> float:
-        """Of the probe."""
+        """Duration of the probe."""
         return self.load_s + self.drain_s
 
     @property
@@ -250,7 +250,7 @@ class Probed:
 
 
 def predict(case: Case, engine: Engine) -> tuple[Prediction, float, float]:
-    """The prediction for one replica, and the seconds of load and of drain."""
+    """Return the prediction for one replica, and the seconds of load and drain."""
     spec = case.spec
     prompts, _ = _drawn(case)
     calibration = _lengths(MODELS[case.benchmark].prompt, int(prompts.max()), _CALIBRATION, 3)
@@ -262,7 +262,7 @@ def predict(case: Case, engine: Engine) -> tuple[Prediction, float, float]:
 
 
 def probe(case: Case, engine: Engine) -> Probed:
-    """The probe against steady state."""
+    """Compare the probe with steady state."""
     prediction, load_s, drain_s = predict(case, engine)
     count = case.config.replicas
     return Probed(
@@ -275,15 +275,15 @@ def probe(case: Case, engine: Engine) -> Probed:
     )
 
 
-def measure(say: Callable[[str], None]) -> dict[str, Any]:
-    """Every shipped configuration, with both engines."""
+def measure(report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure every configuration with both engines."""
     rows = []
     for case in cases():
         arms = {name: probe(case, replace(case.engine, overlapped=name == OVERLAPPED)) for name in ARMS}
-        say(f"probe, {case.benchmark} {case.gpu} {case.scenario}: {arms[ADDITIVE].seconds:.0f} s")
+        report(f"probe, {case.benchmark} {case.gpu} {case.scenario}: {arms[ADDITIVE].seconds:.0f} s")
         facts = {"benchmark": case.benchmark, "gpu": case.gpu, "scenario": case.scenario, "batch": case.engine.batch}
         rows.append(facts | {name: _summary(arm) for name, arm in arms.items()})
-    return {"wanted_s": WANTED_S, "rows": rows}
+    return {"target_s": TARGET_S, "rows": rows}
 
 
 def _summary(arm: Probed) -> dict[str, Any]:
@@ -291,26 +291,26 @@ def _summary(arm: Probed) -> dict[str, Any]:
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """A row for each benchmark and GPU; errors of the prediction with the additive and the overlapped engine."""
+    """Show a row per benchmark and GPU, with errors of the prediction for the additive and the overlapped engine."""
     shown = Table("benchmark", "GPU", *SCENARIOS, box=None)
-    run_keys: dict[tuple[str, str], dict[str, str]] = {}
+    rows: dict[tuple[str, str], dict[str, str]] = {}
     for row in found["rows"]:
         seconds = max(row[arm]["seconds"] for arm in ARMS)
         errors = ", ".join(f"{row[arm]['error']:+.1%}" for arm in ARMS)
-        run_keys.setdefault((row["benchmark"], row["gpu"]), {})[row["scenario"]] = f"{seconds:.0f} s, {errors}"
-    for (benchmark, gpu), own in run_keys.items():
+        rows.setdefault((row["benchmark"], row["gpu"]), {})[row["scenario"]] = f"{seconds:.0f} s, {errors}"
+    for (benchmark, gpu), own in rows.items():
         shown.add_row(benchmark, gpu, *(own.get(scenario, "") for scenario in SCENARIOS))
     return shown
 
 
 def misses(found: Mapping[str, Any]) -> list[str]:
-    """What is not as wanted."""
+    """Return the figures that miss their targets."""
     lines = []
     for row in found["rows"]:
         name = f"{row['benchmark']} {row['gpu']} {row['scenario']}"
         for arm in ARMS:
-            if row[arm]["seconds"] >= WANTED_S:
-                lines.append(f"{name}, {arm}: {row[arm]['seconds']:.0f} s of probe, wanted less than {WANTED_S:g}")
+            if row[arm]["seconds"] >= TARGET_S:
+                lines.append(f"{name}, {arm}: {row[arm]['seconds']:.0f} s of probe, target less than {TARGET_S:g}")
             if not row[arm]["within"]:
                 lines.append(f"{name}, {arm}: {row[arm]['steady']:.4g} samples/s is outside the predicted bounds")
     return lines

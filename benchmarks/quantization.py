@@ -1,9 +1,9 @@
-"""The demo quantized by each recipe and scored: what a recipe costs, and what it leaves of the accuracy.
+"""Quantization of the demo with each recipe: duration, size, and accuracy.
 
     python -m benchmarks.quantization --recipes int8 gptq-w4a16 --samples 2048
 
-Answers are those of vLLM's CPU build where it can serve the checkpoint, in single precision before bfloat16, and those
-of transformers elsewhere. Recipes that no CPU may be asked for are made all the same, to be scored. Checkpoints land in
+vLLM's CPU build answers if it can serve the checkpoint, in single precision or else bfloat16; otherwise transformers
+answers. Recipes that are not allowed on CPUs are measured, too. Checkpoints are written to
 build/quantization. The table goes to stderr; the last line on stdout is one JSON document.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from benchmarks.answers import Order
+from benchmarks.answers import AnswerSpec
 from harness_llm.config.assets import prepare
 from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, read_record
@@ -56,13 +56,13 @@ WAYS = (Way("vllm", "float32"), Way("vllm", "bfloat16"), Way("transformers", "fl
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one recipe.
+    """Result of one recipe.
 
     Attributes:
-        seconds: to quantize, without the start of the program.
+        seconds: to quantize, without the program's start.
         size_bytes: of the weights.
-        served_by: the first way that could; `refused`, why each one before it could not.
-        misses: the demo's gates that the scores miss.
+        served_by: the first way that could serve; `refused` contains the errors of the ways before.
+        misses: gates of the demo that the scores miss.
     """
 
     recipe: str
@@ -75,8 +75,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class ScenarioContext:
-    """What all recipes share: the demo, its FP32 scores over the first `samples`, and how an engine is set up."""
+class RecipeContext:
+    """Shared by all recipes: the demo, its FP32 scores over the first `samples`, and the engine configuration."""
 
     benchmark: Benchmark
     workspace: Workspace
@@ -87,11 +87,11 @@ class ScenarioContext:
 
     @property
     def preparation(self) -> DemoPreparation:
-        """Where the demo's parts lie."""
+        """Preparation of the demo, with the paths of its parts."""
         return DemoPreparation(self.benchmark, self.workspace, self.samples)
 
     def measure(self, recipe: Recipe) -> Row:
-        """Quantize, serve, score."""
+        """Quantize, serve and score."""
         checkpoint = self._quantize(recipe)
         record = read_record(checkpoint, QUANTIZATION) or {}
         refused: dict[str, str] = {}
@@ -104,10 +104,10 @@ class ScenarioContext:
             scores = self._score(checkpoint, answers)
             size = _size(checkpoint)
             return Row(recipe.name, record["seconds"], size, scores, " ".join(way), refused, self.misses(scores))
-        raise RunFailed(f"nothing serves {recipe.name}", where=str(checkpoint), found=json.dumps(refused, indent=1))
+        raise RunFailed(f"no engine serves {recipe.name}", where=str(checkpoint), found=json.dumps(refused, indent=1))
 
     def misses(self, scores: Mapping[str, float]) -> list[str]:
-        """The demo's gates that `scores` miss."""
+        """Return the demo's gates that `scores` miss."""
         rules = load_round(ROUND).benchmark(self.benchmark.variants[0])
         gates = gates_for(self.benchmark, rules, self.reference)
         return [str(verdict) for verdict in judge(scores, gates) if not verdict.passed]
@@ -122,7 +122,7 @@ class ScenarioContext:
     def _answers(self, recipe: Recipe, checkpoint: Path, way: Way) -> list[list[int]]:
         self.panel.stage(f"{recipe.name}: {self.samples} answers by {' '.join(way)}", None)
         output = checkpoint.with_suffix(".json")
-        order = Order(
+        spec = AnswerSpec(
             engine=way.engine,
             checkpoint=checkpoint,
             llm_config=self.config.llm_config | {"dtype": way.dtype},
@@ -131,9 +131,9 @@ class ScenarioContext:
             samples=self.samples,
             output=output,
         )
-        # Quark's format is read by Quark, which transformers calls.
+        # Quark reads its own format, and transformers calls Quark.
         python = PROGRAMS["quark"].python if (recipe.tool, way.engine) == ("quark", "transformers") else sys.executable
-        _run([str(python), "-m", "benchmarks.answers", order.model_dump_json()], self.config.env_config)
+        _run([str(python), "-m", "benchmarks.answers", spec.model_dump_json()], self.config.env_config)
         answers: list[list[int]] = json.loads(output.read_text())
         return answers
 
@@ -155,17 +155,17 @@ def _size(checkpoint: Path) -> int:
     return sum(file.stat().st_size for file in checkpoint.glob("*.safetensors"))
 
 
-def _bench(samples: int, panel: Panel) -> ScenarioContext:
+def _bench(samples: int, panel: Panel) -> RecipeContext:
     workspace = Workspace()
     benchmark = load_benchmark(DEMO, workspace)
     assets = prepare(DemoPreparation(benchmark, workspace, samples), panel.stage)
     reference = load_reference(assets.reference) if assets.reference else {}
     config = load_config(benchmark, SCENARIO, NO_ACCELERATOR, [], workspace)
-    return ScenarioContext(benchmark, workspace, samples, reference, config, panel)
+    return RecipeContext(benchmark, workspace, samples, reference, config, panel)
 
 
-def _rows(bench: ScenarioContext, names: Sequence[str]) -> Iterator[Row]:
-    """The original first, which is scored as a reference, not served."""
+def _rows(bench: RecipeContext, names: Sequence[str]) -> Iterator[Row]:
+    """Yield the original first, with its reference scores."""
     original = bench.preparation.assets.original
     yield Row("none", 0.0, _size(original), bench.reference, "transformers float32", {}, bench.misses(bench.reference))
     recipes = load_recipes(bench.benchmark, bench.workspace)
@@ -174,13 +174,13 @@ def _rows(bench: ScenarioContext, names: Sequence[str]) -> Iterator[Row]:
 
 
 def table(rows: Sequence[Row], metrics: Sequence[str]) -> str:
-    """The rows in Markdown; the first is what the others are held to."""
+    """Format the rows in Markdown; the first one is the reference of the others."""
     names = ("recipe", "s", "bytes", *metrics, "of FP32", "gate", "served by")
-    lines = [names, ("---",) * len(names), *(_run_keys(row, rows[0].scores, metrics) for row in rows)]
+    lines = [names, ("---",) * len(names), *(_columns(row, rows[0].scores, metrics) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _run_keys(row: Row, reference: Mapping[str, float], metrics: Sequence[str]) -> tuple[str, ...]:
+def _columns(row: Row, reference: Mapping[str, float], metrics: Sequence[str]) -> tuple[str, ...]:
     share = min(row.scores[metric] / reference[metric] for metric in metrics)
     scores = (f"{row.scores[metric]:.2f}" for metric in metrics)
     gate = "; ".join(row.misses) or "passes"
@@ -191,9 +191,9 @@ def run(names: Sequence[str], samples: int, console: Console) -> dict[str, Any]:
     """Measure and report.
 
     Raises:
-        ConfigError: there is no such recipe.
-        EnvironmentMissing: the environment of a tool is not there.
-        RunFailed: a recipe could not be made, or nothing serves what it made.
+        ConfigError: unknown recipe.
+        EnvironmentMissing: the environment of a tool is missing.
+        RunFailed: quantization failed, or no engine serves the checkpoint.
     """
     bench = _bench(samples, Panel(console))
     rows = list(_rows(bench, names))
@@ -202,12 +202,12 @@ def run(names: Sequence[str], samples: int, console: Console) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the bench; errors are told as the command line tells them."""
+    """Run the benchmark; report errors like the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.quantization", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--recipes", nargs="*", default=[], help="default: all of models/quantization.yaml")
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="(default %(default)s)")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="number of samples (default %(default)s)")
     arguments = parser.parse_args()
     try:
         report = run(arguments.recipes, arguments.samples, Console(stderr=True))

@@ -1,7 +1,7 @@
-"""The arm without the harness: a process that calls vllm.LLM.generate on request.
+"""Arm without the harness: a process that calls vllm.LLM.generate on request.
 
 Run as `python -m benchmarks.raw SPEC.json`. Engine arguments, sampling, environment and cores are the replica's.
-LLM() differs in its usage context only, which has no effect when max_num_seqs and max_num_batched_tokens are set.
+LLM() differs only in its usage context, which has no effect if max_num_seqs and max_num_batched_tokens are set.
 """
 
 import os
@@ -28,16 +28,16 @@ def _prompts(store: TokenStore, indices: Iterable[int]) -> Prompts:
 
 
 def load(spec: RawSpec) -> Generate:
-    """vllm.LLM on this process's cores: answers prompts and returns how many tokens that made.
+    """Load vllm.LLM on this process's cores; return a function that answers prompts and returns the number of tokens.
 
-    vLLM is imported here because OpenMP counts its cores as it is loaded: two threads on one core crawl.
+    vLLM is imported here because OpenMP counts the cores when it is loaded: two threads on one core are very slow.
     """
     from vllm import LLM  # noqa: PLC0415
 
     from harness_llm.replicas.engines.vllm import prepare_torch, sampling_params  # noqa: PLC0415
 
     prepare_torch()
-    # The harness counts preemptions, which raw vLLM is spared: LLM() alone would pay for statistics of every token.
+    # The harness counts preemptions. Raw vLLM need not: with statistics, LLM() would write them for every token.
     llm = LLM(model=spec.checkpoint, **spec.llm_config | {"disable_log_stats": True})
 
     def generate(prompts: Prompts, sampling: Sampling) -> int:
@@ -48,7 +48,7 @@ def load(spec: RawSpec) -> Generate:
 
 
 def serve(generate: Generate, spec: RawSpec, sampling: Sampling, parent: Parent) -> None:
-    """Until the process is ended: take a number of passes, answer them, say how long that took."""
+    """Until the process exits: receive a number of passes, answer them, report tokens and seconds."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
     socket.bind(spec.endpoint)
     store = open_store(Path(spec.store))
@@ -56,7 +56,7 @@ def serve(generate: Generate, spec: RawSpec, sampling: Sampling, parent: Parent)
     parent.send(event="ready")
     while True:
         passes = int(socket.recv())
-        # LoadGen shuffles every pass too.
+        # LoadGen shuffles every pass, too.
         prompts = _prompts(store, np.concatenate([order.permutation(spec.samples) for _ in range(passes)]))
         begin = time.perf_counter()
         tokens = generate(prompts, sampling)
@@ -64,7 +64,7 @@ def serve(generate: Generate, spec: RawSpec, sampling: Sampling, parent: Parent)
 
 
 def main() -> None:
-    """Load, warm up as a replica does, serve."""
+    """Load the engine, warm up like a replica, and serve."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RawSpec)
     parent = Parent(clean_up=Path(sys.argv[1]).parent)
     os.sched_setaffinity(0, spec.cpus)

@@ -1,7 +1,7 @@
-"""Server without the harness: LoadGen and vLLM's AsyncLLM in one process, which hands queries straight to it.
+"""Server arm without the harness: LoadGen and vLLM's AsyncLLM in one process.
 
-Run as `python -m benchmarks.raw_server SPEC.json`, LoadGen first on the path. LoadGen's seeds are the round's, so that
-the arrivals are those that the harness sees.
+Run as `python -m benchmarks.raw_server SPEC.json`, with LoadGen first on the Python path. LoadGen's seeds are the
+round's, so that queries arrive at the same times as in the harness.
 """
 
 import array
@@ -23,10 +23,10 @@ from harness_llm.protocol.token_store import TokenStore, open_store
 
 
 class Direct:
-    """A SUT that asks AsyncLLM on an event loop, which runs in a thread of its own."""
+    """A SUT that calls AsyncLLM on an event loop in another thread."""
 
     def __init__(self, engine: Any, sampling: Sampling, store: TokenStore, loop: asyncio.AbstractEventLoop) -> None:
-        """Take samples from `store`."""
+        """Serve samples of `store`."""
         from harness_llm.replicas.engines.vllm import sampling_params  # noqa: PLC0415 - loads vLLM, see main
 
         self._engine, self._store = engine, store
@@ -36,9 +36,9 @@ class Direct:
 
     def issue(self, queries: list[int], samples: list[int]) -> None:
         """LoadGen's callback."""
-        self._loop.call_soon_threadsafe(self._begin, queries, samples)
+        self._loop.call_soon_threadsafe(self._start, queries, samples)
 
-    def _begin(self, queries: list[int], samples: list[int]) -> None:
+    def _start(self, queries: list[int], samples: list[int]) -> None:
         for query, sample in zip(queries, samples, strict=True):
             task = self._loop.create_task(self._answer(query, sample))
             self._tasks.add(task)
@@ -49,7 +49,7 @@ class Direct:
         lg.QuerySamplesComplete([_response(query, ids)])
 
     async def ask(self, name: str, sample: int, started: Any) -> "array.array[int]":
-        """The answer to a sample; `started` is called with its first token."""
+        """Answer a sample; call `started` with the first token."""
         ids = array.array("i")
         prompt = {"prompt_token_ids": self._store.prompt(sample).tolist()}
         async for output in self._engine.generate(prompt, self._params, name):
@@ -65,19 +65,19 @@ def _response(query: int, ids: "array.array[int]") -> lg.QuerySampleResponse:
 
 
 def _prepare() -> None:
-    """As a replica is before it loads its engine."""
+    """Prepare torch as a replica does."""
     from harness_llm.replicas.engines.vllm import prepare_torch  # noqa: PLC0415 - loads torch
 
     prepare_torch()
 
 
 def _load(spec: RawServerSpec) -> Any:
-    """AsyncLLM: its engine's process inherits the cores that this one has while it is made."""
+    """Load AsyncLLM; its engine's process inherits the cores that this process has at that time."""
     os.sched_setaffinity(0, spec.engine_cpus)
-    from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - OpenMP counts its cores as it is loaded
+    from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - OpenMP counts the cores when it is loaded
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
 
-    # As in raw.py: no statistics, which the front end would write for every token.
+    # As in raw.py: without statistics, which the front end would write for every token.
     quiet = spec.llm_config | {"disable_log_stats": True}
     engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=spec.checkpoint, **quiet))
     for thread in Path("/proc/self/task").iterdir():
@@ -86,7 +86,7 @@ def _load(spec: RawServerSpec) -> Any:
 
 
 def main() -> None:
-    """Load, warm up as a replica does, run Server once."""
+    """Load the engine, warm up like a replica, and run Server once."""
     Parent()
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RawServerSpec)
     engine, sampling = _load(spec), Sampling.model_validate(spec.sampling)
@@ -99,7 +99,7 @@ def main() -> None:
         await asyncio.gather(*(warm.ask(f"warm-{i}", i, lambda _: None) for i in batch))
 
     asyncio.run_coroutine_threadsafe(warm_up(), loop).result()
-    # As vLLM's engine does in its process: a collection of all that is loaded stops this one for 300 ms.
+    # As vLLM's engine core does: garbage collection of all loaded objects would stop this process for 300 ms.
     gc.collect()
     gc.freeze()
     sut = Direct(engine, sampling, open_store(Path(spec.store)), loop)

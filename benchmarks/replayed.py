@@ -1,4 +1,4 @@
-"""RunKeys of the replay engine: LoadGen, replica client and replicas as ever, and nothing behind them that computes."""
+"""Runs of the replay engine: LoadGen, replica client and replicas as usual, with an engine that computes nothing."""
 
 import datetime as dt
 import os
@@ -32,10 +32,10 @@ from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import State
 
 SAMPLES = 1000
-TOKENS = 290  # of an answer; published mean of llama2-70b
+TOKENS = 290  # per answer; published mean of llama2-70b
 MEAN_PROMPT, SPREAD, LONGEST = 294, 0.9, 1024
 MIB = 2**20
-# Answers that take no time show what the harness itself takes.
+# With answers that take no time, only the harness's own time is measured.
 AT_ONCE = (
     "replay_config.prefill_tokens_per_s=0",
     "replay_config.step_s=0",
@@ -47,12 +47,12 @@ AT_ONCE = (
 
 @dataclass(frozen=True)
 class Figures:
-    """One run, as LoadGen saw it; latencies in ms at the median and the 99th percentile.
+    """LoadGen's measurements of one run; latencies in ms at the median and the 99th percentile.
 
     Attributes:
-        queries_per_s: completed.
-        cpu_s: of LoadGen's process, its start included.
-        grown_mib: greatest resident memory of LoadGen's process over that when the load began.
+        queries_per_s: completed queries.
+        cpu_s: of LoadGen's process, including its start.
+        grown_mib: peak resident memory of LoadGen's process minus that before the first query.
     """
 
     target_qps: float
@@ -69,7 +69,7 @@ class Figures:
 
 
 class NullSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run: user.conf's model, and how many samples and tokens of an answer there are."""
+    """Specification of a run without harness: user.conf and its model, number of samples, tokens per answer."""
 
     user_conf: str
     output: str
@@ -79,7 +79,7 @@ class NullSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_assets(folder: Path) -> Assets:
-    """A data set of llama2-70b's prompt lengths; no checkpoint."""
+    """Write a data set with llama2-70b's prompt lengths; there is no checkpoint."""
     rng = np.random.default_rng(0)
     lengths = Lengths(MEAN_PROMPT, SPREAD, LONGEST)
     prompts = [rng.integers(0, 32_000, lengths.at(quantile), dtype=np.int32) for quantile in rng.random(SAMPLES)]
@@ -89,7 +89,7 @@ def write_assets(folder: Path) -> Assets:
 
 @contextmanager
 def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iterator[ScenarioContext]:
-    """A replica pool of `replicas` that replay, in one process unless `sets` say otherwise."""
+    """Start a pool of `replicas` with the replay engine, in one process unless `sets` override it."""
     conf = folder / "user.conf"
     conf.write_text("llama2-70b.Offline.target_qps = 1\nllama2-70b.Server.target_qps = 1\n")
     words = {
@@ -124,18 +124,18 @@ def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iter
         pool.stop()
 
 
-class _Notes:
-    """Keeps the status lines of LoadGen's process by event."""
+class _Progress:
+    """Keeps the last status of LoadGen's process by event."""
 
     def __init__(self) -> None:
-        self.said: dict[str, Mapping[str, Any]] = {}
+        self.last: dict[str, Mapping[str, Any]] = {}
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        self.said[body["event"]] = body
+        self.last[body["event"]] = body
 
 
 def with_load(bench: ScenarioContext, qps: float, *, seconds: float = 0.5, queries: int = 0) -> ScenarioContext:
-    """The same bench for a run of its own, with another load than its user.conf says."""
+    """Return the context for a new run with another load than in user.conf."""
     plan, samples = bench.plan, bench.request.samples("performance")
     load: dict[str, int | float] = {
         "target_qps": qps,
@@ -144,29 +144,29 @@ def with_load(bench: ScenarioContext, qps: float, *, seconds: float = 0.5, queri
         "performance_sample_count_override": samples,
     }
     confs = {test: conf.for_run(plan.loadgen_model, plan.load.scenario, load) for test, conf in plan.confs.items()}
-    asked = replace(plan.load, target_qps=qps, min_duration_s=seconds, min_query_count=max(queries, samples))
-    time.sleep(1)  # the folder of a run is named by the second, and a run may be over within one
+    load_plan = replace(plan.load, target_qps=qps, min_duration_s=seconds, min_query_count=max(queries, samples))
+    time.sleep(1)  # the name of a run's folder has a resolution of 1 s, and a run may take less
     request = replace(bench.request, started=dt.datetime.now(dt.UTC))
-    return replace(bench, request=request, plan=replace(plan, confs=confs, load=asked))
+    return replace(bench, request=request, plan=replace(plan, confs=confs, load=load_plan))
 
 
 def _children_cpu_s() -> float:
-    """Of LoadGen's processes: those that have ended."""
+    """Return the CPU time of children that have exited: LoadGen's processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def measure(bench: ScenarioContext, qps: float, *, seconds: float = 0.5, queries: int = 0) -> Figures:
-    """A run of at least `seconds` and `queries` through the harness.
+    """Execute a run of at least `seconds` and `queries` through the harness.
 
     Raises:
-        RunFailed: it did not come to an end.
+        RunFailed: the run did not finish.
     """
-    notes, before = _Notes(), _children_cpu_s()
-    run = execute_run(with_load(bench, qps, seconds=seconds, queries=queries), "performance", notes)
+    progress, before = _Progress(), _children_cpu_s()
+    run = execute_run(with_load(bench, qps, seconds=seconds, queries=queries), "performance", progress)
     if run.state not in (State.VALID, State.INVALID):
-        raise RunFailed("the run came to no end", where=str(run.path), found="; ".join(run.reasons))
-    start, end = notes.said["started"], notes.said["finished"]
+        raise RunFailed("the run did not finish", where=str(run.path), found="; ".join(run.reasons))
+    start, end = progress.last["started"], progress.last["finished"]
     figures = read_figures(run.path, qps)
     return replace(
         figures,
@@ -177,7 +177,7 @@ def measure(bench: ScenarioContext, qps: float, *, seconds: float = 0.5, queries
 
 
 def measure_null(bench: ScenarioContext, qps: float, *, seconds: float, folder: Path) -> Figures:
-    """The same load on LoadGen alone, in a process of its own on the same cores."""
+    """Execute the same load with LoadGen alone, in its own process on the same cores."""
     loaded = with_load(bench, qps, seconds=seconds)
     output = folder / f"null-{loaded.request.started:%H%M%S%f}"
     output.mkdir()
@@ -201,7 +201,7 @@ def measure_null(bench: ScenarioContext, qps: float, *, seconds: float, folder: 
 
 
 def read_figures(run: Path, qps: float) -> Figures:
-    """What LoadGen logged in `run`."""
+    """Read LoadGen's log in `run`."""
     log = parse_detail(run / DETAIL)
 
     def pair(read: Any) -> tuple[float, float] | None:

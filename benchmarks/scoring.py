@@ -1,10 +1,10 @@
-"""Seconds to score answers of OpenOrca's length: ours against rouge_score, and against the reference's processes.
+"""Time to score answers of OpenOrca's length: the harness against rouge_score and the reference implementation.
 
     python -m benchmarks.scoring
 
-Answers and targets are made of sentences of GSM8K. rouge_score scores the first of the answers alone, and what it is
-compared with scores the same ones, or has its rate compared, in answers a second. The table goes to stderr; the last
-line on stdout is one JSON document. A ratio below what is wanted, one process against one, ends with 1.
+Answers and targets consist of sentences of GSM8K. rouge_score scores only the first answers; the harness is compared
+over the same answers, or by answers per second. The table goes to stderr; the last line on stdout is one JSON document.
+The exit code is 1 if the ratio of one process against one misses its target.
 """
 
 import argparse
@@ -33,17 +33,17 @@ from harness_llm.hardware.machine import detect
 from harness_llm.paths import CHECKOUT
 
 TEXTS = CHECKOUT.parent / "shared" / "data" / "gsm8k_test.jsonl"
-WANTED = 20
+TARGET = 20
 WORDS = 220  # OpenOrca's mean of 294.45 tokens
 GATED = ("rouge1", "rouge2", "rougeL")
-ALL = (*GATED, "rougeLsum")  # which the reference computes, whatever is gated
+ALL = (*GATED, "rougeLsum")  # the reference always computes these
 
 Pairs = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One way to score so many answers; CPU seconds of all of its processes."""
+    """Measurement of one way to score; CPU seconds of all its processes."""
 
     way: str
     answers: int
@@ -54,17 +54,17 @@ class Timing:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return self.answers / self.seconds
 
     @property
     def cpu_rate(self) -> float:
-        """Answers a CPU second, which neighbours disturb less."""
+        """Answers per CPU second, which other processes affect less than wall time."""
         return self.answers / self.cpu_s
 
 
 def ratios(timings: Mapping[str, Timing]) -> dict[str, float]:
-    """How many times faster the harness is: one process against one, every core against every core."""
+    """Return the speed-up of the harness: one process against one, and with all cores."""
     one, one_other = timings["harness"], timings["rouge_score"]
     many, many_others = timings["harness, same metrics"], timings["reference's way"]
     return {
@@ -75,8 +75,8 @@ def ratios(timings: Mapping[str, Timing]) -> dict[str, float]:
     }
 
 
-def made_up(sentences: Sequence[str], count: int) -> Pairs:
-    """Targets and answers of sentences on lines of their own; half of an answer's are its target's."""
+def synthetic(sentences: Sequence[str], count: int) -> Pairs:
+    """Return pairs of target and answer, one sentence per line; half of an answer's sentences are its target's."""
     generator = random.Random(0)  # noqa: S311
 
     def text() -> list[str]:
@@ -94,14 +94,14 @@ def made_up(sentences: Sequence[str], count: int) -> Pairs:
 
 
 def rouge_score(pairs: Pairs, metrics: Sequence[str]) -> list[list[float]]:
-    """F-measures by rouge_score itself."""
+    """Return the F-measures of rouge_score."""
     scorer = RougeScorer(metrics, use_stemmer=True)
     found = (scorer.score(target, answer) for target, answer in pairs)
     return [[scores[metric].fmeasure for metric in metrics] for scores in found]
 
 
 def reference(pairs: Pairs, processes: int, metrics: Sequence[str]) -> dict[str, float]:
-    """Means as language/llama2-70b/evaluate-accuracy.py finds them: an equal share of the answers per process."""
+    """Return the means as language/llama2-70b/evaluate-accuracy.py computes them: an equal share per process."""
     share = math.ceil(len(pairs) / processes)
     shares = [pairs[start : start + share] for start in range(0, len(pairs), share)]
     if processes == 1:
@@ -113,8 +113,8 @@ def reference(pairs: Pairs, processes: int, metrics: Sequence[str]) -> dict[str,
     return {metric: round(sum(column) / len(column) * 100, 4) for metric, column in columns}
 
 
-def ours(pairs: Pairs, processes: int, metrics: Sequence[str]) -> dict[str, float]:
-    """Means as the harness finds them, from ids that are decoded already."""
+def harness(pairs: Pairs, processes: int, metrics: Sequence[str]) -> dict[str, float]:
+    """Return the means as the harness computes them, without decoding."""
     names = {metric.upper(): metric for metric in metrics}
     accuracy = Accuracy.model_validate({"metrics": list(names), "sentence_split": False})
     targets, answers = (list(column) for column in zip(*pairs, strict=True))
@@ -127,7 +127,7 @@ Way = Callable[[Pairs, int, Sequence[str]], dict[str, float]]
 
 
 def timed(way: Way, pairs: Pairs, processes: int, metrics: Sequence[str]) -> Timing:
-    """Score `pairs` one way, here and now."""
+    """Score `pairs` in this process."""
     before, begin = os.times(), time.perf_counter()
     means = way(pairs, processes, metrics)
     seconds, after = time.perf_counter() - begin, os.times()
@@ -135,21 +135,21 @@ def timed(way: Way, pairs: Pairs, processes: int, metrics: Sequence[str]) -> Tim
 
 
 def measure(way: Way, pairs: Pairs, processes: int, metrics: Sequence[str]) -> Timing:
-    """The same in a process that has seen no word before; its start is not counted."""
+    """Score `pairs` in a new process without caches; its start is not counted."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(timed, way, pairs, processes, metrics).result()
 
 
 def measure_all(pairs: Pairs, compared: int) -> dict[str, Timing]:
-    """Everything, by name; what takes rouge_score long is measured with the first `compared` answers."""
+    """Measure all ways; rouge_score, which is slow, only with the first `compared` answers."""
     cores, first = len(os.sched_getaffinity(0)), pairs[:compared]
     return {
         "rouge_score": measure(reference, first, 1, GATED),
-        "harness": measure(ours, first, 1, GATED),
-        "harness, all": measure(ours, pairs, 1, GATED),
-        "harness, all, every core": measure(ours, pairs, cores, GATED),
+        "harness": measure(harness, first, 1, GATED),
+        "harness, all": measure(harness, pairs, 1, GATED),
+        "harness, all, every core": measure(harness, pairs, cores, GATED),
         "reference's way": measure(reference, first, cores, ALL),
-        "harness, same metrics": measure(ours, pairs, cores, ALL),
+        "harness, same metrics": measure(harness, pairs, cores, ALL),
     }
 
 
@@ -157,7 +157,7 @@ def _sentences(file: Path) -> list[str]:
     try:
         rows = [json.loads(line) for line in file.read_text().splitlines()]
     except OSError as error:
-        raise ConfigError("there are no texts to make answers of", where=str(file), found=str(error)) from error
+        raise ConfigError("missing texts for the answers", where=str(file), found=str(error)) from error
     texts = [row[field] for field in ("question", "answer") for row in rows]
     return [sentence for text in texts for sentence in re.split(r"(?<=[.?])\s+|\n", text)]
 
@@ -171,37 +171,37 @@ def _table(timings: Mapping[str, Timing]) -> Table:
 
 
 def run(texts: Path, answers: int, compared: int, console: Console) -> float:
-    """Measure and report; returns how many times faster the harness is, one process against one.
+    """Measure and report; return the speed-up of the harness with one process.
 
     Raises:
-        ConfigError: there are no texts.
-        GateFailed: the two do not find the same scores.
+        ConfigError: missing texts.
+        GateFailed: the scores differ.
     """
-    timings = measure_all(made_up(_sentences(texts), answers), compared)
+    timings = measure_all(synthetic(_sentences(texts), answers), compared)
     theirs, own = timings["rouge_score"], timings["harness"]
     if theirs.means != own.means:
-        raise GateFailed("the harness scores otherwise", expected=str(theirs.means), found=str(own.means))
+        raise GateFailed("scores differ from rouge_score", expected=str(theirs.means), found=str(own.means))
     found = ratios(timings)
     console.print(_table(timings))
-    console.print("the harness is faster by: " + ", ".join(f"{name} {ratio:.1f}" for name, ratio in found.items()))
-    report = {"wanted": WANTED, "ratios": found, "timings": {name: asdict(t) for name, t in timings.items()}}
+    console.print("speed-up of the harness: " + ", ".join(f"{name} {ratio:.1f}" for name, ratio in found.items()))
+    report = {"target": TARGET, "ratios": found, "timings": {name: asdict(t) for name, t in timings.items()}}
     sys.stdout.write(json.dumps(report | {"machine": detect()}) + "\n")
     return found["one_process"]
 
 
 def main() -> None:
-    """Run the bench; errors are told as the command line tells them."""
+    """Run the benchmark; report errors like the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scoring", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--texts", type=Path, default=TEXTS, help="GSM8K, JSON lines (default %(default)s)")
-    parser.add_argument("--answers", type=int, default=24576, help="(default %(default)s)")
-    parser.add_argument("--compared", type=int, default=500, help="those that rouge_score scores (default %(default)s)")
+    parser.add_argument("--answers", type=int, default=24576, help="number of answers (default %(default)s)")
+    parser.add_argument("--compared", type=int, default=500, help="answers for rouge_score (default %(default)s)")
     arguments = parser.parse_args()
     try:
         ratio = run(arguments.texts, arguments.answers, arguments.compared, Console(stderr=True))
-        if ratio < WANTED:
-            raise GateFailed("scoring is slower than it may be", expected=f">= {WANTED}", found=f"{ratio:.1f}")
+        if ratio < TARGET:
+            raise GateFailed("scoring misses its target", expected=f">= {TARGET}", found=f"{ratio:.1f}")
     except HarnessError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

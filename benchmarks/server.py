@@ -1,7 +1,7 @@
-"""Server's TTFT through the harness against AsyncLLM driven directly, with the same arrivals on the same cores.
+"""TTFT in Server through the harness against AsyncLLM driven directly, with the same arrivals on the same cores.
 
-The target is 60 % of the rate that Offline reaches through the harness. Both arms are measured by LoadGen; AsyncLLM has
-its engine in a process of its own, as it always has, and is started anew for every run.
+The target rate is 60 % of the harness's Offline rate. LoadGen measures both arms. AsyncLLM has its engine in another
+process, as always, and is restarted for every run.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ from harness_llm.protocol.child_processes import start
 from harness_llm.replicas.local import replica_environment
 from harness_llm.replicas.placement import placement
 
-WANTED = 1.2
-OF_OFFLINE = 0.6  # at 0.8 the demo queues in both arms, and equal runs differ tenfold
+TARGET = 1.2
+OF_OFFLINE = 0.6  # at 0.8, queries queue in both arms, and equal runs differ by a factor of ten
 
 
 class RawServerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What AsyncLLM's process is started with."""
+    """Specification of AsyncLLM's process."""
 
     checkpoint: str
     llm_config: dict[str, Any]
@@ -47,7 +47,7 @@ class RawServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(repeats: int, seconds: float, folder: Path, console: Console) -> dict[str, Any]:
-    """`repeats` pairs of runs of `seconds`, in turns."""
+    """Measure `repeats` pairs of runs of `seconds`; the arms alternate in running first."""
     panel = Panel(console)
     with hold("cpu", COMMAND):
         with demo_bench(demo_request(), panel) as offline:
@@ -65,7 +65,7 @@ def run(repeats: int, seconds: float, folder: Path, console: Console) -> dict[st
     p99 = {arm: [own.ttft_ms[1] for own in figures if own.ttft_ms] for arm, figures in runs.items()}
     ratios = [harness / raw for harness, raw in zip(p99["harness"], p99["raw"], strict=True)]
     return {
-        "wanted": WANTED,
+        "target": TARGET,
         "target_qps": rate,
         "ratio": interval(ratios),
         **{arm: {"p99_ttft_ms": interval(p99[arm]), "runs": [asdict(own) for own in runs[arm]]} for arm in runs},
@@ -100,14 +100,14 @@ def _raw(bench: ScenarioContext, rate: float, seconds: float, output: Path) -> F
     child = start("benchmarks.raw_server", [str(file)], name="AsyncLLM", log=log, environment=environment | path)
     try:
         if child.process.wait():
-            raise RunFailed("AsyncLLM ended", where=str(log), found=child.last_lines())
+            raise RunFailed("AsyncLLM failed", where=str(log), found=child.last_lines())
     finally:
         child.stop()
     return read_figures(output, rate)
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """Medians."""
+    """Show the medians."""
     shown = Table("arm", "p99 TTFT, ms", "95 % interval", box=None)
     for arm in ("harness", "raw"):
         own = found[arm]["p99_ttft_ms"]
@@ -118,8 +118,8 @@ def table(found: Mapping[str, Any]) -> Table:
 
 
 def misses(found: Mapping[str, Any]) -> list[str]:
-    """What is not as wanted."""
+    """Return the figures that miss their targets."""
     median = found["ratio"]["median"]
     return (
-        [] if median <= WANTED else [f"Server: p99 TTFT {median:.2f} times that of AsyncLLM, wanted {WANTED} at most"]
+        [] if median <= TARGET else [f"Server: p99 TTFT {median:.2f} times that of AsyncLLM, target at most {TARGET}"]
     )

@@ -1,4 +1,4 @@
-"""One bench: both arms started and warm, then pair after pair."""
+"""Session of a benchmark: both arms started and warmed up, then pairs of runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,14 +19,14 @@ from harness_llm.pipeline.submit import Pipeline
 from harness_llm.replicas.local import start_pool
 
 COMMAND = "make bench"
-# The runs lie with the others, as those of a system of this name.
+# The runs are stored with the others, under this system name.
 WORDS = {"system_name": "make-bench", "model": "demo", "profile": "smoke"}
 
 
 def demo_request(
     scenario: str = "Offline", replicas: int = 1, *, words: Mapping[str, Any] | None = None, sets: Sequence[str] = ()
 ) -> Request:
-    """One scenario at the smoke profile's sample count, without a probe; of the demo unless `words` name another."""
+    """Return a request of one scenario with the smoke profile's sample count and no probe; `words` override options."""
     given = {"scenarios": scenario, "set_": [f"harness_config.replicas={replicas}", *sets]}
     words = {**WORDS, **given, **(words or {})}
     request = resolve(choose(words), Workspace())
@@ -35,7 +35,7 @@ def demo_request(
 
 @contextmanager
 def demo_bench(request: Request, panel: Panel) -> Iterator[ScenarioContext]:
-    """The replica pool of the demo, warmed up."""
+    """Start the replica pool of the demo; it is warmed up."""
     plan = request.scenarios[0]
     pipeline = Pipeline(request, panel)
     assets = prepare(pipeline.preparation, panel.stage)
@@ -58,7 +58,7 @@ def demo_bench(request: Request, panel: Panel) -> Iterator[ScenarioContext]:
 
 @contextmanager
 def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[ScenarioContext, Raw]]:
-    """The replica pool and raw vLLM, both loaded and warmed up on the same cores."""
+    """Start the replica pool and raw vLLM, both loaded and warmed up on the same cores."""
     with demo_bench(request, panel) as bench:
         raw = Raw(bench)
         try:
@@ -68,9 +68,9 @@ def warm_arms(request: Request, panel: Panel) -> Iterator[tuple[ScenarioContext,
 
 
 def measure_pairs(bench: ScenarioContext, raw: Raw, count: int, seconds: float) -> Iterator[Pair]:
-    """`count` pairs in which each arm should run `seconds` or a little more; the arms take turns in going first.
+    """Measure `count` pairs of about `seconds` per arm; the arms alternate in running first.
 
-    A first pair over the data set once is thrown away: it warms both arms up and tells how fast they are.
+    A first pair over the data set is discarded: it warms up both arms and measures their rates.
     """
     pair = _measure_pair(bench, raw, bench.request.samples("performance"), harness_first=False)
     for number in range(count):

@@ -1,4 +1,4 @@
-"""A replica in simulated time, with a step model that reads weights and the KV cache; for benchmarks/probe.py."""
+"""A replica in simulated time; its step model includes reading of weights and KV cache. For benchmarks/probe.py."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ class Engine:
 
     Attributes:
         weights_s: to read the weights once.
-        token_s: to compute a token of a prompt or an answer.
+        token_s: to compute a prompt or output token.
         context_s: to read the KV cache of a token.
-        overlapped: whether computing hides behind the reading of weights.
+        overlapped: whether computing overlaps with reading of weights.
     """
 
     weights_s: float
@@ -27,7 +27,7 @@ class Engine:
     overlapped: bool = False
 
     def step_s(self, tokens: float, context: float) -> float:
-        """Duration of a step that computes `tokens` and reads `context` tokens of cache."""
+        """Return the duration of a step that computes `tokens` and reads `context` tokens of KV cache."""
         compute = self.token_s * tokens
         linear = max(self.weights_s, compute) if self.overlapped else self.weights_s + compute
         return linear + self.context_s * context
@@ -37,41 +37,39 @@ class Simulation:
     """One replica in simulated time; queries are numbered by the caller.
 
     Attributes:
-        generated: tokens since the last abort; `stepped` is the time of the last of them.
-        held: unfinished queries.
-        prompts: their prompt tokens; `waiting` are those without a first token.
+        generated: tokens since the last abort; `stepped` is the time of the last one.
+        prompts: prompt tokens of unfinished queries; `waiting` are those of queries without a first token.
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Hold nothing."""
         self.now = self.stepped = 0.0
         self._engine = engine
         self._due: float | None = None
         self.abort()
 
     def abort(self) -> None:
-        """Drop everything, once the step under way has ended."""
+        """Abort all queries at the end of the current step."""
         self.now = self._due or self.now
-        # Seconds of this pace count prompt tokens, and 1 for the step.
+        # With this pace, seconds of a step are its prompt tokens plus 1.
         self._batch = Batch(Pace(1, 1, 0, self._engine.batch, self._engine.budget))
         self._lengths: dict[int, tuple[int, int]] = {}
         self._context = self.generated = self.prompts = self.waiting = 0
         self._due = None
 
     @property
-    def held(self) -> int:
+    def unfinished(self) -> int:
         """Unfinished queries."""
         return len(self._lengths)
 
     def add(self, query: int, prompt: int, answer: int) -> None:
-        """Take in a query; lengths in tokens."""
+        """Add a query; lengths in tokens."""
         self._lengths[query] = prompt, answer
         self.prompts += prompt
         self.waiting += prompt
         self._batch.add(query, prompt, answer)
 
     def advance(self, idle_s: float) -> list[int]:
-        """To the end of the present step, or by `idle_s`; the queries that were finished."""
+        """Advance to the end of the current step, or by `idle_s`; return the finished queries."""
         if not self._batch.unfinished:
             self.now += idle_s
             return []
@@ -102,42 +100,42 @@ class Simulation:
 
 
 class SimulatedPool:
-    """A replica as the probe uses it."""
+    """One simulated replica; implements `probe.Pool`."""
 
     def __init__(self, engine: Engine, tokens: int) -> None:
-        """Every sequence generates `tokens`."""
+        """Every sequence generates `tokens` tokens."""
         self._replica = Simulation(engine)
         self._tokens = tokens
         self._lengths: list[int] = []
 
     def now(self) -> float:
-        """Simulated seconds."""
+        """Return simulated seconds."""
         return self._replica.now
 
     def begin(self, prompts: Prompts) -> None:
-        """Abort everything and serve these prompts from now on."""
+        """Abort all sequences and serve `prompts`."""
         self._replica.abort()
         self._lengths = [len(prompt) for prompt in prompts]
 
     def issue(self, prompts: range) -> None:
-        """Send prompts."""
+        """Issue prompts."""
         for prompt in prompts:
             self._replica.add(prompt, self._lengths[prompt % len(self._lengths)], self._tokens)
 
     def poll(self) -> None:
-        """To the end of the present step."""
+        """Advance to the end of the current step."""
         self._replica.advance(IDLE_S)
 
     def replicas(self) -> list[Replica]:
-        """The present state."""
-        return [Replica(self._replica.held, self._replica.waiting, self._replica.prompts)]
+        """Return the load of the replica."""
+        return [Replica(self._replica.unfinished, self._replica.waiting, self._replica.prompts)]
 
     def counts(self) -> list[Count]:
-        """Tokens generated."""
+        """Return the generated tokens."""
         return [Count(self._replica.generated, self._replica.stepped)]
 
     def end(self) -> float:
-        """Abort everything once a step has ended; seconds that it took."""
+        """Abort all sequences at the end of a step; return the seconds until then."""
         before = self._replica.now
         self.poll()
         self._replica.abort()

@@ -1,10 +1,10 @@
-"""Replicas are killed and started again, run after run, and every query is answered once.
+"""Soak test: replicas are killed and restarted during many runs, and every query must be answered once.
 
     python -m benchmarks.soak --minutes 20
 
-First replicas of the replay engine, one process of them killed every 30 s, in Server and in Offline; then replicas of
-vLLM, one killed every 180 s. The last line on stdout is one JSON document; a query that was not answered, or twice,
-ends with 4.
+First, replicas of the replay engine in Server and Offline, with one process killed every 30 s; then replicas of vLLM,
+with one killed every 180 s. The last line on stdout is one JSON document; the exit code is 4 if a query was not
+answered or answered twice.
 """
 
 import argparse
@@ -39,7 +39,7 @@ REPLICAS, PROCESSES = 8, 4
 REPLAY_EVERY_S, VLLM_EVERY_S = 30, 180
 SERVER_QPS, OFFLINE_QUERIES, RUN_S = 300.0, 100_000, 45.0
 DEMO_QPS = 20.0
-# A second for an answer: every kill finds many under way, and none of them is there at the next three.
+# An answer takes 1 s: at each kill, many queries are in flight, and none of them at three kills.
 SETS = (
     f"replay_config.processes={PROCESSES}",
     "replay_config.prefill_tokens_per_s=0",
@@ -52,29 +52,29 @@ SETS = (
 
 
 class Once(Scorer):
-    """Asks of an accuracy run only that it has an answer to every sample, and no second one."""
+    """Requires of an accuracy run only one answer to every sample."""
 
     def judge(self, run: Path, samples: int, *, enforce: bool) -> RunResult:  # noqa: ARG002 - there is no score
-        """Raise RunFailed where it has not."""
+        """Raise RunFailed unless every sample has one answer."""
         answered = sorted(answer.qsl_idx for answer in read_accuracy_log(run / ACCURACY))
         require_once(run, answered == list(range(samples)), f"{len(answered)} answers to {samples} samples")
         return RunResult(State.VALID)
 
 
 def require_once(run: Path, once: bool, found: str) -> None:
-    """Raise RunFailed unless every query was answered once, and LoadGen has nothing to complain of."""
+    """Raise RunFailed unless every query was answered once and LoadGen logged no error."""
     errors = parse_detail(run / DETAIL).errors
     if not once or errors:
         raise RunFailed(
-            "not every query was answered once", where=str(run), found="; ".join([found, *map(str, errors)])
+            "queries without exactly one answer", where=str(run), found="; ".join([found, *map(str, errors)])
         )
 
 
 class Killer:
-    """Kills the processes of a replica pool in turn, one every so many seconds."""
+    """Kills the processes of a replica pool in turn, one every `every_s` seconds."""
 
     def __init__(self, pool: ReplicaPool, every_s: float) -> None:
-        """Begin with the first."""
+        """Start with the first process."""
         self.kills = 0
         self._pool, self._every_s = pool, every_s
         self._over = threading.Event()
@@ -90,14 +90,14 @@ class Killer:
             self.kills += 1
 
     def stop(self) -> None:
-        """Kill no more."""
+        """Stop killing."""
         self._over.set()
         self._thread.join()
 
 
 @dataclass
 class Soak:
-    """What has happened so far."""
+    """Totals so far."""
 
     console: Console
     runs: int = 0
@@ -106,12 +106,12 @@ class Soak:
     losses: int = 0
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        """A status line of LoadGen's process."""
+        """Record a status of LoadGen's process."""
         if body["event"] == "finished":
             self.queries += body["done"]
 
     def soak(self, bench: ScenarioContext, load: Mapping[str, Any], every_s: float, seconds: float) -> None:
-        """Run runs for `seconds`, performance and accuracy in turn."""
+        """Execute performance and accuracy runs alternately for `seconds`."""
         bench = replace(bench, scorer=Once(bench.scorer.benchmark, bench.scorer.variants, bench.scorer.assets))
         killer, until = Killer(bench.pool, every_s), time.monotonic() + seconds
         try:
@@ -147,7 +147,7 @@ def _vllm(console: Console) -> Iterator[ScenarioContext]:
 
 
 def run(minutes: float, console: Console) -> Soak:
-    """A quarter of the time each for Server and Offline of the replay engine, the rest for vLLM."""
+    """Use a quarter of the time each for Server and Offline with the replay engine, the rest for vLLM."""
     soak, quarter = Soak(console), minutes * 60 / 4
     with tempfile.TemporaryDirectory() as folder:
         for scenario, load in (
@@ -162,9 +162,9 @@ def run(minutes: float, console: Console) -> Soak:
 
 
 def main() -> None:
-    """Soak; errors are told as the command line tells them."""
+    """Run the soak test; report errors like the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=20, help="how long (default %(default)s)")
+    parser.add_argument("--minutes", type=float, default=20, help="duration (default %(default)s)")
     arguments = parser.parse_args()
     try:
         soak = run(arguments.minutes, Console(stderr=True))

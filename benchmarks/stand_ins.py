@@ -1,7 +1,7 @@
-"""Every published benchmark in every round that has it, as a stand-in at smoke scale: `make stand-ins`.
+"""Stand-in submissions at smoke scale of every published benchmark in every round that has it: `make stand-ins`.
 
-The LoadGen of the round, real vLLM, real compliance tests, a real tree that is checked. Prints one line per
-submission; ends with 1 if any of them failed.
+With the round's LoadGen, vLLM, compliance tests, and a check of the tree. Prints one line per submission; the exit code
+is 1 if one of them failed.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from harness_llm.paths import Workspace
 from harness_llm.rules import load_round, round_names
 
 HARNESS = [str(Path(sys.executable).with_name("harness-llm"))]
-SAMPLES = 512  # LoadGen needs some 460 to be sure of a 99th percentile
+SAMPLES = 512  # LoadGen needs about 460 for the confidence of a 99th percentile
 NAMES = ["--company", "Acme", "--system-name", "stand-in-box"]
 
 
 @dataclass(frozen=True)
 class Done:
-    """One submission: how it ended, and what check says of its tree, by severity."""
+    """One submission: exit code, and findings of check by severity."""
 
     model: str
     round: str
@@ -39,12 +39,12 @@ class Done:
 
     @property
     def good(self) -> bool:
-        """Whether the tree is without an error but for scale."""
+        """Whether the tree has no errors; findings of scale are allowed."""
         return self.code == 0 and not self.findings["error"]
 
 
 def pairs(models: list[str]) -> Iterator[tuple[str, str]]:
-    """Every benchmark with every round that has it."""
+    """Yield every benchmark with every round that has it."""
     workspace = Workspace()
     for model in models or benchmark_names(workspace):
         benchmark = load_benchmark(model, workspace)
@@ -69,10 +69,10 @@ def submit(model: str, round_name: str) -> Done:
 
 
 def main() -> None:
-    """Run all, or the models named."""
+    """Run all models, or the given ones."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", help="all published ones if none is named")
-    parser.add_argument("--logs", type=Path, help="keep what each submission said in this folder")
+    parser.add_argument("models", nargs="*", help="default: all published benchmarks")
+    parser.add_argument("--logs", type=Path, help="folder for the output of each submission")
     arguments = parser.parse_args()
     table = Table("benchmark", "round", "exit", "seconds", "errors", "warnings", "scale")
     all_good = True

@@ -1,10 +1,10 @@
-"""How long a token store of OpenOrca's size takes to open, and what it costs when many processes read it.
+"""Time to open a token store of OpenOrca's size, and its memory when many processes read it.
 
     python -m benchmarks.store --processes 8
 
-Every process opens the store, reads all prompts, and keeps them mapped until all have done so. What it then costs is
-the growth of its proportional set size (Pss of /proc/self/smaps_rollup), in which a page that n processes share counts
-1/n in each. The last line on stdout is one JSON document.
+Every process opens the store, reads all prompts, and keeps them mapped until all processes have read them. Its memory
+is the growth of its proportional set size (Pss of /proc/self/smaps_rollup), in which a page that n processes share
+counts 1/n. The last line on stdout is one JSON document.
 """
 
 import argparse
@@ -30,7 +30,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Reading:
-    """What one process saw; `targets_s` is reading all reference texts, which only the scorer does."""
+    """Measurements of one process; `targets_s` is the time to read all reference texts, which only the scorer does."""
 
     open_s: float
     read_s: float
@@ -39,7 +39,7 @@ class Reading:
 
 
 def write_openorca_sized(path: Path) -> float:
-    """Write a store of prompts of 300 ids and texts of 1200 characters on average; returns its size in MiB."""
+    """Write a store of prompts of 300 ids and texts of 1200 characters on average; return its size in MiB."""
     rng = np.random.default_rng(0)
     prompts = [rng.integers(0, 32_000, length) for length in rng.integers(1, 2 * MEAN_PROMPT, SAMPLES)]
     letters = rng.integers(97, 123, 2 * MEAN_TARGET, dtype=np.uint8).tobytes().decode()
@@ -48,10 +48,10 @@ def write_openorca_sized(path: Path) -> float:
 
 
 def read(path: Path, barrier: Barrier) -> Reading:
-    """Open and read the store at `path` as all others do."""
+    """Open and read the store at `path`, in step with the other processes."""
     barrier.wait()
     before = _pss()
-    barrier.wait()  # nobody maps the store before everybody has looked
+    barrier.wait()  # no process maps the store before all have read their size
     begin = time.perf_counter()
     store = open_store(path)
     opened = time.perf_counter()
@@ -68,13 +68,13 @@ def read(path: Path, barrier: Barrier) -> Reading:
 
 
 def _pss() -> int:
-    """Bytes."""
+    """Return the proportional set size in bytes."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def measure(path: Path, processes: int) -> list[Reading]:
-    """What `processes` processes see that read the store at once."""
+    """Measure `processes` processes that read the store at once."""
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, context.Pool(processes) as pool:
         barrier = manager.Barrier(processes)
@@ -90,9 +90,9 @@ def _row(readings: Sequence[Reading], size: float) -> str:
 
 
 def main() -> None:
-    """Measure one process, then many."""
+    """Measure one process, then several."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--processes", type=int, default=8, help="that read at once (default %(default)s)")
+    parser.add_argument("--processes", type=int, default=8, help="number of concurrent readers (default %(default)s)")
     processes = parser.parse_args().processes
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "openorca.store"

@@ -1,8 +1,8 @@
 """A replica that records when each query enters its engine; a mode file selects how it waits.
 
-Run like harness_llm.replicas.replica. The file named by MODE contains `blocking` (the engine blocks within its step and
-Run like harness_llm.replicas.replica. The file named by MODE contains `blocking` (the engine blocks in its step, and
-list of [query, time.perf_counter()] per run.
+Run like harness_llm.replicas.replica. If the file named by MODE contains `blocking`, the engine waits within its step;
+otherwise, the replica's loop waits for messages and outputs. The file named by TIMES receives, per run, a list of
+[query, time.perf_counter()].
 """
 
 import json
@@ -22,7 +22,7 @@ BLOCKING, WAITING = "blocking", "waiting"
 
 
 class Timed:
-    """An engine around another."""
+    """Wrapper of an engine."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class Timed:
 
     @property
     def arrivals(self) -> int | None:
-        """None in the mode that waits within the step, once the loop has registered the descriptor."""
+        """None in `blocking` mode, once the loop has registered the descriptor."""
         return None if self._blocking else self._engine.arrivals
 
     def configure(self, sampling: Sampling, *, stream: bool) -> None:
@@ -45,19 +45,19 @@ class Timed:
         self._entered = []
 
     def add(self, query: int, prompt: list[int], kind: str = "", reported: int = 0) -> None:
-        """Hand a query over, and note when that was done."""
+        """Add a query and record the time."""
         self._engine.add(query, prompt, kind, reported)
         self._entered.append((query, time.perf_counter()))
 
     def step(self) -> Step:
-        """Wait for the engine core first in the mode that does."""
+        """Make a step; in `blocking` mode, wait for the engine core first."""
         if self._blocking:
             select.select([self._engine.arrivals], [], [])
         step: Step = self._engine.step()
         return step
 
     def counters(self) -> Counters | None:
-        """Called when a run begins and ends: write what was noted."""
+        """Write the recorded times; called when a run begins and ends."""
         Path(os.environ[TIMES]).write_text(json.dumps(self._entered))
         counters: Counters | None = self._engine.counters()
         return counters

@@ -84,6 +84,8 @@ def raising() -> None:
     """Be ready, then end as a replica does whose engine raises."""
     said = Parent()
     said.send(event="ready", endpoints=[{"address": "ipc://replica-a.0", "heartbeat": "ipc://heartbeat"}])
+    while not said.messages.take():
+        time.sleep(0.02)
     said.send(event="raised", error="OutOfMemoryError('tried to allocate 20 GiB')")
     os._exit(4)
 

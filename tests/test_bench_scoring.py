@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.scoring import ALL, WORDS, Timing, made_up, ours, ratios, reference
+from benchmarks.scoring import ALL, WORDS, Timing, harness, ratios, reference, synthetic
 
 SENTENCES = ["The cats ran off.", "A dog sleeps.", "It was raining on the plain all day, wasn't it?", "She ate 3 fish."]
 
@@ -10,15 +10,15 @@ def timing(way: str, answers: int, seconds: float, cpu_s: float) -> Timing:
 
 
 def test_both_ways_find_the_same() -> None:
-    pairs = made_up(SENTENCES, 8)
-    assert pairs == made_up(SENTENCES, 8)
-    found = ours(pairs, 1, ALL)
+    pairs = synthetic(SENTENCES, 8)
+    assert pairs == synthetic(SENTENCES, 8)
+    found = harness(pairs, 1, ALL)
     assert found == reference(pairs, 1, ALL)
     assert all(20 < mean < 100 for mean in found.values())
 
 
 def test_answers_have_the_length_of_openorcas() -> None:
-    lengths = [len(text.split()) for pair in made_up(SENTENCES, 200) for text in pair]
+    lengths = [len(text.split()) for pair in synthetic(SENTENCES, 200) for text in pair]
     assert sum(lengths) / len(lengths) == pytest.approx(WORDS, rel=0.1)
 
 

@@ -33,11 +33,13 @@ def always(word: str) -> Program:
 
 @pytest.fixture
 def pool() -> Iterator[ReplicaPool]:
+    before = set(psutil.Process().children())
     pool = ReplicaPool(PoolFolder(), [0], STARTUP_S)
     yield pool
     pool.stop()
     assert not pool.folder.exists()
-    assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    after = set(psutil.Process().children()) - before
+    assert not [child for child in after if child.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.fixture
@@ -102,6 +104,7 @@ def test_a_stopped_replica_never_wakes_up(pool: ReplicaPool, places) -> None:
 
 def test_what_an_engine_raised_is_the_cause(pool: ReplicaPool, places) -> None:
     pool.start(places(a=lambda name, life: ("raising",) if not life else serving(name, life)), silent)
+    pool.replicas[0].send(event="raise")
     [lost] = happens(pool, 1)
     assert isinstance(lost, ReplicaFailed)
     assert lost.cause == "exception OutOfMemoryError('tried to allocate 20 GiB')"

@@ -74,7 +74,7 @@ def test_a_line_that_loadgen_passed_over_is_seen(tmp_path: Path) -> None:
     """The file on disk lost its spaces after it was checked."""
     model, loadgen, conf = read("*.Server.target_qps = 100\n", "Server")
     settings = SimpleNamespace(**real_settings(tmp_path, conf.render().replace(" = ", "="), model, loadgen))
-    with pytest.raises(ConfigError, match="differ from user.conf") as caught:
+    with pytest.raises(ConfigError, match="settings differ from user") as caught:
         compare(settings, expect(conf, "Server"))
     assert caught.value.expected == "server_target_qps = 100"
     assert caught.value.found == "server_target_qps = 1.0"
@@ -85,7 +85,7 @@ def test_a_model_that_loadgen_does_not_know_is_seen(tmp_path: Path) -> None:
     _, loadgen, conf = read("*.Server.target_qps = 100\n", "Server")
     text = conf.render().replace("llama2-70b", "llama2-70b-99.9")
     settings = SimpleNamespace(**real_settings(tmp_path, text, "llama2-70b-99.9", loadgen))
-    with pytest.raises(ConfigError, match="differ from user.conf") as caught:
+    with pytest.raises(ConfigError, match="settings differ from user") as caught:
         compare(settings, expect(conf, "Server"))
     assert "use_token_latencies = 1" in caught.value.expected
     assert "sample_concatenate_permutation = 1" in caught.value.expected
