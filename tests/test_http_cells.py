@@ -39,7 +39,7 @@ from harness_llm.pipeline.run_monitor import Watcher
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.protocol.child_processes import Child, start
 from harness_llm.protocol.token_store import write_store
-from harness_llm.replicas import restart
+from harness_llm.replicas import pool as replica_pool
 from harness_llm.replicas.local import Launcher, launch, start_pool
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.replicas.replica import ReplicaSpec
@@ -314,8 +314,8 @@ TWO = (
 )
 CAUSES = {
     kill: "exit code -9",
-    halt: "not heard for 5 s",
-    starve: "it raised MemoryError",
+    halt: "no heartbeat for 5 s",
+    starve: "exception MemoryError",
     break_engine: "the server exited with code",
 }
 HELD = {"Offline": SAMPLES, "Server": SAMPLES, "SingleStream": 4}
@@ -326,7 +326,7 @@ def two(workspace: Workspace, assets: Assets) -> Iterator[ReplicaPool]:
     """Two replicas, each with a server that dawdles over every fourth sample; each test mends what another broke."""
     request = request_for(workspace, "Server", *TWO)
     with pytest.MonkeyPatch.context() as patch, a_fleet(request, assets, workspace, launch_hungry) as pool:
-        patch.setattr(restart, "SHORT_S", 0.0)  # no test lasts so long that a life would count
+        patch.setattr(replica_pool, "SHORT_S", 0.0)  # no test lasts so long that a life would count
         yield pool
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.quantization import WAYS, Row, ScenarioContext, Way, table
+from benchmarks.quantization import WAYS, RecipeContext, Row, Way, table
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, write_record
 from harness_llm.config.engine_config import load_config
@@ -25,7 +25,7 @@ POOR = FULL | {"ROUGE2": 48.0}
 
 
 @dataclass(frozen=True)
-class Recorded(ScenarioContext):
+class Recorded(RecipeContext):
     """Checkpoint and scores are those of a record; of the ways to serve, the first `failing` cannot."""
 
     failing: int = 0
