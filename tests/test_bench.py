@@ -59,4 +59,4 @@ def test_an_interval_narrows_with_more_values() -> None:
 
 
 def test_every_part_says_what_it_is() -> None:
-    assert all(part.says and part.repeats and part.seconds for part in PARTS.values())
+    assert all(part.description and part.repeats and part.seconds for part in PARTS.values())

@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import cells
 import msgspec
 import psutil
 import pytest
-import run_keys
 from real_loadgen import needs_loadgen
 from rich.console import Console
 from token_server import TokenServer, answer_to
@@ -134,7 +134,7 @@ def bench_of(request: Request, assets: Assets, pool: ReplicaPool) -> ScenarioCon
 def run(
     request: Request, assets: Assets, pool: ReplicaPool, test: str = "performance", watcher: Watcher | None = None
 ) -> Run:
-    return execute_run(bench_of(request, assets, pool), test, watcher or run_keys.Watcher())
+    return execute_run(bench_of(request, assets, pool), test, watcher or cells.Watcher())
 
 
 def right(index: int) -> list[int]:

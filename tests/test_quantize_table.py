@@ -60,7 +60,7 @@ def test_the_first_way_that_can_serves(bench: Recorded, failing: int, served_by:
 
 
 def test_what_nothing_serves_is_an_error_that_says_why(bench: Recorded) -> None:
-    with pytest.raises(RunFailed, match=r"nothing serves int8\n(.*\n)*.*no bfloat16"):
+    with pytest.raises(RunFailed, match=r"no engine serves int8\n(.*\n)*.*no bfloat16"):
         replace(bench, failing=len(WAYS)).measure(RECIPE)
 
 
