@@ -10,7 +10,7 @@ from pathlib import Path
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.protocol.child_processes import STATUS_VARIABLE, Parent, start, watch
 
-LONG_S = 1200  # longer than any test waits
+LONG_S = 60
 
 
 def talk() -> None:

@@ -149,3 +149,34 @@ def test_folder_of_a_child_is_removed_when_its_parent_ends(begin: Start, tmp_pat
     assert folder.is_dir()
     child.stop()
     assert not folder.exists()
+
+
+def guarded(folder: Path, *words: str) -> Child:
+    command = [str(folder), sys.executable, "-m", "child", *words]
+    log = folder.parent / "guard.log"
+    return start("harness_llm.protocol.guard", command, name="guard", log=log, environment=ENVIRONMENT)
+
+
+def test_a_guard_kills_a_stopped_command_when_its_parent_exits(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    guard = guarded(folder, "sharing")
+    said = first_words(guard)
+    os.kill(said["pid"], signal.SIGSTOP)
+    guard.stop(PATIENCE_S)
+    assert is_gone(said["pid"])
+    assert is_gone(said["helper"])
+    assert not Path(SHARED, said["memory"]).exists()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("sent", "code"), [(None, 3), (signal.SIGKILL, 128 + signal.SIGKILL)])
+def test_a_guard_exits_with_the_code_of_its_command(tmp_path: Path, sent: int | None, code: int) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    guard = guarded(folder, "wait" if sent else "talk")
+    if sent:
+        os.kill(first_words(guard)["pid"], sent)
+    assert events(guard, until=is_exit)[-1] == Exit(guard, code)
+    guard.stop()
+    assert folder.exists(), "a restarted replica uses it again"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.drain import Node, Simulation, Static, Topped, Work, draw
+from benchmarks.drain import Node, Scheduled, Simulation, Static, Work, draw
 from harness_llm.replicas.engines.replay_timing import Pace
 
 NODE = Node(Pace(0.0001, 0.02, 0.0001, 16, 1024), 1)
@@ -18,7 +18,7 @@ def work(queries: int = 1200) -> Work:
 
 def test_top_up_idles_less_than_equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.drain.SPEEDS", SPEEDS)
-    topped, static = (Simulation(NODE, work(), feeder, SPEEDS).run() for feeder in (Topped, Static))
+    topped, static = (Simulation(NODE, work(), feeder, SPEEDS).run() for feeder in (Scheduled, Static))
     assert static.idle_share > 0.06  # (1 / 0.9 - mean of 1 / speed) * 0.9
     assert topped.idle_share < static.idle_share / 3
     assert topped.seconds < static.seconds
@@ -28,7 +28,7 @@ def test_top_up_idles_less_than_equal_shares(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_single_replica_is_never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.drain.SPEEDS", [1.0])
-    drain = Simulation(NODE, work(100), Topped, [1.0]).run()
+    drain = Simulation(NODE, work(100), Scheduled, [1.0]).run()
     assert drain.idle_share == 0
     assert drain.last == [drain.seconds]
 

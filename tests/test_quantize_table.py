@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.quantization import WAYS, Row, ScenarioContext, Way, table
+from benchmarks.quantization import WAYS, RecipeContext, Row, Way, table
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, write_record
 from harness_llm.config.engine_config import load_config
@@ -25,7 +25,7 @@ POOR = FULL | {"ROUGE2": 48.0}
 
 
 @dataclass(frozen=True)
-class Recorded(ScenarioContext):
+class Recorded(RecipeContext):
     """Checkpoint and scores are those of a record; of the ways to serve, the first `failing` cannot."""
 
     failing: int = 0
@@ -60,7 +60,7 @@ def test_first_engine_that_can_load_a_checkpoint_serves_it(bench: Recorded, fail
 
 
 def test_checkpoint_that_no_engine_loads_is_an_error_with_the_cause(bench: Recorded) -> None:
-    with pytest.raises(RunFailed, match=r"nothing serves int8\n(.*\n)*.*no bfloat16"):
+    with pytest.raises(RunFailed, match=r"no engine serves int8\n(.*\n)*.*no bfloat16"):
         replace(bench, failing=len(WAYS)).measure(RECIPE)
 
 

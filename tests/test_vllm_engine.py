@@ -188,7 +188,7 @@ def test_exit_of_the_engine_core_is_raised_with_its_exit_code(own_engine: Any, p
         try:
             engine.step()
         except RuntimeError as error:
-            assert "vLLM's engine core ended" in str(error)  # noqa: PT017 - outputs may come first
+            assert "vLLM's engine core exited" in str(error)  # noqa: PT017 - outputs may come first
             assert "exit code -9" in str(error)  # noqa: PT017
             return
 
@@ -199,13 +199,13 @@ def test_drafts_are_counted_as_the_scheduler_reports_them() -> None:
     from vllm.v1.metrics.stats import SchedulerStats  # noqa: PLC0415 - loads torch
     from vllm.v1.spec_decode.metrics import SpecDecodingStats  # noqa: PLC0415 - loads torch
 
-    from harness_llm.replicas.engines.vllm import added  # noqa: PLC0415 - loads torch
+    from harness_llm.replicas.engines.vllm import add_drafts  # noqa: PLC0415 - loads torch
 
     stats, drafted = SpecDecodingStats.new(3), {"speculated": 0.0, "drafts": 0.0}
     for accepted in (3, 0, 1):
         stats.observe_draft(num_draft_tokens=3, num_accepted_tokens=accepted)
     for own in (None, SchedulerStats(), SchedulerStats(spec_decoding_stats=stats)):
-        drafted = added(drafted, EngineCoreOutputs(scheduler_stats=own))
+        drafted = add_drafts(drafted, EngineCoreOutputs(scheduler_stats=own))
     assert drafted == {"speculated": 9, "drafts": 3}
     assert caching_violations(drafted, draft_tokens=3) == []
     assert caching_violations(drafted, draft_tokens=2)
