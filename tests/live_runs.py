@@ -15,8 +15,9 @@ import pytest
 from waiting import living_children, no_child_remains
 
 from harness_llm.config.assets import Assets
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.options import Options
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.loadgen.health import HealthMonitor
@@ -75,18 +76,18 @@ class Runs:
         (workspace.user_confs / "user_cpu.conf").write_text(TARGETS)
 
     def request(self, scenario: str, *sets: str, samples: int | None = None) -> Request:
-        words = {
-            "model": "demo",
-            "gpu": "cpu",
-            "scenarios": scenario,
-            "profile": "smoke",
-            "engine": self.engine,
-            "system_name": "pytest-box",
-            "total_sample_count": samples or self._samples,
-            "set_": [*self._sets, *sets],
-        }
+        options = Options(
+            model="demo",
+            gpu="cpu",
+            scenarios=(scenario,),
+            profile="smoke",
+            engine=self.engine,
+            system_name="pytest-box",
+            total_sample_count=samples or self._samples,
+            set=(*self._sets, *sets),
+        )
         started = dt.datetime(2026, 7, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=next(_started))
-        return replace(resolve(choose(words), self.workspace), started=started)
+        return replace(resolve(options, self.workspace), started=started)
 
     @contextmanager
     def pool(self, request: Request, launcher: Launcher = launch) -> Iterator[ReplicaPool]:
@@ -103,7 +104,7 @@ class Runs:
             calibration=self.assets.calibration,
             logs=request.log_folder,
             cache=self.workspace.cache,
-            tell=lambda _: None,
+            report=lambda _: None,
             launcher=launcher,
         )
         try:
@@ -154,11 +155,10 @@ class Runs:
             in_flight_limit=None if stream else config.in_flight_limit,
             stream=stream,
             health=HealthMonitor(PATIENCE_S, PATIENCE_S),
-            news=Mailbox(),
+            pool_events=Mailbox(),
             report_failed=lambda *_: None,
         )
-        replica_client.attach("pytest", config.sampling)
-        replica_client.load(open_store(self.assets.store("performance")))
+        replica_client.attach("pytest", config.sampling, open_store(self.assets.store("performance")))
         return replica_client
 
 

@@ -9,7 +9,7 @@ from benchmarks.__main__ import PARTS
 from benchmarks.engines import Pass, Served, compare
 from benchmarks.measurement import HarnessMeasurement, Measurement, Pair, interval, summary
 from benchmarks.offline import COLUMNS
-from benchmarks.scoring import ALL, WORDS, Timing, made_up, ours, ratios, reference
+from benchmarks.scoring import ALL, WORDS, Timing, harness, ratios, reference, synthetic
 
 
 def pair(harness: float, raw: float, *, harness_cpu: float = 10, raw_cpu: float = 10) -> Pair:
@@ -61,7 +61,7 @@ def test_confidence_interval_narrows_with_more_values() -> None:
 
 
 def test_every_part_has_a_description() -> None:
-    assert all(part.says and part.repeats and part.seconds for part in PARTS.values())
+    assert all(part.description and part.repeats and part.seconds for part in PARTS.values())
 
 
 # Scoring
@@ -75,24 +75,24 @@ def timing(way: str, answers: int, seconds: float, cpu_s: float) -> Timing:
 
 
 def test_both_ways_of_scoring_give_the_same() -> None:
-    pairs = made_up(SENTENCES, 8)
-    assert pairs == made_up(SENTENCES, 8)
-    found = ours(pairs, 1, ALL)
+    pairs = synthetic(SENTENCES, 8)
+    assert pairs == synthetic(SENTENCES, 8)
+    found = harness(pairs, 1, ALL)
     assert found == reference(pairs, 1, ALL)
     assert all(20 < mean < 100 for mean in found.values())
 
 
 def test_answers_have_the_lengths_of_openorca() -> None:
-    lengths = [len(text.split()) for pair in made_up(SENTENCES, 200) for text in pair]
+    lengths = [len(text.split()) for pair in synthetic(SENTENCES, 200) for text in pair]
     assert sum(lengths) / len(lengths) == pytest.approx(WORDS, rel=0.1)
 
 
 def test_rates_are_compared_for_different_numbers_of_answers() -> None:
     timings = {
         "rouge_score": timing("reference", 10, 5.0, 5.0),
-        "harness": timing("ours", 10, 0.1, 0.2),
+        "harness": timing("harness", 10, 0.1, 0.2),
         "reference's way": timing("reference", 10, 4.0, 8.0),
-        "harness, same metrics": timing("ours", 100, 1.0, 4.0),
+        "harness, same metrics": timing("harness", 100, 1.0, 4.0),
     }
     assert ratios(timings) == pytest.approx(
         {"one_process": 50, "one_process_cpu": 25, "every_core": 40, "every_core_cpu": 20}

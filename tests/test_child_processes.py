@@ -164,8 +164,8 @@ def test_a_guard_kills_a_stopped_command_when_its_parent_exits(tmp_path: Path) -
     said = first_words(guard)
     os.kill(said["pid"], signal.SIGSTOP)
     guard.stop(PATIENCE_S)
-    assert is_gone(said["pid"])
-    assert is_gone(said["helper"])
+    assert ends(said["pid"])
+    assert ends(said["helper"])
     assert not Path(SHARED, said["memory"]).exists()
     assert not folder.exists()
 

@@ -4,12 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness_llm.loadgen.prediction_check import judge_prediction
 
 from benchmarks import probe as simulated
 from harness_llm.config.load import Load, issued, seconds
 from harness_llm.errors import GateFailed
-from harness_llm.loadgen.prediction import MEAN_AGE, Measured, OutputTokens, Prediction, Work, cost, predict
+from harness_llm.loadgen.prediction import (
+    MEAN_AGE,
+    Measured,
+    OutputTokens,
+    Prediction,
+    Work,
+    cost,
+    judge_prediction,
+    predict,
+)
 from harness_llm.loadgen.probe import Unmeasured, contexts
 
 WEIGHTS_S, TOKEN_S, CONTEXT_S = 0.02, 1e-4, 4e-8

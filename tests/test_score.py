@@ -8,7 +8,6 @@ import nltk
 import numpy as np
 import punkt
 import pytest
-from harness_llm.evaluate.scripts import EVALUATORS
 from punkt import EVERY_GSM8K, gsm8k
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -17,6 +16,7 @@ from harness_llm.config.benchmark import Accuracy, benchmark_names, load_benchma
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.evaluate import score as scoring
 from harness_llm.evaluate.mbxp import container
+from harness_llm.evaluate.official.scripts import ACCURACY_SCRIPTS
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.evaluate.score import answers_by_index, score_answers
 from harness_llm.loadgen.logs import Answer
@@ -241,7 +241,7 @@ def test_missing_scoring_requirements_are_reported_before_the_run(benchmark, mon
     monkeypatch.setenv("PATH", "")  # no container engine
     scorer = Scorer(benchmark, {}, Assets(NOWHERE, NOWHERE, {}, NOWHERE))
     methods = set(benchmark.accuracy.scoring.values())
-    if methods & {"mbxp", *EVALUATORS}:
+    if methods & {"mbxp", *ACCURACY_SCRIPTS}:
         with pytest.raises(EnvironmentMissing) as caught:
             scorer.require()
         assert caught.value.hint
