@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness_llm.prepare.demo import reference, train  # noqa: E402
-from harness_llm.prepare.demo.muon import Muon, orthogonalize  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +74,3 @@ def test_an_answer_ends_with_its_first_eos(generated, expected):
         generation_config=SimpleNamespace(eos_token_id=2),
     )
     assert reference.answer(model, torch.tensor([[1, 2, 7]]), 4) == [expected]
-
-
-@pytest.mark.parametrize("shape", [(3, 16, 48), (3, 48, 16), (2, 16, 16)])
-def test_orthogonalized_matrices_have_singular_values_of_about_one(shape):
-    torch.manual_seed(0)
-    values = torch.linalg.svdvals(orthogonalize(torch.randn(shape)))
-    assert values.max() < 1.3
-    assert values.min() > 0.3
-
-
-def test_muon_goes_down():
-    torch.manual_seed(0)
-    matrix = torch.nn.Parameter(torch.randn(8, 4))
-    muon = Muon([matrix], weight_decay=0.0)
-    start = matrix.square().sum().item()
-    for _ in range(20):
-        matrix.grad = 2 * matrix.detach()
-        muon.step(0.05)
-    assert matrix.square().sum().item() < start / 2

@@ -1,1 +1,1 @@
-"""Facts about the machine: GPUs, PCI bus, NUMA, host settings, ECC, drivers. Nothing is changed."""
+"""Facts about the machine: GPUs, PCI bus, NUMA, host settings, ECC, drivers; locks and CPU binding."""

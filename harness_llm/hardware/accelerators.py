@@ -1,4 +1,4 @@
-"""The accelerators of this machine: the vendors' own tools where they are, the PCI bus otherwise."""
+"""Describe the accelerators of this machine, from the vendors' tools or the PCI bus."""
 
 import csv
 import importlib
@@ -14,7 +14,7 @@ from harness_llm.hardware.sysfs import read
 
 NOT_APPLICABLE = "N/A"
 
-# What a machine without accelerators says of them.
+# Fields of a machine without accelerators.
 WITHOUT = {
     "accelerators_per_node": "0",
     "accelerator_model_name": NOT_APPLICABLE,
@@ -29,12 +29,12 @@ WITHOUT = {
 
 _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s per lane
 _QUERY = ("pci.bus_id", "name", "memory.total", "clocks.max.sm")
-_PATIENCE_S = 60  # of a driver that loads, and of tools that hang with a broken one
+_TIMEOUT_S = 60  # the driver may have to load first; tools can hang with a broken driver
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One accelerator; an empty text is not known.
+    """One accelerator; unknown fields are empty.
 
     Attributes:
         bus: PCI address, `0000:c1:00.0`.
@@ -48,7 +48,7 @@ class Accelerator:
 
 
 def detect_accelerators(root: Path) -> dict[str, str]:
-    """The accelerator_* fields that can be told; all N/A where there is none."""
+    """Return the accelerator_* fields that can be detected; N/A without accelerators."""
     devices = (_nvidia() + _amd(root)) or _on_bus(root)
     if not devices:
         return dict(WITHOUT)
@@ -64,7 +64,7 @@ def detect_accelerators(root: Path) -> dict[str, str]:
 
 
 def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
-    """What nvidia-smi answers to _QUERY."""
+    """Parse nvidia-smi's rows for _QUERY."""
     return [
         Accelerator(
             bus=bus[-12:].lower(),  # nvidia-smi writes the domain with eight digits, the kernel with four
@@ -77,7 +77,7 @@ def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
 
 
 def ask_nvidia(fields: Sequence[str], table: str = "gpu") -> list[list[str]]:
-    """The rows that nvidia-smi prints for `fields`, one per accelerator; none where tool, driver or answer are missing.
+    """Return nvidia-smi's rows for `fields`, one per accelerator; empty without tool or driver, or after an error.
 
     Args:
         table: `gpu`, or `compute-apps` for a row per process (nvidia-smi --help-query-compute-apps).
@@ -86,14 +86,14 @@ def ask_nvidia(fields: Sequence[str], table: str = "gpu") -> list[list[str]]:
         return []
     command = ["nvidia-smi", f"--query-{table}={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return []
     return [row for row in parse_table(answer.stdout) if len(row) == len(fields)]
 
 
 def parse_table(table: str) -> list[list[str]]:
-    """Rows of what nvidia-smi answers to `--query-gpu` with `--format=csv,noheader,nounits`."""
+    """Parse nvidia-smi's output with `--format=csv,noheader,nounits`."""
     return [row for row in csv.reader(table.splitlines(), skipinitialspace=True) if row]
 
 
@@ -104,7 +104,7 @@ def _nvidia() -> list[Accelerator]:
 def _amd(root: Path) -> list[Accelerator]:
     try:
         smi: Any = importlib.import_module("amdsmi")
-    except (ImportError, OSError):  # OSError: the package is there, its library is not
+    except (ImportError, OSError):  # OSError: the package is installed, its library is not
         return []
     try:
         smi.amdsmi_init()
@@ -127,12 +127,12 @@ def _amd_device(smi: Any, handle: Any, root: Path) -> Accelerator:
 
 
 def _on_bus(root: Path) -> list[Accelerator]:
-    """Without the vendor's tool their names are not known."""
+    """Return the accelerators on the PCI bus, without their names."""
     return [Accelerator(bus=f.name, memory_gib=_amd_memory(root, f.name)) for f in functions_on_bus(root)]
 
 
 def _amd_memory(root: Path, bus: str) -> int:
-    """GiB, from the amdgpu driver; 0 for other drivers."""
+    """Return GiB of memory from the amdgpu driver; 0 for other drivers."""
     return round(int(read(root / "sys/bus/pci/devices" / bus / "mem_info_vram_total") or 0) / 2**30)
 
 

@@ -1,4 +1,4 @@
-"""The compilers that kernels of the CUDA build need at run time; an image has them, a bare node may not."""
+"""Compilers that the CUDA build's kernels need at run time. The images contain them; a bare node may not."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ _DEFAULT_CUDA_HOME = Path("/usr/local/cuda")
 
 
 def missing_for_triton() -> list[str]:
-    """What Triton lacks to compile the launcher of a kernel (triton 3.7, runtime/build.py); empty where nothing is."""
+    """Return the missing packages for Triton's kernel launchers (triton 3.7, runtime/build.py)."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     header = Path(sysconfig.get_paths()["include"], "Python.h")
@@ -20,17 +20,17 @@ def missing_for_triton() -> list[str]:
 
 
 def has_nvcc() -> bool:
-    """Whether FlashInfer finds nvcc (flashinfer 0.6.18, jit/cpp_ext.py)."""
+    """Return whether FlashInfer finds nvcc (flashinfer 0.6.18, jit/cpp_ext.py)."""
     homes = [Path(home) for name in _CUDA_HOMES if (home := os.environ.get(name))]
     found = any((home / "bin" / "nvcc").is_file() for home in (*homes, _DEFAULT_CUDA_HOME))
     return found or shutil.which("nvcc") is not None
 
 
 def avoid_nvcc() -> str:
-    """Select vLLM's own sampler where nvcc is missing; returns a line for the log, empty where nothing changes.
+    """Select vLLM's own sampler if nvcc is missing; return a log line, empty if unchanged.
 
-    vLLM 0.30 samples by FlashInfer wherever its package is installed (v1/sample/ops/topk_topp_sampler.py), already in
-    the dummy run at its start, and FlashInfer compiles its kernels with nvcc.
+    If FlashInfer is installed, vLLM 0.30 samples with it (v1/sample/ops/topk_topp_sampler.py), also in the dummy run at
+    its start, and FlashInfer compiles its kernels with nvcc.
     """
     if has_nvcc() or _SAMPLER in os.environ:
         return ""

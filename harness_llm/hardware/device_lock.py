@@ -1,4 +1,4 @@
-"""One submission at a time on one set of devices."""
+"""Machine-wide lock of a set of devices: one submission at a time."""
 
 import fcntl
 import os
@@ -10,15 +10,15 @@ from pathlib import Path
 from harness_llm.errors import EnvironmentMissing
 
 LOCKS = Path(tempfile.gettempdir()) / "harness-llm"
-"""Where locks stand; containers show it inside, so that they and the machine itself know of each other."""
+"""Folder of the lock files; mounted in containers, so that locks hold across containers and the machine."""
 
 
 @contextmanager
 def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
-    """Hold the machine-wide lock of `devices`; `who` is what a second comer is told.
+    """Hold the lock of `devices`; the error of another process that wants it shows `who`.
 
     Raises:
-        EnvironmentMissing: another submission holds it.
+        EnvironmentMissing: another submission holds the lock.
     """
     path = (folder or make_locks()) / f"{devices}.lock"
     with os.fdopen(_open(path), "r+") as file:
@@ -39,7 +39,7 @@ def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
 
 
 def make_locks(folder: Path = LOCKS) -> Path:
-    """The folder of the locks, there for all users of the machine."""
+    """Create the folder of the locks, writable for all users; return it."""
     folder.mkdir(exist_ok=True)
     if folder.stat().st_uid == os.getuid():
         folder.chmod(0o1777)
@@ -47,7 +47,7 @@ def make_locks(folder: Path = LOCKS) -> Path:
 
 
 def _open(path: Path) -> int:
-    """A lock that every user of the machine may hold; Linux refuses O_CREAT on another's file in a sticky folder."""
+    """Open a lock file that every user may lock; Linux refuses O_CREAT on another user's file in a sticky folder."""
     try:
         return os.open(path, os.O_RDWR)
     except FileNotFoundError:

@@ -1,37 +1,37 @@
-"""The NVIDIA driver that each build of vLLM needs."""
+"""Minimum NVIDIA driver by CUDA version."""
 
 import re
 
 MINIMUM_DRIVERS = {12: "525.60.13", 13: "580.65.06"}
-"""Oldest Linux driver by major version of CUDA, with NVIDIA's minor version compatibility.
+"""Minimum Linux driver by major version of CUDA, with NVIDIA's minor version compatibility.
 
-docs.nvidia.com/cuda/cuda-toolkit-release-notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor
-Version Compatibility" has 525 for 12.x and 580 for 13.x; the table of toolkit releases adds the rest of the version.
+docs.nvidia.com/cuda/cuda-toolkit-release-notes: "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor
+Version Compatibility" for 525 (12.x) and 580 (13.x), the table of toolkit releases for the rest of the version.
 """
 LAYER_CUDA = (13, 0)
-"""CUDA of `.venv-cuda`: what PyTorch in setup/requirements/cuda.txt is built with."""
+"""CUDA version of `.venv-cuda`: that of PyTorch in setup/requirements/cuda.txt."""
 _IMAGE_CUDA = re.compile(r"-cu(\d+)(\d)$")
 
 
 def image_cuda(base_image: str) -> tuple[int, int]:
-    """CUDA of an image of vLLM, from its tag: `v0.30.0-cu129` is 12.9.
+    """Return the CUDA version in the tag of a vLLM image: `v0.30.0-cu129` is 12.9.
 
     Raises:
-        ValueError: the tag does not contain it.
+        ValueError: no version in the tag.
     """
     found = _IMAGE_CUDA.search(base_image)
     if not found:
-        raise ValueError(f"no version of CUDA in the tag of {base_image}")
+        raise ValueError(f"no CUDA version in the tag of {base_image}")
     return int(found[1]), int(found[2])
 
 
 def minimum_driver(cuda: tuple[int, int]) -> str:
-    """The oldest driver for programs that are built with `cuda`, (major, minor)."""
+    """Return the minimum driver for programs built with `cuda`, (major, minor)."""
     return MINIMUM_DRIVERS[cuda[0]]
 
 
 def is_older(driver: str, minimum: str) -> bool:
-    """Whether a driver, `575.57.08` as nvidia-smi prints it, is older than `minimum`."""
+    """Return whether a driver version, `575.57.08`, is older than `minimum`."""
     return _parts(driver) < _parts(minimum)
 
 

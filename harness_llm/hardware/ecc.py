@@ -1,4 +1,4 @@
-"""Error correction of memory and accelerators, which closed datacenter results must have (inference_rules.adoc:254)."""
+"""ECC of memory and accelerators, required for closed datacenter results (inference_rules.adoc:254)."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _UMC = 1  # the memory controller's bit of amdgpu's RAS features (enum amdgpu_ra
 
 
 class State(StrEnum):
-    """Whether errors are corrected; ABSENT is hardware that is not there."""
+    """State of ECC; ABSENT: the machine has no such hardware."""
 
     ON = "on"
     OFF = "off"
@@ -29,7 +29,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Fact:
-    """A state, and who says so."""
+    """A state and its source."""
 
     state: State
     source: str = ""
@@ -43,7 +43,7 @@ UNKNOWN = Fact(State.UNKNOWN)
 
 @dataclass(frozen=True)
 class Ecc:
-    """What is known of a machine, by the names that a system file uses."""
+    """ECC of a machine, with the names of a system file."""
 
     memory: Fact
     accelerators: Fact
@@ -55,37 +55,37 @@ class Ecc:
 
 
 UNTOLD = Ecc(UNKNOWN, UNKNOWN)
-"""Of a machine that cannot be asked."""
+"""ECC of a machine that cannot be examined."""
 
 
 def read_ecc(root: Path = Path("/")) -> Ecc:
-    """What this machine tells; of memory the controllers before the firmware, which only root may read."""
+    """Read ECC of this machine; memory from EDAC, else from the firmware, which only root may read."""
     edac = parse_edac(_edac_modes(root))
     memory = edac if edac.state is not State.UNKNOWN else parse_dmi(_dmi_structures(root))
     return Ecc(memory, _accelerators(root))
 
 
 def parse_edac(modes: Iterable[str]) -> Fact:
-    """From the `dimm_edac_mode` of every module that is there."""
+    """Return the state of memory from the `dimm_edac_mode` of all modules."""
     modes = sorted(set(modes))
     states = [_edac_state(mode) for mode in modes]
-    return _together(states, f"EDAC: {', '.join(modes)}")
+    return _worst(states, f"EDAC: {', '.join(modes)}")
 
 
 def parse_dmi(structures: Iterable[bytes]) -> Fact:
-    """From raw SMBIOS structures; those of type 16 whose use is system memory say how it is corrected."""
+    """Return the state of memory from raw SMBIOS structures of type 16 whose use is system memory."""
     arrays = [s for s in structures if len(s) > 6 and s[0] == _MEMORY_ARRAY and s[5] == _SYSTEM_MEMORY]  # noqa: PLR2004
     states = [State.ON if s[6] in _DMI_ON else State.OFF if s[6] in _DMI_OFF else State.UNKNOWN for s in arrays]
-    return _together(states, "SMBIOS")
+    return _worst(states, "SMBIOS")
 
 
 def parse_nvidia_ecc(mode: str) -> State:
-    """From nvidia-smi's `ecc.mode.current`."""
+    """Return the state for nvidia-smi's `ecc.mode.current`."""
     return {"Enabled": State.ON, "Disabled": State.OFF}.get(mode, State.UNKNOWN)
 
 
 def parse_amd_ras(features: str) -> State:
-    """From amdgpu's `ras/features`, which guests do not have."""
+    """Return the state for amdgpu's `ras/features`; virtual machines do not have this file."""
     mask = re.match(r"feature mask: (0x[0-9a-f]+)", features)
     if not mask:
         return State.UNKNOWN
@@ -93,14 +93,14 @@ def parse_amd_ras(features: str) -> State:
 
 
 def together(facts: Sequence[Fact]) -> Fact:
-    """The worst of several machines; one without the hardware in question says nothing of the others."""
-    there = [fact for fact in facts if fact.state is not State.ABSENT]
-    worst = _together([fact.state for fact in there], ", ".join(dict.fromkeys(fact.source for fact in there)))
-    return worst if there else Fact(State.ABSENT)
+    """Return the worst state of several machines, ignoring machines without such hardware."""
+    known = [fact for fact in facts if fact.state is not State.ABSENT]
+    worst = _worst([fact.state for fact in known], ", ".join(dict.fromkeys(fact.source for fact in known)))
+    return worst if known else Fact(State.ABSENT)
 
 
 def _edac_modes(root: Path) -> list[str]:
-    """Controllers that see chip selects instead of modules, as AMD's do, have ranks; empty sockets have no size."""
+    """Return the modes of all modules. AMD's controllers list ranks instead of DIMMs; empty sockets have no size."""
     modules = (m for kind in ("dimm", "rank") for m in (root / "sys/devices/system/edac/mc").glob(f"mc*/{kind}[0-9]*"))
     return [read(module / "dimm_edac_mode") for module in modules if read(module / "size") not in ("", "0")]
 
@@ -120,15 +120,15 @@ def _dmi_structures(root: Path) -> list[bytes]:
 
 
 def _accelerators(root: Path) -> Fact:
-    told = [parse_nvidia_ecc(mode) for (mode,) in ask_nvidia(["ecc.mode.current"])]
-    silent = [f for f in functions_on_bus(root) if not (told and read(f / "vendor") == _NVIDIA)]
-    states = told + [parse_amd_ras(read(f / "ras/features")) for f in silent]
-    sources = ["nvidia-smi"] * bool(told) + ["amdgpu"] * bool(silent)
-    return _together(states, " and ".join(sources)) if states else Fact(State.ABSENT)
+    nvidia = [parse_nvidia_ecc(mode) for (mode,) in ask_nvidia(["ecc.mode.current"])]
+    others = [f for f in functions_on_bus(root) if not (nvidia and read(f / "vendor") == _NVIDIA)]
+    states = nvidia + [parse_amd_ras(read(f / "ras/features")) for f in others]
+    sources = ["nvidia-smi"] * bool(nvidia) + ["amdgpu"] * bool(others)
+    return _worst(states, " and ".join(sources)) if states else Fact(State.ABSENT)
 
 
-def _together(states: Iterable[State], source: str) -> Fact:
-    """The worst of `states`: one part without correction is enough, and one unknown makes the rest no proof."""
+def _worst(states: Iterable[State], source: str) -> Fact:
+    """Return the worst of `states`: OFF before UNKNOWN before ON."""
     found = set(states)
     for state in (State.OFF, State.UNKNOWN, State.ON):
         if state in found:

@@ -1,4 +1,4 @@
-"""The GPUs of a node as its driver reports them: facts for the checks, read from /proc, /sys and nvidia-smi."""
+"""State of a node's GPUs for `doctor`: driver, memory, processes, partitions; from /proc, /sys and nvidia-smi."""
 
 import os
 import shutil
@@ -11,21 +11,21 @@ from harness_llm.hardware.sysfs import read
 
 _MIB = 2**20
 _PCI = "sys/bus/pci/devices"
-_NVSWITCH = ("0x10de", "0x0680")  # NVSwitches of HGX A100, H100 and H200 are bridges of no other kind
+_NVSWITCH = ("0x10de", "0x0680")  # vendor and PCI class (other bridge) of NVSwitches in HGX A100, H100 and H200
 _FABRIC_MANAGER = "nv-fabricmanager"[:15]  # the kernel keeps 15 characters (proc_pid_comm(5))
 _QUERY = ("index", "uuid", "name", "driver_version", "memory.total", "memory.free", "mig.mode.current")
 _APPS = ("pid", "process_name", "used_memory")
-_FABRIC = ("fabric.state", "fabric.status")  # since driver 525; unknown fields fail the whole query
+_FABRIC = ("fabric.state", "fabric.status")  # since driver 525; a separate query, because unknown fields fail a query
 _NOT_READABLE = ("[N/A]", "[Not Supported]", "N/A", "")
 _KFD = "sys/class/kfd/kfd/proc"
 
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU; an empty text or None is not known.
+    """One GPU; unknown fields are empty or None.
 
     Attributes:
-        number: as CUDA_DEVICE_ORDER=PCI_BUS_ID and ROCm count.
+        number: index with CUDA_DEVICE_ORDER=PCI_BUS_ID and in ROCm.
         fabric: state of its NVLink fabric, `Completed Success`.
     """
 
@@ -55,11 +55,11 @@ class Devices:
 
     Attributes:
         on_bus: GPUs on the PCI bus by `vendor:device`.
-        driver: version, empty where the driver is not loaded or does not report it.
-        loaded: whether the driver of a vendor with GPUs on the bus is loaded.
-        unread: why `devices` is empty, where GPUs are on the bus.
-        missing: the device file that the driver did not make; empty if it is there.
-        closed: the device file that this user may not open.
+        driver: version; empty if the driver is not loaded or does not report it.
+        loaded: whether the vendor's driver is loaded.
+        unread: reason why `devices` is empty although GPUs are on the bus.
+        missing: missing device file of the driver.
+        closed: device file that this user may not open.
     """
 
     on_bus: dict[str, int] = field(default_factory=dict)
@@ -75,10 +75,10 @@ class Devices:
 
 
 def read_devices(vendor: str, root: Path = Path("/")) -> Devices:
-    """The GPUs of a PCI vendor, `10de` or `1002`.
+    """Read the GPUs of a PCI vendor, `10de` or `1002`.
 
     Args:
-        root: where /proc, /sys and /dev are found.
+        root: folder that contains proc/, sys/ and dev/.
     """
     on_bus = {pci: count for pci, count in accelerators(root).items() if pci.startswith(f"{vendor}:")}
     return _nvidia(on_bus, root) if vendor == "10de" else _amd(on_bus, root)
@@ -95,14 +95,14 @@ def _nvidia(on_bus: dict[str, int], root: Path) -> Devices:
         processes=tuple(Process(int(pid), name, _number(mib)) for pid, name, mib in ask_nvidia(_APPS, "compute-apps")),
         driver=rows[0][3] if rows else read(root / "sys/module/nvidia/version"),
         loaded=bool(rows) or (root / "sys/module/nvidia").is_dir(),
-        unread="" if rows else _silence(),
+        unread="" if rows else _smi_error(),
         nvswitches=len(switches),
         fabric_manager=any(program == _FABRIC_MANAGER for program in programs),
     )
 
 
-def _silence() -> str:
-    return "nvidia-smi does not answer" if shutil.which("nvidia-smi") else "nvidia-smi is not on PATH"
+def _smi_error() -> str:
+    return "nvidia-smi fails" if shutil.which("nvidia-smi") else "nvidia-smi is not on PATH"
 
 
 def _nvidia_device(row: list[str], fabric: list[str]) -> Device:
@@ -120,7 +120,7 @@ def _nvidia_device(row: list[str], fabric: list[str]) -> Device:
 
 
 def _amd(on_bus: dict[str, int], root: Path) -> Devices:
-    """From sysfs, which amd-smi reads too (Documentation/gpu/amdgpu of the kernel)."""
+    """Read sysfs, as amd-smi does (Documentation/gpu/amdgpu of the kernel)."""
     functions = [f for f in functions_on_bus(root) if read(f / "vendor") == "0x1002"]
     devices = tuple(_amd_device(number, function) for number, function in enumerate(functions))
     loaded = (root / "sys/module/amdgpu").is_dir()
@@ -150,7 +150,7 @@ def _amd_device(number: int, function: Path) -> Device:
 
 
 def _kfd_processes(root: Path) -> list[Process]:
-    """Each has a file `vram_<GPU id>` with its bytes on each GPU."""
+    """Read the processes on AMD GPUs; each has a file `vram_<GPU id>` with its bytes per GPU."""
     found = []
     for folder in sorted((root / _KFD).glob("[0-9]*")):
         used = [_number(read(file)) or 0 for file in folder.glob("vram_*")]

@@ -1,4 +1,4 @@
-"""Which accelerators this machine has: its PCI bus, read by the table `models/gpus.yaml`. No tool is needed."""
+"""Detect the kind and number of accelerators, from the PCI bus and the table `models/gpus.yaml`."""
 
 from collections import Counter
 from pathlib import Path
@@ -21,11 +21,11 @@ class Gpu(BaseModel):
     """One kind of accelerator.
 
     Attributes:
-        pci: its ids on the PCI bus, `vendor:device`.
-        name: what its vendor's tool calls it.
-        architecture: what compilers call it.
-        formats: what its matrix units multiply in, below 16 bits.
-        count: of a usual node.
+        pci: PCI ids, `vendor:device`.
+        name: name in the vendor's tool.
+        architecture: compiler target.
+        formats: number formats below 16 bits of its matrix units.
+        count: number in a usual node.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,37 +39,41 @@ class Gpu(BaseModel):
 
     @property
     def visible(self) -> str:
-        """The environment variable that names the devices which a process may use."""
+        """Environment variable with the devices that a process may use."""
         return _VISIBLE[self.vendor]
 
     @property
     def platform(self) -> str:
-        """What programs for it are built with, rocm or cuda."""
+        """Build of programs for it: rocm or cuda."""
         return PLATFORMS[self.vendor]
 
     @property
     def vendor(self) -> str:
-        """Its vendor's id on the PCI bus."""
+        """PCI id of its vendor."""
         return self.pci[0].partition(":")[0]
 
 
 def load_gpus(workspace: Workspace) -> dict[str, Gpu]:
-    """The kinds that there are settings for, by GPU_NAME."""
+    """Return the supported kinds by GPU_NAME.
+
+    Raises:
+        ConfigError: invalid table.
+    """
     file = workspace.benchmarks / TABLE
     try:
         return {name: Gpu.model_validate(facts) for name, facts in read_yaml(file).items()}
     except ValidationError as error:
-        raise ConfigError("the table of accelerators is wrong", where=str(file), found=str(error)) from error
+        raise ConfigError("invalid table of accelerators", where=str(file), found=str(error)) from error
 
 
 def detect_gpu(root: Path = Path("/"), workspace: Workspace | None = None) -> str | None:
-    """The GPU_NAME of this machine's accelerators; None where there are none.
+    """Return the GPU_NAME of this machine's accelerators; None without accelerators.
 
     Args:
-        root: of the file system, in which `sys/` is read.
+        root: folder that contains sys/.
 
     Raises:
-        ConfigError: there are several kinds, or one that the table does not have.
+        ConfigError: several kinds, or a kind that is not in the table.
     """
     workspace = workspace or Workspace()
     known = load_gpus(workspace)
@@ -79,25 +83,25 @@ def detect_gpu(root: Path = Path("/"), workspace: Workspace | None = None) -> st
         found[names.get(pci, f"PCI {pci}")] += count
     if len(found) > 1:
         raise ConfigError(
-            "this machine has accelerators of several kinds, and one submission uses one",
+            "several kinds of accelerators; a submission uses one",
             found=_listed(found, known),
-            hint=f"choose with --gpu or GPU_NAME: {', '.join([n for n in known if n in found] or known)}",
+            hint=f"choose one with --gpu or GPU_NAME: {', '.join([n for n in known if n in found] or known)}",
         )
     if found.keys() - known.keys():
         raise ConfigError(
-            "there are no settings for the accelerators of this machine",
+            "no settings for the accelerators of this machine",
             where=str(workspace.benchmarks / TABLE),
             expected=f"one of {', '.join(known)}",
             found=_listed(found, known),
-            hint="name the most similar one (--gpu h200, or GPU_NAME=h200), or cpu to leave them alone",
+            hint="choose the most similar one (--gpu h200 or GPU_NAME=h200), or cpu to ignore the accelerators",
         )
     return next(iter(found), None)
 
 
 def gpu_count(name: str, root: Path = Path("/"), workspace: Workspace | None = None) -> int:
-    """How many accelerators called `name` in the table this machine has; if none, how many of its vendor.
+    """Return the number of accelerators of kind `name`; if 0, the number of its vendor's accelerators.
 
-    GPU_NAME may name the settings of a similar accelerator, for one that the table does not have.
+    GPU_NAME may be a similar kind, if the table does not contain the machine's kind.
     """
     gpu, found = load_gpus(workspace or Workspace())[name], accelerators(root)
     return sum(found[pci] for pci in gpu.pci) or sum(n for pci, n in found.items() if pci.startswith(f"{gpu.vendor}:"))

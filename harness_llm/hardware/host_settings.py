@@ -1,4 +1,4 @@
-"""Settings of the host that change what it measures: read for run.json, and judged for advice. Nothing is changed."""
+"""Host settings that affect measurements: read them for run.json, and advise changes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,16 +21,16 @@ _NVIDIA_FIELDS = {
     "accelerator_power_cap_default_w": "power.default_limit",
     "accelerator_persistence": "persistence_mode",
 }
-_LATENCY_US = 10  # an idle state that takes longer to leave delays tokens of milliseconds noticeably
+_LATENCY_US = 10  # a longer exit latency of an idle state delays tokens of a few milliseconds
 
 
 def read_host(root: Path = Path("/")) -> dict[str, str]:
-    """The settings that can be read, by name; units stand in the names, and what cannot be read is left out.
+    """Return the readable settings by name; names include units.
 
-    CPUs and accelerators that differ are listed, each value once. Clocks of accelerators are those of the moment.
+    If CPUs or accelerators differ, a value lists each distinct value once. Clocks of accelerators are current values.
 
     Args:
-        root: where /proc and /sys are found.
+        root: folder that contains proc/ and sys/.
     """
     facts = {
         "kernel": read(root / "proc/sys/kernel/osrelease"),
@@ -62,13 +62,13 @@ def _cpus(root: Path) -> dict[str, str]:
 
 
 def _turbo(root: Path) -> str:
-    """intel_pstate says it the other way round."""
+    """Return `on` or `off`; intel_pstate's file is inverted."""
     boost, off = read(root / _CPU / "cpufreq/boost"), read(root / _CPU / "intel_pstate/no_turbo")
     return {"1": "on", "0": "off"}.get(boost) or {"0": "on", "1": "off"}.get(off, "")
 
 
 def _idle_states(root: Path) -> str:
-    """Those of the first CPU that are not disabled, with what leaving them takes: `C1 1 us, C2 100 us`."""
+    """Return the enabled idle states of the first CPU with their exit latency: `C1 1 us, C2 100 us`."""
     states = sorted((root / _CPU / "cpu0/cpuidle").glob("state*"))
     return ", ".join(f"{read(s / 'name')} {read(s / 'latency')} us" for s in states if read(s / "disable") == "0")
 
@@ -86,13 +86,13 @@ def _accelerators(root: Path) -> dict[str, str]:
 
 
 def parse_nvidia(rows: Sequence[Sequence[str]]) -> dict[str, str]:
-    """From what nvidia-smi says of the values of _NVIDIA_FIELDS; it writes [N/A] for what it does not know."""
+    """Parse nvidia-smi's rows for _NVIDIA_FIELDS; unknown values are [N/A]."""
     columns = zip(*rows, strict=True)
     return {name: _distinct(_number(v) for v in column) for name, column in zip(_NVIDIA_FIELDS, columns, strict=True)}
 
 
 def _amd(functions: Iterable[Path]) -> dict[str, str]:
-    """From the amdgpu driver, where amd-smi reads it too."""
+    """Read the amdgpu driver's files, as amd-smi does."""
     functions = list(functions)
     clocks = [_amd_clocks(read(function / "pp_dpm_sclk")) for function in functions]
     monitors = [monitor for function in functions for monitor in function.glob("hwmon/hwmon*")]
@@ -105,7 +105,7 @@ def _amd(functions: Iterable[Path]) -> dict[str, str]:
 
 
 def _amd_clocks(levels: str) -> tuple[str, str]:
-    """The level with the star is in force: `0: 132Mhz *`, `1: 2100Mhz`."""
+    """Return current and maximum MHz; a star marks the current level: `0: 132Mhz *`, `1: 2100Mhz`."""
     found = re.findall(r"^\w+: (\d+)Mhz( \*)?", levels, re.MULTILINE)
     now = next((mhz for mhz, star in found if star), "")
     return now, max((mhz for mhz, _ in found), key=int, default="")
@@ -116,7 +116,7 @@ def _watts(microwatts: str) -> str:
 
 
 def _number(text: str) -> str:
-    """`700.00` is 700, a word stays, and what is not known is nothing."""
+    """Return `700.00` as `700`, words unchanged, and `[N/A]` as an empty string."""
     if text.startswith("["):
         return ""
     return f"{float(text):g}" if re.fullmatch(r"[\d.]+", text) else text
@@ -127,7 +127,7 @@ def _distinct(values: Iterable[str]) -> str:
 
 
 class Advice(NamedTuple):
-    """A setting that costs time or makes it vary, and the command for root that changes it."""
+    """A setting that costs time or causes variance, and root's command to change it."""
 
     name: str
     why: str
@@ -135,17 +135,17 @@ class Advice(NamedTuple):
 
 
 def advice(host: Host) -> list[Advice]:
-    """The settings in `host`, from `read_host`, that should be changed before a measurement."""
+    """Return the settings of `host`, from `read_host`, to change before a measurement."""
     return [Advice(tip.name, tip.why.format(**host), tip.command.format(**host)) for tip in _TIPS if tip.applies(host)]
 
 
 def unread(host: Host) -> list[str]:
-    """The names of the settings that could not be read, of those that `advice` judges."""
+    """Return the settings that `advice` checks and that could not be read."""
     return [name for name, key in _JUDGED.items() if key not in host]
 
 
 class _Tip(NamedTuple):
-    """As `Advice`; both texts name settings in braces."""
+    """Template of an `Advice`, with settings in braces."""
 
     name: str
     applies: Callable[[Host], bool]
@@ -154,12 +154,12 @@ class _Tip(NamedTuple):
 
 
 def _is_not(name: str, wanted: str) -> Callable[[Host], bool]:
-    """What could not be read is nobody's fault."""
+    """Return a condition that ignores unreadable settings."""
     return lambda host: host.get(name, wanted) != wanted
 
 
 def _below(host: Host, name: str, reference: str) -> bool:
-    """Of settings that differ from part to part, the lowest against the highest."""
+    """Compare the lowest value of `name` with the highest of `reference`."""
     values, references = ([float(v) for v in host.get(key, "").split(", ") if v] for key in (name, reference))
     return bool(values and references) and min(values) < max(references)
 
@@ -184,50 +184,50 @@ def _no_turbo(host: Host) -> bool:
     return host.get("cpu_turbo") == "off"
 
 
-_CAP = "accelerators are capped at {accelerator_power_cap_w} W of {accelerator_power_cap_default_w}"
+_CAP = "power of accelerators is capped at {accelerator_power_cap_w} W of {accelerator_power_cap_default_w}"
 
-# MLPerf submitters set these before they measure.
+# Settings that MLPerf submitters document.
 _TIPS = (
     _Tip(
         "CPU governor",
         _is_not("cpu_governor", "performance"),
-        "the CPU governor is {cpu_governor}, which slows the host down between bursts",
+        "the CPU governor is {cpu_governor}, which lowers clocks between bursts",
         "cpupower frequency-set --governor performance",
     ),
     _Tip(
         "CPU frequency",
         lambda host: _below(host, "cpu_max_khz", "cpu_hardware_max_khz"),
-        "the CPUs are held to {cpu_max_khz} kHz of {cpu_hardware_max_khz}",
+        "CPU clocks are limited to {cpu_max_khz} kHz of {cpu_hardware_max_khz}",
         "cpupower frequency-set --max {cpu_hardware_max_khz}",
     ),
     _Tip(
         "CPU boost",
         lambda host: _no_turbo(host) and _is_intel(host),
-        "the CPUs may not boost",
+        "CPU boost is off",
         "echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo",
     ),
     _Tip(
         "CPU boost",
         lambda host: _no_turbo(host) and not _is_intel(host),
-        "the CPUs may not boost",
+        "CPU boost is off",
         "echo 1 > /sys/devices/system/cpu/cpufreq/boost",
     ),
     _Tip(
         "CPU idle states",
         _sleeps_deep,
-        "idle CPUs may take long to wake ({cpu_idle_states})",
+        "idle CPUs wake slowly ({cpu_idle_states})",
         f"cpupower idle-set --disable-by-latency {_LATENCY_US}",
     ),
     _Tip(
         "NUMA balancing",
         _is_not("numa_balancing", "0"),
-        "the kernel moves memory between NUMA nodes while the engines run",
+        "the kernel moves memory between NUMA nodes during runs",
         "sysctl kernel.numa_balancing=0",
     ),
     _Tip(
         "Huge pages",
         _is_not("transparent_huge_pages", "always"),
-        "transparent huge pages are on {transparent_huge_pages}, so most memory has small pages",
+        "transparent huge pages are set to {transparent_huge_pages}; most memory has small pages",
         "echo always > /sys/kernel/mm/transparent_hugepage/enabled",
     ),
     _Tip(
@@ -239,7 +239,7 @@ _TIPS = (
     _Tip(
         "Address layouts",
         _is_not("aslr", "0"),
-        "random address layouts make runs differ, though they protect the machine at other times",
+        "random address layouts cause variance between runs (they protect the machine: restore them afterwards)",
         "sysctl kernel.randomize_va_space=0",
     ),
     _Tip(
@@ -257,7 +257,7 @@ _TIPS = (
     _Tip(
         "GPU persistence",
         _is_not("accelerator_persistence", "Enabled"),
-        "the NVIDIA driver may unload between runs and forget its settings",
+        "the NVIDIA driver may unload between runs and lose its settings",
         "nvidia-smi --persistence-mode=1",
     ),
 )

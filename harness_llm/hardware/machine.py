@@ -1,4 +1,4 @@
-"""What this machine is, read from the machine. A field that cannot be detected is absent: nobody guesses."""
+"""Detect the hardware and software fields of the system description. Undetected fields are absent, never guessed."""
 
 import platform
 import re
@@ -23,10 +23,10 @@ _STACK = ("transformers", "mlcommons-loadgen")
 
 
 def detect(root: Path = ROOT) -> dict[str, str]:
-    """The fields of the system description that this machine tells, of one node.
+    """Return the detected fields of the system description, for one node.
 
     Args:
-        root: where /proc, /sys and /etc are found.
+        root: folder that contains proc/, sys/ and etc/.
     """
     fields = {
         "number_of_nodes": "1",
@@ -91,7 +91,7 @@ def _storage(root: Path) -> dict[str, str]:
 
 
 def _is_disk(disk: Path) -> bool:
-    """Loop, RAM and mapped disks have no device behind them; hidden ones are second paths to a disk."""
+    """Exclude loop, RAM and mapped disks (no device), and hidden ones (second paths to a disk)."""
     flags = (read(disk / "removable"), read(disk / "hidden"))
     return (disk / "device").exists() and "1" not in flags and read(disk / "size") not in ("", "0")
 
@@ -125,7 +125,7 @@ def _network(root: Path) -> dict[str, str]:
 
 
 def _link(interface: Path) -> str:
-    """Type and speed; a link that is down, or virtual, reports no speed."""
+    """Return type and speed; a link that is down or virtual reports no speed."""
     kind, speed = _NETWORKS[read(interface / "type")], read(interface / "speed")
     return f"{kind} {int(speed) / 1000:g} Gb/s" if speed.isdigit() and speed != "0" else f"{kind} (no speed reported)"
 

@@ -1,4 +1,4 @@
-"""Several nodes described as one system: pure."""
+"""Merge the descriptions of several nodes into one system."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,10 @@ from harness_llm.hardware.ecc import Ecc, together
 
 
 def merged(machines: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The fields of the system description that `machines`, from `detect`, tell together.
+    """Return the common fields of `machines`, from `detect`.
 
-    Where they differ, each value is named with the number of nodes that have it. A number that differs, and what some
-    node does not tell, is left for the system file: the description has no words for it, and nobody guesses.
+    Different texts are listed with the number of nodes each. Different numbers, and fields that a node does not
+    report, are omitted: the system file must contain them.
     """
     shared = [name for name in machines[0] if all(name in machine for machine in machines)]
     fields = {name: _of_all([machine[name] for machine in machines]) for name in shared}
@@ -28,5 +28,5 @@ def _of_all(values: Sequence[str]) -> str:
 
 
 def merged_ecc(found: Sequence[Ecc]) -> Ecc:
-    """What is known of all nodes: the worst of each."""
+    """Return the worst state of all nodes."""
     return Ecc(together([ecc.memory for ecc in found]), together([ecc.accelerators for ecc in found]))

@@ -1,4 +1,4 @@
-"""The PCI bus: which accelerators are on it. Standard library only, as it is asked before anything is installed."""
+"""Accelerators on the PCI bus. Standard library only, because set-up uses it before any package is installed."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,19 +6,19 @@ from pathlib import Path
 from harness_llm.hardware.sysfs import read
 
 PLATFORMS = {"1002": "rocm", "10de": "cuda"}
-"""What programs for the accelerators of a PCI vendor, AMD or NVIDIA, are built with. Other vendors' are ignored."""
+"""Build of programs by PCI vendor of the accelerators, AMD or NVIDIA. Other vendors are ignored."""
 NO_ACCELERATOR = "cpu"
 """The GPU_NAME of a machine without an accelerator."""
-_CLASSES = ("0x0302", "0x1200")  # 3D controllers and processing accelerators: not made for a screen
+_CLASSES = ("0x0302", "0x1200")  # 3D controller without display, processing accelerator
 
 
 def functions_on_bus(root: Path) -> list[Path]:
-    """The folders of the accelerators that the PCI bus shows, in order of address; `root` is where sys/ is read."""
+    """Return the sysfs folders of accelerators by address; `root` contains sys/."""
     return [f for f in sorted((root / "sys/bus/pci/devices").glob("*")) if read(f / "class").startswith(_CLASSES)]
 
 
 def accelerators(root: Path = Path("/")) -> Counter[str]:
-    """How many there are of each kind that engines run on, by `vendor:device`."""
+    """Count supported accelerators by `vendor:device`."""
     return Counter(pci for pci in map(_id, functions_on_bus(root)) if pci.partition(":")[0] in PLATFORMS)
 
 

@@ -1,10 +1,10 @@
-"""Reading /proc and /sys."""
+"""Read /proc and /sys."""
 
 from pathlib import Path
 
 
 def read(file: Path) -> str:
-    """What the kernel says there, or nothing: it answers EINVAL for the speed of a dead link, say."""
+    """Return the file's content; empty on an error, for example EINVAL for the speed of a link that is down."""
     try:
         return file.read_text().strip()
     except OSError:

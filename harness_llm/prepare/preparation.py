@@ -1,4 +1,4 @@
-"""Who puts the assets of a benchmark in place."""
+"""Choose the preparation of a benchmark: demo, stand-in or published."""
 
 from harness_llm.config.assets import Preparation
 from harness_llm.config.benchmark import Benchmark
@@ -9,7 +9,7 @@ from harness_llm.prepare.published import PublishedPreparation
 
 
 def preparation_of(benchmark: Benchmark, workspace: Workspace, samples: int) -> Preparation:
-    """The preparation that `benchmark` asks for; reference scores are those of the first `samples` prompts."""
+    """Return the preparation of `benchmark`; the demo's reference scores cover the first `samples` prompts."""
     if benchmark.preparer == "demo":
         return DemoPreparation(benchmark, workspace, samples)
     if benchmark.preparer == "stand-in":

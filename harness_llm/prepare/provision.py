@@ -1,4 +1,4 @@
-"""What a published benchmark still lacks, brought in the order in which it is needed: downloads, then quantization."""
+"""Download and quantize the missing parts of a published benchmark."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from harness_llm.prepare.quantize.quantize import quantize
 
 
 def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None:
-    """Download the parts that are not there, and quantize for `gpu` where no checkpoint to be served is there.
+    """Download missing parts, and quantize for `gpu` if the served checkpoint is missing.
 
-    What stands in its place already is used, whoever put it there. What cannot be downloaded stays missing.
+    Existing files are used, whatever their origin. Parts without a download stay missing.
 
     Raises:
-        HarnessError: as `download` and `quantize`.
+        HarnessError: from `download` and `quantize`.
     """
     benchmark = preparation.benchmark
     if parts := missing_parts(preparation):
@@ -24,12 +24,12 @@ def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None
 
 
 def missing_parts(preparation: PublishedPreparation) -> list[str]:
-    """The parts of the benchmark's downloads that are not there."""
-    published = {wanted.part for wanted in preparation.benchmark.downloads}
-    return [part for part in _lacking(preparation) if part in published]
+    """Return the parts of the benchmark's downloads that are missing."""
+    published = {download.part for download in preparation.benchmark.downloads}
+    return [part for part in _missing(preparation) if part in published]
 
 
-def _lacking(preparation: PublishedPreparation) -> Iterator[str]:
+def _missing(preparation: PublishedPreparation) -> Iterator[str]:
     files, original = preparation.files, preparation.assets.original
     if not all(file.is_file() for name, file in files.items() if name != CALIBRATION):
         yield "dataset"

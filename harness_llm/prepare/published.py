@@ -1,4 +1,4 @@
-"""A published benchmark: its checkpoint and files are looked for, its data sets converted once to token stores."""
+"""Preparation of a published benchmark: require checkpoint and files, convert data sets to token stores."""
 
 import sys
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ DRAFT = "draft"
 
 @dataclass(frozen=True)
 class PublishedPreparation:
-    """Nothing is downloaded here: 140 GB come when they are asked for, by a command that the error names."""
+    """Preparation without downloads: the error of a missing part names the download command."""
 
     benchmark: Benchmark
     workspace: Workspace
 
     @property
     def assets(self) -> Assets:
-        """Where everything lies."""
+        """Paths of checkpoints, source files and stores."""
         models, checkpoint = self.workspace.models, self.benchmark.checkpoint
         return Assets(
             checkpoint=models / checkpoint.quantized,
@@ -40,14 +40,14 @@ class PublishedPreparation:
 
     @property
     def files(self) -> dict[str, Path]:
-        """Source files by sample set, the calibration set among them."""
+        """Source files by sample set, including the calibration set."""
         dataset, data = self.benchmark.dataset, self.workspace.data
         return {name: data / files.file for name, files in dataset.sets.items()} | {
             CALIBRATION: data / dataset.calibration
         }
 
     def stages(self) -> list[Stage]:
-        """The checkpoint, then a store for each file."""
+        """All stages in order of dependency."""
         return [
             Stage("checkpoint", None, self.has_checkpoint, self._refuse_checkpoint),
             Stage("draft head", None, self.has_draft, self._refuse_draft),
@@ -60,7 +60,7 @@ class PublishedPreparation:
         ]
 
     def splitter(self) -> list[Stage]:
-        """What scoring takes besides the answers; fetched before anything runs, not missed after."""
+        """The stage that fetches the sentence splitter of ROUGE-Lsum, if the benchmark's scoring needs it."""
         folder = self.workspace.cache / "nltk"
         stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
         return [stage] if self.benchmark.accuracy.sentence_split else []
@@ -70,24 +70,24 @@ class PublishedPreparation:
         return [download for download in self.benchmark.downloads if download.part == LIVECODEBENCH]
 
     def has_livecodebench(self) -> bool:
-        """Whether the files that the evaluator of the reference loads are there; also where it loads none."""
+        """Return whether LiveCodeBench's files exist; True for benchmarks that need none."""
         files = [Path(download.folder, name) for download in self._livecodebench for name in download.files]
         return all((self.workspace.data / file).is_file() for file in files)
 
     def _refuse_livecodebench(self, _: Report) -> None:
         raise EnvironmentMissing(
-            f"missing data set of LiveCodeBench, which scores answers of {self.benchmark.name}",
+            f"missing LiveCodeBench data set, required to score {self.benchmark.name}",
             where=str(self.assets.livecodebench),
             expected=", ".join(name for download in self._livecodebench for name in download.files),
             hint=f"harness-llm download --model {self.benchmark.name} --part {LIVECODEBENCH}",
         )
 
     def has_checkpoint(self) -> bool:
-        """Whether the checkpoint to be served is there."""
+        """Return whether the served checkpoint exists."""
         return _is_checkpoint(self.assets.checkpoint)
 
     def has_draft(self) -> bool:
-        """Whether the head for speculative decoding is there; also where none is needed."""
+        """Return whether the draft head exists; True for benchmarks that need none."""
         draft = self.assets.draft
         return draft is None or _is_checkpoint(draft)
 
@@ -101,44 +101,44 @@ class PublishedPreparation:
 
     def _refuse_checkpoint(self, _: Report) -> None:
         benchmark = self.benchmark
-        own = benchmark.checkpoint.original == benchmark.checkpoint.quantized
+        as_published = benchmark.checkpoint.original == benchmark.checkpoint.quantized
         script = benchmark.name.replace("-", "_").replace(".", "_")
         raise EnvironmentMissing(
-            f"the checkpoint of {benchmark.name} is not there",
+            f"missing checkpoint of {benchmark.name}",
             where=str(self.assets.checkpoint),
             expected=f"config.json and {' or '.join(WEIGHTS)}, at checkpoint.quantized of "
             f"models/{benchmark.name}/benchmark.yaml below {self.workspace.models} ({MODELS_VARIABLE})",
             hint=f"harness-llm download --model {benchmark.name} --part model"
-            + ("" if own else f", then bash setup/quantize_{script}.sh"),
+            + ("" if as_published else f", then bash setup/quantize_{script}.sh"),
         )
 
     def _conversion(self, name: str, file: Path) -> Stage:
         def make(report: Report) -> None:
             if not file.is_file():
-                raise self._no_file(name, file)
+                raise self._missing_file(name, file)
             self.convert(file, report)
 
         return Stage(f"data set: {name}", None, lambda: self.is_converted(file), make)
 
     def is_converted(self, file: Path) -> bool:
-        """Whether the store of `file` is there and made from it."""
+        """Return whether the store of `file` exists and is current."""
         dataset = self.benchmark.dataset
         return is_converted(dataset.source, file, self.assets.tokenizer, dataset.longest_prompt)
 
     def convert(self, file: Path, report: Report) -> None:
-        """Make the store of `file`."""
+        """Convert `file` to a token store."""
         dataset = self.benchmark.dataset
         report(f"converting {file.name}", None)
         convert(dataset.source, file, self.assets.tokenizer, dataset.longest_prompt)
 
-    def _no_file(self, name: str, file: Path) -> EnvironmentMissing:
+    def _missing_file(self, name: str, file: Path) -> EnvironmentMissing:
         benchmark, calibration = self.benchmark, name == CALIBRATION
         then = f", then {Path(sys.executable).parent}/{benchmark.dataset.made_by}" if benchmark.dataset.made_by else ""
         setting = "dataset.calibration" if calibration else f"dataset.sets.{name}.file"
         return EnvironmentMissing(
-            f"a data set of {benchmark.name} is not there",
+            f"missing data set of {benchmark.name}",
             where=str(file),
-            expected=f"the file that {setting} of models/{benchmark.name}/benchmark.yaml names "
+            expected=f"the file of {setting} in models/{benchmark.name}/benchmark.yaml, "
             f"below {self.workspace.data} ({DATA_VARIABLE})",
             hint=f"harness-llm download --model {benchmark.name} --part {CALIBRATION if calibration else 'dataset'}"
             + then,

@@ -1,4 +1,4 @@
-"""A stage in a process of its own: JSON lines of progress on its standard output, its standard error kept as a log."""
+"""Run a preparation stage as a child process: progress as JSON lines on standard output, standard error in a log."""
 
 import json
 import os
@@ -12,18 +12,18 @@ from harness_llm.paths import CHECKOUT
 
 LAST_LINES = 12
 PATIENCE_S = 5
-# Threads wait for each other asleep: awake, they made training six times slower while two cores had other work too.
+# passive: with busy waiting, training on two loaded cores took six times as long.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
 def run_stage(command: Sequence[str], log: Path, report: Report) -> None:
-    """Run `command` to its end and pass on what it says.
+    """Run `command` and report its progress.
 
-    The child shares our terminal, so that Ctrl-C reaches it; whatever ends us otherwise closes its standard output,
-    and its next line ends it.
+    The child shares this process's terminal, so Ctrl-C reaches it. If this process is killed, the child's standard
+    output closes and its next line ends it.
 
     Raises:
-        RunFailed: it did not end with 0; with the last lines of `log`.
+        RunFailed: the exit code is not 0; `found` has the last lines of `log`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as errors:
@@ -31,21 +31,21 @@ def run_stage(command: Sequence[str], log: Path, report: Report) -> None:
             command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=CHECKOUT, env=os.environ | ENVIRONMENT
         )
         try:
-            _pass_on(child, report)
+            _report(child, report)
             code = child.wait()
         finally:
             _end(child)
     if code:
         raise RunFailed(
-            f"the stage {log.stem} failed",
+            f"stage {log.stem} failed",
             where=str(log),
             found="\n".join([f"exit code {code}", *log.read_text(errors="replace").splitlines()[-LAST_LINES:]]),
         )
 
 
-def _pass_on(child: subprocess.Popen[str], report: Report) -> None:
+def _report(child: subprocess.Popen[str], report: Report) -> None:
     for line in child.stdout or ():
-        if line.startswith("{"):  # libraries may print too
+        if line.startswith("{"):  # libraries print other lines
             progress = json.loads(line)
             report(f"{progress['stage']}: {progress['text']}", progress["done"])
 

@@ -1,7 +1,7 @@
-"""CNN/DailyMail: news articles and their highlights, for gptj and llama3.1-8b.
+"""CNN/DailyMail (news articles and highlights) for gptj and llama3.1-8b: read and make the data set files.
 
 The published files are JSON lists, `[{"instruction", "input", "tok_input", "output"}, …]`; those of gptj have no
-`tok_input`. They are made here from the parquet files of `cnn_dailymail`, version 3.0.0, on Hugging Face.
+`tok_input`. The source is the parquet files of `cnn_dailymail` 3.0.0 on Hugging Face.
 """
 
 import json
@@ -43,16 +43,16 @@ class _Article(msgspec.Struct):
 
 
 def read_articles(file: Path) -> Samples:
-    """The samples of a published file; prompts are texts where it has no token ids.
+    """Return the samples of a published file; prompts are texts where the file has no token ids.
 
     Raises:
-        ConfigError: a row lacks something, or is of the wrong type.
+        ConfigError: a field is missing or has the wrong type.
     """
     try:
         rows = msgspec.json.decode(file.read_bytes(), type=list[_Article])
     except msgspec.DecodeError as error:
         raise ConfigError(
-            "a data set is not as published",
+            "invalid data set",
             where=str(file),
             expected='a JSON list of {"input", "output", "tok_input"}',
             found=str(error),
@@ -65,44 +65,42 @@ def read_articles(file: Path) -> Samples:
 
 
 def write_evaluation(folder: Path, output: Path, encode: Encode | None, part: int | None = None) -> Path:
-    """Write the evaluation set, made from the validation split; returns the file.
+    """Write the evaluation set from the validation split; return the file.
 
     Args:
-        folder: with the parquet files.
-        output: the folder to write to.
-        encode: of llama3.1-8b; None for gptj, whose files have no token ids.
-        part: that many samples of the shuffled split, 5000 for llama3.1-8b-edge; all of them, in order, if None.
+        folder: folder of the parquet files.
+        output: folder to write to.
+        encode: encoder of llama3.1-8b; None for gptj, whose files have no token ids.
+        part: number of samples of the shuffled split, 5000 for llama3.1-8b-edge; None: the whole split in order.
     """
     articles = _read_split(folder, "validation", ("article", "highlights"))
     chosen: Iterable[int] = range(len(articles))
     if part is not None:
         if part > len(articles):
-            raise ConfigError(
-                "there are not enough samples", where=str(folder), expected=f">= {part}", found=str(len(articles))
-            )
-        # What datasets.Dataset.shuffle(seed=42) does.
+            raise ConfigError("too few samples", where=str(folder), expected=f">= {part}", found=str(len(articles)))
+        # Same permutation as datasets.Dataset.shuffle(seed=42).
         chosen = np.random.default_rng(SEED).permutation(len(articles))[:part].tolist()
     name = EVALUATION if part is None else EVALUATION_PART.format(part)
     return _write(output / name, _samples([articles[i] for i in chosen], encode, {"llama": LLAMA_PROMPT}))
 
 
 def write_calibration(folder: Path, ids: Path, output: Path, encode: Encode | None) -> Path:
-    """Write the official calibration set, the articles of the train split that `ids` lists; returns the file."""
+    """Write the official calibration set, the articles of the train split listed in `ids`; return the file."""
     articles = {row[0]: row[1:] for row in _read_split(folder, "train", ("id", "article", "highlights"))}
     wanted = ids.read_text().split()
     missing = [article for article in wanted if article not in articles]
     if missing:
         raise ConfigError(
-            "the train split lacks articles of the calibration list",
+            "missing articles of the calibration list in the train split",
             where=str(folder),
             expected=f"all {len(wanted)} of {ids}",
-            found=f"{len(missing)} are missing, {missing[0]} among them",
+            found=f"{len(missing)} missing, for example {missing[0]}",
         )
     return _write(output / CALIBRATION, _samples([articles[article] for article in wanted], encode, LLAMA_PROMPT))
 
 
 def _samples(articles: Sequence[tuple[str, ...]], encode: Encode | None, instruction: Any) -> list[dict[str, Any]]:
-    """Samples of (article, highlights); `instruction` is what llama3.1-8b's files say there."""
+    """Return rows for (article, highlights) pairs; `instruction` is the field's value in llama3.1-8b's files."""
     if encode is None:
         return [
             {"instruction": GPTJ_INSTRUCTION, "input": article, "output": highlights}
@@ -121,7 +119,7 @@ def _read_split(folder: Path, split: str, columns: Sequence[str]) -> list[tuple[
     files = sorted(folder.glob(f"{split}-*.parquet"))
     if not files:
         raise EnvironmentMissing(
-            "a data set is not there",
+            "missing data set",
             where=str(folder / f"{split}-*.parquet"),
             hint="harness-llm download --model gptj",
         )
@@ -132,7 +130,7 @@ def _read_split(folder: Path, split: str, columns: Sequence[str]) -> list[tuple[
             rows += zip(*(table[column].to_pylist() for column in columns), strict=True)
         except (KeyError, OSError, ValueError) as error:
             raise ConfigError(
-                "a data set is not as published",
+                "invalid data set",
                 where=str(file),
                 expected=f"the columns {', '.join(columns)}",
                 found=str(error),

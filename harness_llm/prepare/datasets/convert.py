@@ -1,4 +1,4 @@
-"""A published file becomes a token store, once."""
+"""Convert published data set files to token stores."""
 
 from pathlib import Path
 from typing import Any
@@ -12,41 +12,39 @@ from harness_llm.protocol.token_store import origin, write_store
 
 
 def store_path(file: Path) -> Path:
-    """Where the store of the source file `file` stands: beside it."""
+    """Return the path of the store of a source file, in the same folder."""
     return file.with_suffix(".store")
 
 
 def is_converted(source: str, file: Path, tokenizer: Path, longest_prompt: int) -> bool:
-    """Whether `convert` would leave the store as it is: made as now asked, from the file that is there."""
+    """Return whether the store exists and was made from this file, tokenizer and length limit."""
     made = origin(store_path(file))
     if (made.get("source"), made.get("longest_prompt")) != (source, longest_prompt) or not file.is_file():
         return False
     if made["tokenizer"] and (not tokenizer.is_file() or file_digest(tokenizer) != made["tokenizer"]):
         return False
-    # A file is known by size and time; one that was only copied or touched is hashed.
+    # Compare size and time first; hash only a file that was copied or touched.
     return _facts(file).items() <= made.items() or file_digest(file) == made["sha256"]
 
 
 def convert(source: str, file: Path, tokenizer: Path, longest_prompt: int) -> Path:
-    """Convert `file` to a store, unless that was done; returns the store.
+    """Convert `file` to a store unless it is current; return the store's path.
 
     Args:
-        source: a name in SOURCES.
-        file: the published file, its checksum verified.
-        tokenizer: tokenizer.json of the benchmark; used only where the file has texts, no token ids.
-        longest_prompt: token ids; a longer prompt is an error, a longer text is cut, as in the reference of gptj.
+        source: key of SOURCES.
+        file: published file with a verified checksum.
+        tokenizer: tokenizer.json of the benchmark, used for files with texts instead of token ids.
+        longest_prompt: limit in token ids. A longer prompt is an error; a longer text is truncated (reference of gptj).
 
     Raises:
-        ConfigError: the file is not what `source` says.
-        EnvironmentMissing: the store cannot be written, or the tokenizer is needed and not there.
+        ConfigError: the content does not match `source`.
+        EnvironmentMissing: the store cannot be written, or the tokenizer is missing.
     """
     store = store_path(file)
     if is_converted(source, file, tokenizer, longest_prompt):
         return store
     if source not in SOURCES:
-        raise ConfigError(
-            f"there is no data source {source}", where="dataset.source", expected=", ".join(sorted(SOURCES))
-        )
+        raise ConfigError(f"unknown data source {source}", where="dataset.source", expected=", ".join(sorted(SOURCES)))
     samples = SOURCES[source](file)
     made: dict[str, Any] = {"source": source, "longest_prompt": longest_prompt, "tokenizer": ""} | _facts(file)
     rows = samples.prompts

@@ -1,4 +1,4 @@
-"""Token ids of texts, as a model's tokenizer makes them by default."""
+"""Encode texts with a model's tokenizer."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,17 +9,15 @@ Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 def load_encoder(file: Path, longest: int | None = None) -> Encode:
-    """The encoder of tokenizer.json `file`, with the special tokens that it adds; ids after `longest` are cut off.
+    """Return an encoder for tokenizer.json `file` that adds special tokens and truncates to `longest` ids.
 
     Raises:
-        EnvironmentMissing: the file is not there.
+        EnvironmentMissing: `file` is missing.
     """
-    from tokenizers import Tokenizer  # noqa: PLC0415 - few data sets need it
+    from tokenizers import Tokenizer  # noqa: PLC0415 - import on demand
 
     if not file.is_file():
-        raise EnvironmentMissing(
-            "there is no tokenizer to encode the prompts with", where=str(file), hint="download the model first"
-        )
+        raise EnvironmentMissing("missing tokenizer", where=str(file), hint="download the model first")
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_padding()
     if longest is None:

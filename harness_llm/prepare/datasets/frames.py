@@ -1,4 +1,4 @@
-"""Columns of a DataFrame from the records that `pickles` made of it. Pure: bytes become numbers and texts, no more."""
+"""Columns of a DataFrame from the records that `pickles` reads. Converts bytes to numbers and strings; no I/O."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ _OBJECTS = "O8"
 
 
 class Record:
-    """What a pickle says of one object: the arguments that it is made with, and the state that it is given.
+    """Placeholder for a pickled object: its constructor arguments and its state.
 
-    A pickle cannot give state to the class itself: it would call `__setstate__` without an object, which fails.
+    A pickle cannot set the state of a class: `__setstate__` without an instance raises TypeError.
     """
 
     __slots__ = ("args", "state")
@@ -34,36 +34,26 @@ class Record:
 
 
 class Arguments(Record):
-    """Anything that is but a name or its arguments."""
-
-    __slots__ = ()
+    """An object without state: a class name, a slice, a shape, …"""
 
 
 class Frame(Record):
-    """A DataFrame; the state holds its manager."""
-
-    __slots__ = ()
+    """A DataFrame; its state contains the manager."""
 
 
 class Manager(Record):
-    """Blocks and axes: the arguments since pandas 1.3, part of the state before."""
-
-    __slots__ = ()
+    """BlockManager: blocks and axes, in the arguments since pandas 1.3, in the state before."""
 
 
 class Block(Record):
-    """Columns of one type: values, and where they stand."""
-
-    __slots__ = ()
+    """Columns of one dtype: values and column positions."""
 
 
 class Partial(Record):
-    """A call that pandas 1.3 completes later."""
-
-    __slots__ = ()
+    """functools.partial of new_block, written by pandas 1.3."""
 
     def __call__(self, *args: Any) -> Any:
-        """The record of the completed call."""
+        """Return the block."""
         if self.args[0] is not Block:
             message = "a partial call of something other than new_block"
             raise TypeError(message)
@@ -71,73 +61,53 @@ class Partial(Record):
 
 
 class Index(Record):
-    """Labels: the class of the index, and its data or its range."""
-
-    __slots__ = ()
+    """Index: its class, and its labels or its range."""
 
 
 class Dtype(Record):
-    """A numpy dtype: its code; the state begins with a version and the order of its bytes."""
-
-    __slots__ = ()
+    """A numpy dtype: type code; the state starts with a version and the byte order."""
 
 
 class Array(Record):
-    """A numpy array: version, shape, dtype, whether in Fortran's order, and bytes or objects are its state."""
-
-    __slots__ = ()
+    """A numpy array; its state: version, shape, dtype, Fortran order, and bytes or objects."""
 
 
 class FromBuffer(Record):
     """A numpy array: bytes, dtype, shape and order."""
 
-    __slots__ = ()
-
 
 class Scalar(Record):
-    """A numpy number: dtype and bytes."""
-
-    __slots__ = ()
+    """A numpy scalar: dtype and bytes."""
 
 
 class Texts(Record):
-    """A column of texts in Arrow's memory."""
-
-    __slots__ = ()
+    """ArrowStringArray: a column of strings."""
 
 
 class Chunks(Record):
-    """Arrow arrays, end to end."""
-
-    __slots__ = ()
+    """A chunked Arrow array."""
 
 
 class ArrowArray(Record):
     """An Arrow array: type, length, nulls, offset, buffers, …"""
 
-    __slots__ = ()
-
 
 class Alias(Record):
-    """The name of an Arrow type."""
-
-    __slots__ = ()
+    """Name of an Arrow type."""
 
 
 class Bytes(Record):
-    """Bytes, or what wraps them."""
-
-    __slots__ = ()
+    """A buffer: bytes, or another buffer."""
 
 
 def columns(frame: Any) -> dict[str, list[Any]]:
-    """The columns of `frame` by name.
+    """Return the columns of `frame` by name.
 
     Raises:
-        ValueError, TypeError, LookupError, AttributeError: it is no DataFrame that pandas would write.
+        ValueError, TypeError, LookupError, AttributeError: `frame` is not a DataFrame as pandas writes it.
     """
     if not isinstance(frame, Frame):
-        message = f"it holds a {type(frame).__name__}"
+        message = f"the pickle contains a {type(frame).__name__}"
         raise TypeError(message)
     state = frame.state
     names, blocks = _manager(state["_mgr"] if "_mgr" in state else state["_data"])  # pandas 1.0: _data
@@ -145,18 +115,18 @@ def columns(frame: Any) -> dict[str, list[Any]]:
     for values, places in blocks:
         found.update(zip(_places(places), _block(values), strict=True))
     if len({len(column) for column in found.values()}) > 1 or sorted(found) != list(range(len(names))):
-        message = "columns are missing or not equally long"
+        message = "columns are missing or differ in length"
         raise ValueError(message)
     return {name: found[place] for place, name in enumerate(names)}
 
 
 def _manager(manager: Manager) -> tuple[list[str], list[tuple[Any, Any]]]:
-    """Names of the columns, and blocks with their places."""
+    """Return column names, and pairs of block values and column positions."""
     if manager.args:
         blocks, axes = manager.args
         pairs = [(block.args[0], block.args[1]) for block in blocks]
     else:
-        state = manager.state[3]["0.14.1"]  # the format of this name, which pandas wrote until 1.2
+        state = manager.state[3]["0.14.1"]  # format version that pandas wrote until 1.2
         axes = state["axes"]
         pairs = [(block["values"], block["mgr_locs"]) for block in state["blocks"]]
     return _labels(axes[0]), pairs
@@ -178,7 +148,7 @@ def _places(places: Any) -> Iterable[int]:
 
 
 def _block(values: Any) -> list[list[Any]]:
-    """The rows of an array of at most two dimensions, as lists: the columns of a block."""
+    """Return the rows of an array of at most two dimensions: the columns of a block."""
     if isinstance(values, Texts):
         return [_texts(values)]
     shape, dtype, order, content = _array(values)
@@ -188,14 +158,14 @@ def _block(values: Any) -> list[list[Any]]:
     *rows, length = shape
     count = rows[0] if rows else 1
     if not isinstance(content, list) or len(content) != count * length:
-        message = "an array is not as long as it says"
+        message = "the length of an array differs from its shape"
         raise ValueError(message)
-    run_keys = [_run_key(run_key) for run_key in content]  # row by row, whatever the order in memory was
-    return [run_keys[row * length : (row + 1) * length] for row in range(count)]
+    cells = [_cell(cell) for cell in content]  # in row order also for Fortran arrays
+    return [cells[row * length : (row + 1) * length] for row in range(count)]
 
 
 def _array(values: Any) -> tuple[Sequence[int], Dtype, Any, Any]:
-    """Shape, dtype, order and content."""
+    """Return shape, dtype, order and content."""
     if isinstance(values, FromBuffer):
         content, dtype, shape, order = values.args
     else:
@@ -204,19 +174,17 @@ def _array(values: Any) -> tuple[Sequence[int], Dtype, Any, Any]:
     return shape, dtype, order, content
 
 
-def _run_key(run_key: Any) -> Any:
-    """A run without records."""
-    if isinstance(run_key, Scalar):
-        return _numbers(run_key.args[1], run_key.args[0]).item()
-    if isinstance(run_key, Array | FromBuffer):
-        shape, dtype, order, content = _array(run_key)
+def _cell(cell: Any) -> Any:
+    """Return a cell with its records converted to Python and numpy values."""
+    if isinstance(cell, Array | FromBuffer):
+        shape, dtype, order, content = _array(cell)
         if dtype.args[0] == _OBJECTS:
-            [run_keys] = _block(run_key)
-            return run_keys
+            [cells] = _block(cell)
+            return cells
         return _numbers(content, dtype).reshape(shape, order=order)
-    if isinstance(run_key, list) and any(issubclass(kind, Record) for kind in set(map(type, run_key))):
-        return [_number(item) for item in run_key]
-    return run_key
+    if isinstance(cell, list) and any(issubclass(kind, Record) for kind in set(map(type, cell))):
+        return [_number(item) for item in cell]
+    return _number(cell)
 
 
 def _number(item: Any) -> Any:
@@ -226,20 +194,20 @@ def _number(item: Any) -> Any:
 def _numbers(content: Any, dtype: Dtype) -> npt.NDArray[Any]:
     code, order = dtype.args[0], dtype.state[1] if dtype.state else "|"
     if not _PLAIN.fullmatch(code) or order not in {"<", ">", "|"}:
-        message = f"an array of type {order}{code}"
+        message = f"array of dtype {order}{code}"
         raise TypeError(message)
     return np.frombuffer(_bytes(content), dtype=np.dtype(order + code))
 
 
 def _bytes(content: Any) -> bytes:
-    """What is in a buffer, however often it is wrapped; none at all where it is left out."""
+    """Return the content of nested buffers; empty for a buffer that Arrow omits."""
     while isinstance(content, Bytes):
         [content] = content.args or (b"",)
     if isinstance(content, bytes | bytearray):
         return bytes(content)
     if content is None:
         return b""
-    message = f"a buffer that is a {type(content).__name__}"
+    message = f"buffer of type {type(content).__name__}"
     raise TypeError(message)
 
 
@@ -250,16 +218,16 @@ def _texts(texts: Texts) -> list[str | None]:
 
 
 def _chunk(chunk: ArrowArray) -> list[str | None]:
-    """The texts of an Arrow array: one bit each for whether it is there, n + 1 offsets, and UTF-8."""
+    """Return the strings of an Arrow array; its buffers are a validity bitmap, n + 1 offsets, and UTF-8."""
     kind, length, _, offset, buffers = chunk.args[0][:5]
-    there, offsets, letters = map(_bytes, buffers)
+    validity, offsets, utf8 = map(_bytes, buffers)
     width = {"string": "<i4", "large_string": "<i8"}[kind.args[0]]
     ends = np.frombuffer(offsets, dtype=width)[offset : offset + length + 1].tolist()
-    found: list[str | None] = [letters[begin:end].decode() for begin, end in pairwise(ends)]
-    if there:
-        bits = np.unpackbits(np.frombuffer(there, dtype=np.uint8), bitorder="little")[offset : offset + length]
+    found: list[str | None] = [utf8[begin:end].decode() for begin, end in pairwise(ends)]
+    if validity:
+        bits = np.unpackbits(np.frombuffer(validity, dtype=np.uint8), bitorder="little")[offset : offset + length]
         found = [text if bit else None for text, bit in zip(found, bits, strict=True)]
     if len(found) != length:
-        message = "an Arrow array is not as long as it says"
+        message = "the buffers of an Arrow array are shorter than its length"
         raise ValueError(message)
     return found

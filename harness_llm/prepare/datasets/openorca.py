@@ -1,8 +1,8 @@
-"""The OpenOrca set of llama2-70b, made from 1M-GPT4-Augmented.parquet.
+"""Make the OpenOrca data set of llama2-70b from 1M-GPT4-Augmented.parquet.
 
-Filters, their order, and seeds are those of language/llama2-70b/processorca.py of mlcommons/inference, so that the same
-samples come out in the same order. There each row is tokenized alone and kept; here rows that would be dropped anyway
-are not tokenized, the others in batches, and only the ids of the chosen ones are kept.
+Filters, their order and seeds are those of language/llama2-70b/processorca.py of mlcommons/inference: the samples and
+their order are equal. To save time and memory, filters without tokenizer run first, rows are tokenized in batches, and
+only the ids of chosen rows are kept.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 PROMPT = "<s>[INST] {question} [/INST]"
 SYSTEM_PROMPT = "<s>[INST] <<SYS>>\n{system}\n<</SYS>>\n\n{question} [/INST]"
 RESPONSE_INIT = 29871
-"""What Llama 2 would begin every answer with; as the end of the prompt it makes no fast first token."""
+"""First token of every Llama 2 answer; the reference appends it to the prompt."""
 
 PUNCTUATION = "\u2019\u2013\u201c\u201d\u2014"
-"""What may stand in a text besides ASCII: quotation marks and dashes."""
+"""Allowed characters besides ASCII: quotation marks and dashes."""
 
 SHORTEST_ANSWER = 3
 BAD_SYSTEM_PROMPTS = (
@@ -40,21 +40,21 @@ SEED = 1337
 CALIBRATION_SEED = 12345
 
 COLUMNS = ("id", "system_prompt", "question", "response")
-FILE = "open_orca_gpt4_tokenized_llama.{}.pkl.gz"  # as MLCommons publishes it
+FILE = "open_orca_gpt4_tokenized_llama.{}.pkl.gz"  # MLCommons' file name
 BATCH = 10_000
 
 
 def read_parquet(file: Path) -> "pd.DataFrame":
-    """OpenOrca as it is published."""
+    """Return the published OpenOrca rows."""
     import pandas as pd  # noqa: PLC0415
 
     try:
         frame = pd.read_parquet(file, columns=list(COLUMNS)).astype(object)
     except FileNotFoundError as error:
-        raise EnvironmentMissing("a data set is not there", where=str(file)) from error
+        raise EnvironmentMissing("missing data set", where=str(file)) from error
     except (KeyError, OSError, ValueError) as error:
         raise ConfigError(
-            "a data set is not OpenOrca's parquet file",
+            "invalid OpenOrca parquet file",
             where=str(file),
             expected=f"the columns {', '.join(COLUMNS)}",
             found=str(error),
@@ -63,7 +63,7 @@ def read_parquet(file: Path) -> "pd.DataFrame":
         if frame[column].isna().any():
             row = int(frame[column].isna().argmax())
             raise ConfigError(
-                "a run of a data set is empty", where=f"{file}, column {column}, row {row}", expected="a text"
+                "empty cell in data set", where=f"{file}, column {column}, row {row}", expected="a string"
             )
     return frame
 
@@ -71,14 +71,14 @@ def read_parquet(file: Path) -> "pd.DataFrame":
 def build(
     orca: "pd.DataFrame", encode: Encode, limit: int, samples: int, calibration: int
 ) -> "tuple[pd.DataFrame, pd.DataFrame]":
-    """The evaluation and the calibration set.
+    """Return the evaluation set and the calibration set.
 
     Args:
-        orca: OpenOrca.
-        encode: of Llama 2: BOS first.
-        limit: prompts and answers have fewer token ids.
-        samples: of the evaluation set, as many from each origin.
-        calibration: samples of the calibration set, which are part of the evaluation set.
+        orca: from `read_parquet`.
+        encode: Llama 2's encoder, which adds BOS.
+        limit: exclusive limit of token ids in prompts and answers.
+        samples: size of the evaluation set, equal shares of each origin.
+        calibration: size of the calibration set, a subset of the evaluation set.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -87,13 +87,13 @@ def build(
     share, rest = divmod(samples, len(origins) or 1)
     if rest or not origins or any(len(part) < share for part in origins):
         raise ConfigError(
-            "the samples cannot be taken from all origins alike",
-            expected=f"{samples} samples, as many from each origin",
-            found=", ".join(f"{part.origin[0]} has {len(part)}" for part in origins) or "nothing is left",
+            "unequal numbers of samples by origin",
+            expected=f"{samples} samples, equally many of each origin",
+            found=", ".join(f"{part.origin[0]} has {len(part)}" for part in origins) or "no samples after filtering",
         )
     chosen = pd.concat([part.sample(n=share, random_state=SEED) for part in origins], ignore_index=True)
     chosen["tok_input"], chosen["tok_output"] = _prompt_ids(chosen, encode), encode(chosen.output.tolist())
-    # As objects: earlier pandas, which quantizers use, cannot unpickle the texts of pandas 3.
+    # dtype object: earlier pandas, which quantization environments use, cannot unpickle strings of pandas 3.
     chosen = chosen[[*_ORDER]].astype(dict.fromkeys(_TEXTS, object))
     chosen.columns = pd.Index(_ORDER, dtype=object)
     if calibration > samples:
@@ -104,7 +104,7 @@ def build(
 
 
 def write(folder: Path, evaluation: "pd.DataFrame", calibration: "pd.DataFrame") -> list[Path]:
-    """Write both sets under the names that the reference gives them; returns the files."""
+    """Write both sets with the reference's file names; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for kind, frame in (("sampled", evaluation), ("calibration", calibration)):
@@ -120,7 +120,7 @@ _ORDER = (*_TEXTS[:-1], "tok_input", "tok_output", _TEXTS[-1], "tok_input_length
 
 
 def _readable(orca: "pd.DataFrame") -> "pd.DataFrame":
-    """What the filters that need no token ids leave."""
+    """Apply the filters that need no token ids."""
     frame = orca.rename(columns={"response": "output"})
     frame["input"] = [
         SYSTEM_PROMPT.format(system=system, question=question) if system else PROMPT.format(question=question)
@@ -137,7 +137,7 @@ def _plain(texts: "pd.Series[Any]") -> "pd.Series[bool]":
 
 
 def _within(frame: "pd.DataFrame", encode: Encode, limit: int) -> "pd.DataFrame":
-    """The rows whose prompt and answer have fitting lengths, and these lengths."""
+    """Add token lengths and keep the rows whose prompt and answer are within the limits."""
     frame = frame.assign(
         tok_input_length=[length + 1 for length in _lengths(frame.input, encode)],
         tok_output_length=list(_lengths(frame.output, encode)),

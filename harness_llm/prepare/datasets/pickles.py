@@ -1,9 +1,9 @@
-"""Pickled tables, read without running anything that the pickle names.
+"""Read pickled pandas DataFrames without calling what the pickle names.
 
-The published data sets are pickled pandas DataFrames. What pandas, numpy and pyarrow are asked for in such a file is on
-a list; anything else is refused. And nothing of these libraries is called: each name on the list stands for a record
-that keeps what the pickle says of the object. `frames` makes columns of the records afterwards. So the file decides
-neither which code runs nor what numpy believes about memory, and the installed pandas may be any.
+Each name that a DataFrame's pickle may contain maps to a Record of `frames`; any other name is an error.
+
+An allow-list on the unpickler of pandas is not enough: numpy restores a forged dtype state, `dtype('O8')` without its
+object flag, and then reads any address as a Python object (segmentation fault with numpy 2.3).
 """
 
 import gzip
@@ -68,7 +68,7 @@ ALLOWED: dict[str, type[Record]] = {
     "builtins bytearray": Bytes,  # protocol 4
     "builtins slice": Arguments,
 }
-"""What a pickle may name, `module name`, and the record that stands for it."""
+"""Records by the names, `module name`, that a pickle may contain."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -80,21 +80,21 @@ class _Unpickler(pickle.Unpickler):
         record = ALLOWED.get(f"{module} {name}")
         if record is None:
             raise ConfigError(
-                f"a pickle asks for {module}.{name}, which no table needs",
+                f"pickle refers to {module}.{name}, which is not allowed",
                 where=str(self._file),
-                expected="a pandas DataFrame of texts, numbers and lists of them",
-                hint="it may do harm: do not open it with other programs; download the data set again",
+                expected="a pandas DataFrame of strings, numbers and lists of them",
+                hint="the file may be malicious: do not open it with other programs; download the data set again",
             )
         return record
 
 
 def read_pickle(file: Path) -> dict[str, list[Any]]:
-    """The columns of the pickled DataFrame in `file`, gzipped or not.
+    """Return the columns of the pickled DataFrame in `file`, gzipped or not, without the row index.
 
-    RunKeys are what Python has for them; an array within a run is a numpy array. The index of the rows is dropped.
+    Cells are Python values; an array in a cell is a numpy array.
 
     Raises:
-        ConfigError: the pickle names something that is not on the list, or is no DataFrame.
+        ConfigError: the pickle contains a name that is not allowed, or is not a DataFrame.
     """
     try:
         return columns(_load(file))
@@ -112,7 +112,7 @@ def read_pickle(file: Path) -> dict[str, list[Any]]:
         ValueError,
     ) as error:
         raise ConfigError(
-            "a data set is no pickled DataFrame that can be read",
+            "invalid pickled DataFrame",
             where=str(file),
             found=f"{type(error).__name__}: {error}",
         ) from error

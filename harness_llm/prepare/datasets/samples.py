@@ -1,4 +1,4 @@
-"""What a source file holds, before it becomes a token store."""
+"""Samples of a source file before they are written to a token store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from harness_llm.errors import ConfigError
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of one file, in its order, which is LoadGen's.
+    """Samples of one file in file order, which is LoadGen's sample index.
 
     Attributes:
-        column: where the prompts stand in the file, for messages.
-        prompts: token ids; texts where `encoded` is false, which the benchmark's tokenizer turns into ids.
-        targets: reference texts, or whatever scoring needs for the sample; None where the file has none.
-        kinds: of the samples, where scoring tells several apart.
+        column: column of the prompts, for messages.
+        prompts: token ids, or strings to encode where `encoded` is false.
+        targets: reference answers, or other scoring data of each sample; None where the file has none.
+        kinds: kind of each sample, where the scoring depends on it.
     """
 
     column: str
@@ -30,10 +30,10 @@ class Samples:
 
 
 def token_ids(rows: Sequence[Any], longest: int, file: Path, column: str) -> list[npt.NDArray[np.int32]]:
-    """The prompts as arrays, each of 1 to `longest` token ids.
+    """Return the prompts as int32 arrays of 1 to `longest` token ids.
 
     Raises:
-        ConfigError: one is not; file, column and row are named.
+        ConfigError: a prompt is empty, too long or not token ids; `where` is file, column and row.
     """
     found = []
     for row, prompt in enumerate(rows):
@@ -41,14 +41,14 @@ def token_ids(rows: Sequence[Any], longest: int, file: Path, column: str) -> lis
         fault = _fault(ids, longest)
         if fault:
             raise ConfigError(
-                "a prompt is not what the benchmark says",
+                "invalid prompt",
                 where=f"{file}, column {column}, row {row}",
                 expected=f"a list of 1 to {longest} token ids",
                 found=fault,
             )
         found.append(ids.astype(np.int32))
     if not found:
-        raise ConfigError("a data set has no samples", where=str(file), found="no rows")
+        raise ConfigError("empty data set", where=str(file), found="no rows")
     return found
 
 
@@ -63,5 +63,5 @@ def _fault(ids: npt.NDArray[Any], longest: int) -> str:
     if ids.ndim == 1 and not ids.size:
         return "no token ids"
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
-        return "something else than token ids"
+        return "other values than token ids"
     return f"{len(ids)} token ids" if len(ids) > longest else ""

@@ -1,4 +1,4 @@
-"""The published data sets: how each one's files are read."""
+"""Readers of the published data sets' files."""
 
 import json
 from collections.abc import Callable
@@ -22,17 +22,17 @@ def read_openorca(file: Path) -> Samples:
 
 
 def read_llama_405b(file: Path) -> Samples:
-    """llama3.1-405b; the kind of a sample is the metric that scores it."""
+    """llama3.1-405b; the kind of a sample is its metric."""
     table = read_pickle(file)
     targets, kinds = _texts(table, "gt_output", file), _texts(table, "metric", file)
     return Samples("tok_input", _column(table, "tok_input", file), targets, kinds)
 
 
 def read_mixtral(file: Path) -> Samples:
-    """mixtral-8x7b; the kind of a sample is the data set that it is from.
+    """mixtral-8x7b; the kind of a sample is its data set.
 
-    The target of an MBXP sample is JSON, `{"lang", "entry_point", "test"}`: the language and the function, which its id
-    names, and the program that tests it.
+    The target of an MBXP sample is JSON, `{"lang", "entry_point", "test"}`: language and function from its id, and the
+    test program.
     """
     table = read_pickle(file)
     kinds, targets = _texts(table, "dataset", file), _answers(table, "gt_output", file)
@@ -43,22 +43,22 @@ def read_mixtral(file: Path) -> Samples:
 
 
 def read_deepseek_r1(file: Path) -> Samples:
-    """deepseek-r1; `tok_input` has the chat template."""
+    """deepseek-r1; `tok_input` includes the chat template."""
     table = read_pickle(file)
     return Samples("tok_input", _column(table, "tok_input", file), _answers(table, "ground_truth", file))
 
 
 def read_gpt_oss(file: Path) -> Samples:
-    """gpt-oss-120b: parquet; the prompts' column was renamed with version 4 of the data set.
+    """gpt-oss-120b: parquet; version 4 of the data set renamed the prompt column.
 
-    The samples of performance runs need no ground truth.
+    The performance set has no ground truth.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415 - 0.2 s
 
     try:
         table = pq.read_table(file).to_pydict()
     except (OSError, ValueError) as error:
-        raise ConfigError("a data set is no parquet file", where=str(file), found=str(error)) from error
+        raise ConfigError("invalid parquet file", where=str(file), found=str(error)) from error
     column = "input_tokens" if "input_tokens" in table else "tok_input"
     targets = _answers(table, "ground_truth", file) if "ground_truth" in table else None
     return Samples(column, _column(table, column, file), targets)
@@ -77,28 +77,26 @@ SOURCES: dict[str, Callable[[Path], Samples]] = {
 
 def _column(table: Table, name: str, file: Path) -> list[Any]:
     if name not in table:
-        raise ConfigError(
-            "a data set lacks a column", where=str(file), expected=f"the column {name}", found=", ".join(table)
-        )
+        raise ConfigError("missing column in data set", where=str(file), expected=name, found=", ".join(table))
     return table[name]
 
 
 def _texts(table: Table, name: str, file: Path) -> list[str]:
     column = _column(table, name, file)
-    for row, run_key in enumerate(column):
-        if not isinstance(run_key, str):
+    for row, cell in enumerate(column):
+        if not isinstance(cell, str):
             raise ConfigError(
-                "a run of a data set is not what it should be",
+                "invalid cell in data set",
                 where=f"{file}, column {name}, row {row}",
-                expected="a text",
-                found=f"{run_key!r:.80}",
+                expected="a string",
+                found=f"{cell!r:.80}",
             )
     return column
 
 
 def _answers(table: Table, name: str, file: Path) -> list[str]:
-    """Answers to questions, of which some are numbers."""
-    return ["" if run_key is None else str(run_key) for run_key in _column(table, name, file)]
+    """Return the answers as strings; some files store numbers."""
+    return ["" if cell is None else str(cell) for cell in _column(table, name, file)]
 
 
 def _program(identity: str, _: str, test: str, file: Path) -> str:
@@ -106,7 +104,7 @@ def _program(identity: str, _: str, test: str, file: Path) -> str:
     lang, _, entry_point = identity.partition("_")
     if not entry_point:
         raise ConfigError(
-            "an MBXP sample does not name its language and function",
+            "invalid id of an MBXP sample",
             where=f"{file}, column id",
             expected="<language>_<function>",
             found=identity,

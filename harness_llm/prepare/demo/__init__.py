@@ -1,1 +1,1 @@
-"""The demo: a small Llama, its data set and its reference answers, all made on this machine."""
+"""The demo: train a small Llama, make its data set and its reference scores on this machine."""

@@ -1,6 +1,6 @@
-"""The demo's data: seeded English instructions over a small vocabulary, each with one exact answer.
+"""The demo's corpus: seeded English instructions over a small vocabulary, each with one exact answer.
 
-The hash of a prompt decides its split, so that no prompt that is evaluated was ever trained or calibrated on.
+The hash of a prompt determines its split, so the splits are disjoint.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ SEPARATOR = " answer:"
 
 
 class Split(StrEnum):
-    """What a prompt is used for."""
+    """Use of a prompt."""
 
     EVALUATION = "evaluation"
     CALIBRATION = "calibration"
@@ -31,7 +31,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True)
 class Sample:
-    """One instruction; `prompt` ends with the separator after which the answer begins."""
+    """One instruction; `prompt` ends with SEPARATOR."""
 
     kind: str
     prompt: str
@@ -39,7 +39,7 @@ class Sample:
 
 
 def samples(split: Split, count: int, seed: int) -> list[Sample]:
-    """`count` samples of `split` whose prompts differ from each other and from those of every other split."""
+    """Return `count` samples of `split` with distinct prompts."""
     found: dict[str, Sample] = {}
     for sample in _stream(seed):
         if split_of(sample.prompt) is split:
@@ -50,15 +50,15 @@ def samples(split: Split, count: int, seed: int) -> list[Sample]:
 
 
 def split_of(prompt: str) -> Split:
-    """The one split that `prompt` belongs to."""
+    """Return the split of `prompt`: evaluation 3/8, calibration 1/8, training 1/2."""
     bucket = hashlib.sha256(prompt.encode()).digest()[0] % 8
-    if bucket < 3:  # noqa: PLR2004 - three eighths, one eighth, and a half to train on
+    if bucket < 3:  # noqa: PLR2004
         return Split.EVALUATION
     return Split.CALIBRATION if bucket == 3 else Split.TRAINING  # noqa: PLR2004
 
 
 def _stream(seed: int) -> Iterator[Sample]:
-    rng = Random(seed)  # noqa: S311 - nothing secret
+    rng = Random(seed)  # noqa: S311 - not for secrets
     kinds = sorted(KINDS)
     while True:
         kind = rng.choice(kinds)

@@ -1,7 +1,7 @@
-"""Answers of the original checkpoint, and their scores.
+"""Reference scores of the demo: greedy answers of the original checkpoint, and their scores.
 
 `python -m harness_llm.prepare.demo.reference --checkpoint DIR --store DIR --samples N --max-tokens N --accuracy JSON
---output DIR`. Standard output is the status channel to the parent process: one JSON object a line.
+--output DIR`. Writes progress to standard output, one JSON object per line.
 """
 
 import argparse
@@ -24,8 +24,9 @@ BATCH = 256
 
 
 def batches(store: TokenStore, samples: int) -> Iterator[list[int]]:
-    """Indices of the first `samples` prompts, equally long within a batch: nothing is padded, so that every answer is
-    the one that its prompt gets alone.
+    """Yield indices of the first `samples` prompts in batches of equal length.
+
+    Without padding, an answer does not depend on its batch.
     """
     by_length: dict[int, list[int]] = defaultdict(list)
     for index, length in enumerate(store.lengths()[:samples].tolist()):
@@ -36,7 +37,7 @@ def batches(store: TokenStore, samples: int) -> Iterator[list[int]]:
 
 
 def answer(model: LlamaForCausalLM, prompts: torch.Tensor, max_tokens: int) -> list[list[int]]:
-    """Greedy answers to equally long prompts; each ends with EOS or has `max_tokens` ids."""
+    """Return greedy answers to prompts of equal length; each ends with EOS or has `max_tokens` ids."""
     generated = model.generate(
         prompts,
         attention_mask=torch.ones_like(prompts),
@@ -53,7 +54,7 @@ def _until(ids: list[int], end: int) -> list[int]:
 
 
 def answers(model: LlamaForCausalLM, store: TokenStore, samples: int, max_tokens: int) -> list[list[int]]:
-    """Greedy answers to the first `samples` prompts, in their order."""
+    """Return greedy answers to the first `samples` prompts in order."""
     found: dict[int, list[int]] = {}
     for indices in batches(store, samples):
         prompts = torch.tensor([store.prompt(index).tolist() for index in indices])
@@ -65,7 +66,7 @@ def answers(model: LlamaForCausalLM, store: TokenStore, samples: int, max_tokens
 def scores(
     checkpoint: Path, store: TokenStore, answered: Sequence[Sequence[int]], accuracy: Accuracy
 ) -> dict[str, float]:
-    """The scores of `answered` against the data set's own answers."""
+    """Return the scores of `answered` against the targets of the data set."""
     count = len(answered)
     return score_answers(answered, store.targets()[:count], store.kinds()[:count], decoder(checkpoint), accuracy)
 
@@ -75,7 +76,7 @@ def _status(done: float, text: str) -> None:
 
 
 def main() -> None:
-    """Read the command line."""
+    """Answer, score and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--store", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""The stages of the demo: data set, checkpoint, quantization, reference scores."""
+"""Preparation stages of the demo: data set, training, quantization, reference scores."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ CALIBRATION_SAMPLES = 1000
 
 
 def reference_sources(checkpoint: Path, store: TokenStore, max_tokens: int, accuracy: Accuracy) -> dict[str, object]:
-    """By what reference scores are known to be of today's checkpoint, data set and demands."""
+    """Return the inputs of reference scores; a change of one makes the scores stale."""
     return {
         "checkpoint": checkpoint_digest(checkpoint),
         "dataset": store.digest,
@@ -37,7 +37,11 @@ def reference_sources(checkpoint: Path, store: TokenStore, max_tokens: int, accu
 
 @dataclass(frozen=True)
 class DemoPreparation:
-    """Everything is made here; reference scores are those of the first `samples` prompts."""
+    """Preparation of the demo; reference scores cover the first `samples` prompts.
+
+    Attributes:
+        quantizer: interpreter that runs llm-compressor; None: that of its environment.
+    """
 
     benchmark: Benchmark
     workspace: Workspace
@@ -46,10 +50,10 @@ class DemoPreparation:
 
     @property
     def assets(self) -> Assets:
-        """Where everything lands."""
+        """Paths of the results."""
         data, models, benchmark = self.workspace.data, self.workspace.models, self.benchmark
         if benchmark.accuracy.reference is None:
-            raise ConfigError("the benchmark names no reference", where="accuracy.reference")
+            raise ConfigError("missing accuracy.reference", where="models/demo/benchmark.yaml")
         return Assets(
             checkpoint=models / benchmark.checkpoint.quantized,
             original=models / benchmark.checkpoint.original,
@@ -65,11 +69,11 @@ class DemoPreparation:
 
     @property
     def tokenizer(self) -> Path:
-        """The tokenizer that the model is trained with; a copy goes with each checkpoint."""
+        """The tokenizer for training; each checkpoint has a copy."""
         return self.store.with_name("tokenizer.json")
 
     def stages(self) -> list[Stage]:
-        """All stages; each needs the ones before it."""
+        """All stages in order of dependency."""
         return [
             Stage("data set", None, self._has_dataset, self._make_dataset),
             Stage("train", None, self._has_checkpoint, self._train),
@@ -83,13 +87,13 @@ class DemoPreparation:
             self.assets.calibration: CALIBRATION_SAMPLES,
         }
         try:
-            whole = all(len(open_store(store)) == count for store, count in counts.items())
+            complete = all(len(open_store(store)) == count for store, count in counts.items())
         except (ConfigError, EnvironmentMissing):
             return False
-        return whole and self.tokenizer.is_file()
+        return complete and self.tokenizer.is_file()
 
     def _make_dataset(self, report: Report) -> None:
-        """Splits are written after the tokenizer that encodes them."""
+        """Train the tokenizer, then write the splits."""
         self.store.parent.mkdir(parents=True, exist_ok=True)
         train_tokenizer(self.tokenizer)
         tokenizer = Tokenizer.from_file(str(self.tokenizer))

@@ -1,6 +1,6 @@
-"""Stand-ins: a published benchmark with the demo's checkpoint and made-up data, to try everything else of it with.
+"""Stand-in: a published benchmark with the demo's checkpoint and synthetic data, to test all its other parts.
 
-Names, file formats, prompt shape, metrics, limits and tests are the benchmark's own.
+Names, file formats, prompt template, metrics, limits and tests are those of the benchmark.
 """
 
 import json
@@ -26,11 +26,11 @@ SHAPES = {
     "mixtral": "[INST] {} [/INST]",
     "cnn_dailymail": "Summarize the following news article.\n\nArticle:\n{}\n\nSummary:",
 }
-"""Prompts by data source, as the reference implementations shape them; what is not here is the bare question."""
+"""Prompt templates of the reference implementations, by data source; default PLAIN."""
 
 
 class Row(NamedTuple):
-    """One made-up sample."""
+    """One synthetic sample."""
 
     prompt: str
     ids: list[int]
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 def _pickle(**columns: str) -> Callable[[Path, Sequence[Row]], None]:
-    """Writes the rows as a pickled DataFrame with these columns."""
+    """Return a writer of a pickled DataFrame with these columns."""
 
     def write(file: Path, rows: Sequence[Row]) -> None:
         _frame(columns, rows).to_pickle(file, compression=None)
@@ -49,7 +49,7 @@ def _pickle(**columns: str) -> Callable[[Path, Sequence[Row]], None]:
 
 
 def _frame(columns: Mapping[str, str], rows: Sequence[Row]) -> Any:
-    import pandas as pd  # noqa: PLC0415 - half a second
+    import pandas as pd  # noqa: PLC0415 - 0.5 s
 
     return pd.DataFrame({column: [getattr(row, field) for row in rows] for column, field in columns.items()})
 
@@ -70,19 +70,19 @@ WRITERS: dict[str, Callable[[Path, Sequence[Row]], None]] = {
     "deepseek-r1": _pickle(text_input="prompt", tok_input="ids", ground_truth="answer", dataset="kind"),
     "gpt-oss-120b": _write_parquet,
 }
-"""Source files by data source, in the published format."""
+"""Writers of source files in the published format, by data source."""
 
 
 @dataclass(frozen=True)
 class StandInPreparation:
-    """The demo's checkpoint, and files in the published formats, which are read as the published ones are."""
+    """Preparation of a stand-in: the demo's checkpoint, and source files in the published formats."""
 
     benchmark: Benchmark
     workspace: Workspace
 
     @property
     def assets(self) -> Assets:
-        """Where everything lands."""
+        """Paths of the results."""
         return self._published.assets
 
     @property
@@ -94,7 +94,7 @@ class StandInPreparation:
         return DemoPreparation(load_benchmark(DEMO, self.workspace), self.workspace, CALIBRATION_SAMPLES)
 
     def stages(self) -> list[Stage]:
-        """The demo's stages but its reference scores, then the files."""
+        """The demo's stages without reference scores, then the source files."""
         demo = [stage for stage in self._demo.stages() if stage.name != "reference"]
         counts = {name: samples.samples for name, samples in self.benchmark.dataset.sets.items()}
         files = self._published.files.items()

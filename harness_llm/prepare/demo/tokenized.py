@@ -11,12 +11,12 @@ from harness_llm.protocol.token_store import write_store
 
 SEEDS = {Split.EVALUATION: 1, Split.CALIBRATION: 2, Split.TRAINING: 3}
 VOCABULARY = 512
-PAD, BOS, EOS = "<pad>", "<s>", "</s>"  # ids 0, 1 and 2: their places in the trainer's list
+PAD, BOS, EOS = "<pad>", "<s>", "</s>"  # ids 0, 1 and 2, by their order in the trainer's list
 TEXTS_FOR_TOKENIZER = 20_000
 
 
 def train_tokenizer(path: Path) -> None:
-    """Learn the byte pairs of the training split and write `path`; a text is encoded as BOS and its ids."""
+    """Train a BPE tokenizer on the training split and write it to `path`; it adds BOS to each text."""
     tokenizer = Tokenizer(models.BPE(unk_token=PAD))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
     tokenizer.decoder = decoders.Metaspace()
@@ -30,13 +30,17 @@ def train_tokenizer(path: Path) -> None:
 
 
 def write_split(path: Path, split: Split, count: int, tokenizer: Tokenizer, longest: int) -> None:
-    """Write `count` samples of `split` as a store at `path`; a prompt of more than `longest` ids is an error."""
+    """Write `count` samples of `split` as a token store.
+
+    Raises:
+        ConfigError: a prompt has more than `longest` token ids.
+    """
     chosen = samples(split, count, SEEDS[split])
     prompts = encode_prompts(chosen, tokenizer)
     found = max(map(len, prompts))
     if found > longest:
         raise ConfigError(
-            "the demo's prompts are longer than its benchmark allows",
+            "prompt of the demo is too long",
             where="dataset.longest_prompt",
             expected=f"at most {longest} token ids",
             found=str(found),
@@ -45,5 +49,5 @@ def write_split(path: Path, split: Split, count: int, tokenizer: Tokenizer, long
 
 
 def encode_prompts(chosen: Sequence[Sample], tokenizer: Tokenizer) -> list[list[int]]:
-    """The prompts' token ids, BOS first."""
+    """Return the token ids of the prompts, with BOS."""
     return [encoding.ids for encoding in tokenizer.encode_batch([sample.prompt for sample in chosen])]

@@ -1,6 +1,7 @@
 """Train the demo's model: `python -m harness_llm.prepare.demo.train --tokenizer FILE --output DIR`.
 
-Standard output is the status channel to the parent process: one JSON object a line.
+Optimizers are PyTorch's: Muon for matrices inside the layers (AdamW alone needs several times the steps), AdamW for
+embeddings and norms. Writes progress to standard output, one JSON object per line.
 """
 
 import argparse
@@ -17,7 +18,6 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 from harness_llm.config.checkpoint import TRAINING, write_record
 from harness_llm.fileio import replacing
 from harness_llm.prepare.demo.corpus import Sample, Split, samples
-from harness_llm.prepare.demo.muon import Muon
 from harness_llm.prepare.demo.tokenized import BOS, EOS, PAD, SEEDS, VOCABULARY, encode_prompts
 
 STEPS = 1200
@@ -27,13 +27,13 @@ MUON_RATE = 0.007
 ADAM_RATE = 3e-3
 WEIGHT_DECAY = 0.05
 WARM_UP = 0.05  # share of all steps
-IGNORED = -100  # the label that the loss leaves out
+IGNORED = -100  # label that the loss ignores
 
 Pair = tuple[list[int], list[int]]  # prompt ids, answer ids
 
 
 def configuration(tokenizer: Tokenizer) -> LlamaConfig:
-    """About one million parameters; heads of 32, which vLLM's CPU attention has."""
+    """Return the model's configuration: one million parameters, head size 32 (supported by vLLM's CPU attention)."""
     return LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=128,
@@ -51,7 +51,7 @@ def configuration(tokenizer: Tokenizer) -> LlamaConfig:
 
 
 def pairs(chosen: list[Sample], tokenizer: Tokenizer) -> list[Pair]:
-    """Prompt ids and answer ids, the answer ended by EOS."""
+    """Return prompt ids and answer ids of each sample; answers end with EOS."""
     ending = tokenizer.encode(EOS, add_special_tokens=False).ids
     answers = tokenizer.encode_batch([sample.answer for sample in chosen], add_special_tokens=False)
     return [
@@ -61,7 +61,7 @@ def pairs(chosen: list[Sample], tokenizer: Tokenizer) -> list[Pair]:
 
 
 def batches(corpus: list[Pair]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Ids and labels, each batch of like lengths taken from a chunk that holds all kinds."""
+    """Yield ids and labels; sequences of a batch have similar lengths, CHUNK batches contain all kinds."""
     for first in range(0, len(corpus), CHUNK * BATCH):
         chunk = sorted(corpus[first : first + CHUNK * BATCH], key=lambda pair: len(pair[0]) + len(pair[1]))
         groups = [chunk[start : start + BATCH] for start in range(0, len(chunk), BATCH)]
@@ -81,46 +81,48 @@ def _padded(group: list[Pair]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(model: LlamaForCausalLM, corpus: list[Pair], steps: int) -> None:
-    """One pass over `corpus` in `steps` updates, the loss on the answers alone."""
-    inner = [p for p in model.model.layers.parameters() if p.ndim == 2]  # noqa: PLR2004 - a matrix
+    """Train for one pass over `corpus` in `steps` updates, with the loss on the answers only."""
+    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]  # noqa: PLR2004
     others = [*model.model.embed_tokens.parameters(), *(p for p in model.parameters() if p.ndim == 1)]
-    muon = Muon(inner, WEIGHT_DECAY)
-    adam = torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)
+    optimizers = (
+        torch.optim.Muon(matrices, lr=MUON_RATE, weight_decay=WEIGHT_DECAY),
+        torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.98), weight_decay=0.0),
+    )
+    schedules = [torch.optim.lr_scheduler.LambdaLR(o, lambda done: _rate((done + 1) / steps)) for o in optimizers]
     model.train()
     for step, (ids, labels) in enumerate(batches(corpus), 1):
         loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        share = _rate(step / steps)
-        muon.step(share * MUON_RATE)
-        adam.param_groups[0]["lr"] = share * ADAM_RATE
-        adam.step()
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            schedule.step()
         model.zero_grad()
         status(step / steps, f"step {step}/{steps}, loss {loss.item():.2f}")
     model.eval()
 
 
 def _rate(done: float) -> float:
-    """Share of the full rate after the share `done` of all steps: up, level, and down over the second half."""
+    """Return the learning rate's factor after the share `done` of all steps: warm-up, constant, linear decay."""
     return max(0.02, min(1.0, done / WARM_UP, (1 - done) / 0.5))
 
 
 def save(model: LlamaForCausalLM, tokenizer_file: Path, output: Path) -> None:
-    """Write what an engine loads: weights, configuration, tokenizer; and the record of it."""
+    """Write the checkpoint: weights, configuration and tokenizer."""
     model.generation_config = GenerationConfig.from_model_config(model.config)
     model.save_pretrained(output)
     tokens = {"pad_token": PAD, "unk_token": PAD, "bos_token": BOS, "eos_token": EOS}
     PreTrainedTokenizerFast(tokenizer_file=str(tokenizer_file), **tokens).save_pretrained(output)
-    shutil.copy(tokenizer_file, output)  # byte for byte the data set's
+    shutil.copy(tokenizer_file, output)  # save_pretrained rewrites the file; keep the data set's bytes
 
 
 def status(done: float, text: str) -> None:
-    """Tell the parent process how far the work is, 0 to 1."""
+    """Report progress, 0 to 1, to the parent process."""
     print(json.dumps({"stage": "train", "done": round(done, 3), "text": text}), flush=True)  # noqa: T201
 
 
 def main() -> None:
-    """Read the command line, train, save."""
+    """Train and save the model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)

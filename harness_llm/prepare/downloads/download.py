@@ -1,4 +1,4 @@
-"""`harness-llm download`: what a benchmark needs and this program does not make."""
+"""`harness-llm download`: download the parts of a benchmark."""
 
 import sys
 from collections.abc import Sequence
@@ -12,38 +12,35 @@ from harness_llm.prepare.downloads.fetch import fetch
 
 
 def download(model: str, parts: Sequence[str], report: Report) -> None:
-    """Bring `parts` of `model`, all of them if none is named, and say on standard output where each lies.
+    """Download `parts` of `model` (default: all) and print their folders.
 
     Raises:
-        ConfigError: there is no such benchmark or part.
-        HarnessError: as `fetch`.
+        ConfigError: unknown benchmark or part.
+        HarnessError: from `fetch`.
     """
     workspace = Workspace()
-    for wanted in _chosen(load_benchmark(model, workspace), parts):
-        target = root_of(wanted, workspace) / wanted.folder
-        fetch(wanted, target, report)
-        sys.stdout.write(f"{wanted.part}: {target}\n")
+    for source in _choose(load_benchmark(model, workspace), parts):
+        target = root_of(source, workspace) / source.folder
+        fetch(source, target, report)
+        sys.stdout.write(f"{source.part}: {target}\n")
 
 
-def root_of(wanted: Download, workspace: Workspace) -> Path:
-    """The folder that the download's own folder is in."""
-    return workspace.models if wanted.of_models else workspace.data
+def root_of(source: Download, workspace: Workspace) -> Path:
+    """Return the folder of models or data that contains the download's folder."""
+    return workspace.models if source.of_models else workspace.data
 
 
-def _chosen(benchmark: Benchmark, parts: Sequence[str]) -> list[Download]:
+def _choose(benchmark: Benchmark, parts: Sequence[str]) -> list[Download]:
     where = f"downloads of models/{benchmark.name}/benchmark.yaml"
-    there = dict.fromkeys(wanted.part for wanted in benchmark.downloads)
-    if not there:
+    known = dict.fromkeys(source.part for source in benchmark.downloads)
+    if not known:
         raise ConfigError(
-            f"{benchmark.name} has nothing to download",
+            f"no downloads for {benchmark.name}",
             where=where,
-            hint=f"harness-llm submit --model {benchmark.name} makes all it needs",
+            hint=f"harness-llm submit --model {benchmark.name} makes model and data",
         )
-    if unknown := [part for part in parts if part not in there]:
+    if unknown := [part for part in parts if part not in known]:
         raise ConfigError(
-            f"{benchmark.name} has no such part to download",
-            where=where,
-            expected=", ".join(there),
-            found=", ".join(unknown),
+            f"unknown part of {benchmark.name}", where=where, expected=", ".join(known), found=", ".join(unknown)
         )
-    return [wanted for wanted in benchmark.downloads if not parts or wanted.part in parts]
+    return [source for source in benchmark.downloads if not parts or source.part in parts]

@@ -1,7 +1,4 @@
-"""Downloads: MLCommons' storage and Hugging Face.
-
-Each publisher gives a list of files (`r2`, `hub`); `transfer` brings them over the `wire`, `manifest` remembers them.
-"""
+"""Fetch one download into a folder: list the files (`r2`, `huggingface`), transfer and record them."""
 
 import errno
 import shutil
@@ -27,44 +24,44 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def fetch(download: Download, target: Path, report: Report) -> None:
-    """Bring `download` into the folder `target`; what is there and verified is left alone, what was cut is continued.
+    """Download into the folder `target`; keep verified files, resume interrupted files.
 
     Raises:
-        EnvironmentMissing: the disk is too small, a token, login or licence is missing, or there is no network.
-        ConfigError: the token is wrong, or what is configured is not published.
-        RunFailed: what comes is not what was published, or the connection keeps breaking.
+        EnvironmentMissing: not enough disk space, no network, or a token, login or licence is missing.
+        ConfigError: invalid token, or the configured source does not exist.
+        RunFailed: wrong size or checksum, or repeated connection errors.
     """
     source = _source(download)
-    with _explained(target):
+    with _disk_errors(target):
         manifest = Manifest(target)
         if manifest.has(source):
             report(f"{download.part}: complete", 1.0)
             return
         publisher = r2 if download.uri else hub
-        with publisher.connect(download, lambda text: report(text, None)) as wire:
-            report(f"{download.part}: asking for the list of {download.uri or download.repo}", None)
-            files = publisher.listing(wire, download)
-            missing = [file for file in files if not _is_there(file, target, manifest, report)]
+        with publisher.connect(download, lambda text: report(text, None)) as connection:
+            report(f"{download.part}: listing files of {download.uri or download.repo}", None)
+            files = publisher.listing(connection, download)
+            missing = [file for file in files if not _is_present(file, target, manifest, report)]
             _require_space(missing, target)
             progress = _Progress(report, missing)
             for file in missing:
-                transfer(wire, file, target / file.name, progress.of(file.name))
+                transfer(connection, file, target / file.name, progress.of(file.name))
                 manifest.add(file)
         manifest.complete(source, [file.name for file in files])
 
 
 def _source(download: Download) -> str:
-    """What the manifest calls it: all that decides which files come."""
+    """Return the manifest's key: everything that determines the set of files."""
     origin = download.uri or f"{download.repo_type} {download.repo}@{download.revision}"
     return " ".join([origin, *download.files])
 
 
-def _is_there(file: RemoteFile, target: Path, manifest: Manifest, report: Report) -> bool:
-    if manifest.knows(file):
+def _is_present(file: RemoteFile, target: Path, manifest: Manifest, report: Report) -> bool:
+    if manifest.is_verified(file):
         return True
     path = target / file.name
     if path.is_file():
-        report(f"{file.name}: checking what is there", None)
+        report(f"{file.name}: verifying checksum", None)
     if not file.is_at(path):
         return False
     manifest.add(file)
@@ -77,11 +74,11 @@ def _require_space(files: Sequence[RemoteFile], target: Path) -> None:
     free = _free(target)
     if needed > free:
         raise EnvironmentMissing(
-            "the disk is too small for this download",
+            "not enough disk space for this download",
             where=str(target),
-            expected=f"{decimal(needed)} more",
+            expected=f"{decimal(needed)} free",
             found=f"{decimal(free)} free",
-            hint="free some space, or let LAB_MODEL (models) or LAB_DATASET (data sets) name a folder on another disk",
+            hint="free some space, or set LAB_MODEL (models) or LAB_DATASET (data sets) to a folder on another disk",
         )
 
 
@@ -91,20 +88,20 @@ def _free(target: Path) -> int:
 
 
 class _Progress:
-    """Bytes of all files together."""
+    """Progress over the bytes of all files."""
 
     def __init__(self, report: Report, files: Sequence[RemoteFile]) -> None:
         self._report, self._total, self._done = report, sum(file.size for file in files), 0
-        self._spoken = 0.0
+        self._reported_at = 0.0
 
     def of(self, name: str) -> Advance:
-        """Counts for the file `name`."""
+        """Return the callback that counts bytes of the file `name`."""
 
         def advance(count: int) -> None:
             self._done += count
             now = time.monotonic()
-            if now - self._spoken >= _REPORT_EVERY_S or self._done == self._total:
-                self._spoken = now
+            if now - self._reported_at >= _REPORT_EVERY_S or self._done == self._total:
+                self._reported_at = now
                 self._report(
                     f"{name}: {decimal(self._done)} of {decimal(self._total)}", self._done / max(self._total, 1)
                 )
@@ -113,23 +110,23 @@ class _Progress:
 
 
 @contextmanager
-def _explained(target: Path) -> Iterator[None]:
-    """What the disk may say."""
+def _disk_errors(target: Path) -> Iterator[None]:
+    """Convert OS errors of the disk to EnvironmentMissing."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise EnvironmentMissing(
-                "the disk became full during a download; the file that did not fit was removed, the others are kept",
+                "disk full during a download; removed the incomplete file, kept the others",
                 where=str(target),
                 found=f"{decimal(_free(target))} free",
                 hint="free some space and run the same command again",
             ) from error
         if error.errno in _FORBIDDEN:
             raise EnvironmentMissing(
-                "a folder for downloads may not be written",
+                "no write permission in the download folder",
                 where=str(error.filename or target),
                 found=str(error.strerror),
-                hint="make it yours, or let LAB_MODEL (models) or LAB_DATASET (data sets) name another",
+                hint="change its owner, or set LAB_MODEL (models) or LAB_DATASET (data sets) to another folder",
             ) from error
         raise

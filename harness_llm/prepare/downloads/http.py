@@ -1,4 +1,4 @@
-"""Requests that outlive a dropped connection or a busy server."""
+"""HTTP client with retries after connection errors and busy servers."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,87 +13,87 @@ Result = TypeVar("Result")
 
 WAITS_S = (1, 2, 4, 8, 16)
 Explain = Callable[[str, httpx.Response], HarnessError]
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 _TIMEOUT = httpx.Timeout(60, connect=15)
 _UNREACHABLE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)
 _BUSY = {408, 429, 500, 502, 503, 504}
 
 
-class Busy(Exception):
-    """The server could not answer now."""
+class ServerBusy(Exception):
+    """A response with a status that is worth a retry."""
 
 
-class Wire:
-    """A connection to one publisher."""
+class Connection:
+    """HTTP connection to one publisher."""
 
-    def __init__(self, client: httpx.Client, explain: Explain, tell: Tell) -> None:
-        """`explain` says what to do about an URL that was answered with an error; `tell` is told of each new try."""
-        self._client, self._explain, self._tell = client, explain, tell
+    def __init__(self, client: httpx.Client, explain: Explain, notify: Notify) -> None:
+        """Use `client`; `explain` converts an error response to an exception, `notify` receives each retry."""
+        self._client, self._explain, self._notify = client, explain, notify
 
     def authenticate(self, headers: Mapping[str, str]) -> None:
-        """Send `headers` from now on."""
+        """Send `headers` with all further requests."""
         self._client.headers.update(headers)
 
     def text(self, url: str) -> str:
-        """What `url` holds."""
+        """Return the content of `url`."""
 
         def get() -> str:
             response = self._client.get(url)
-            self._require_good(url, response)
+            self._require_success(url, response)
             return response.text
 
-        return self.patiently(get)
+        return self.retry(get)
 
     def size(self, url: str) -> int:
-        """How many bytes `url` holds.
+        """Return the size of `url` in bytes.
 
         Raises:
-            RunFailed: the server does not say.
+            RunFailed: response without a valid Content-Length.
         """
 
         def head() -> int:
             response = self._client.head(url)
-            self._require_good(url, response)
+            self._require_success(url, response)
             try:
                 return int(response.headers["Content-Length"])
             except (KeyError, ValueError):
-                raise RunFailed("a server does not say how large a file is", where=url) from None
+                raise RunFailed("missing Content-Length", where=url) from None
 
-        return self.patiently(head)
+        return self.retry(head)
 
     @contextmanager
     def stream(self, url: str, start: int) -> Iterator[httpx.Response]:
-        """What `url` holds from byte `start` on; all of it if the server answers with 200."""
+        """Yield the response for `url` from byte `start`; status 200 means from the beginning."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         with self._client.stream("GET", url, headers=headers) as response:
-            self._require_good(url, response)
+            self._require_success(url, response)
             yield response
 
-    def patiently(self, action: Callable[[], Result], progress: Callable[[], int] = lambda: 0) -> Result:
-        """The result of `action`, tried again after longer and longer waits as long as `progress` stands still.
+    def retry(self, action: Callable[[], Result], progress: Callable[[], int] = lambda: 0) -> Result:
+        """Return the result of `action`; retry with increasing waits, which restart when `progress` increases.
 
         Raises:
-            EnvironmentMissing: the server cannot be reached.
-            RunFailed: the connection keeps breaking, or the server stays busy.
+            EnvironmentMissing: server unreachable.
+            RunFailed: repeated connection errors, or the server stays busy.
         """
         waits = iter(WAITS_S)
         while True:
             before = progress()
             try:
                 return action()
-            except (httpx.TransportError, Busy) as error:
+            except (httpx.TransportError, ServerBusy) as error:
                 if progress() > before:
                     waits = iter(WAITS_S)
                 wait = next(waits, None)
                 if wait is None:
-                    raise _given_up(error) from error
-                self._tell(f"trying again in {wait:g} s: {_trouble(error)}")
+                    raise _final_error(error) from error
+                self._notify(f"retry in {wait:g} s: {_describe(error)}")
                 time.sleep(wait)
 
-    def _require_good(self, url: str, response: httpx.Response) -> None:
+    def _require_success(self, url: str, response: httpx.Response) -> None:
         if response.status_code in _BUSY:
-            raise Busy(f"{url} was answered with {status(response)}")
+            raise ServerBusy(f"{url}: {status(response)}")
         if not response.is_success:
             raise self._explain(url, response)
 
@@ -101,52 +101,52 @@ class Wire:
 @contextmanager
 def connect(
     explain: Explain,
-    tell: Tell,
+    notify: Notify,
     headers: Mapping[str, str] | None = None,
     *,
     follow_redirects: bool,
-) -> Iterator[Wire]:
-    """Open a wire; content comes as it is stored, or sizes and ranges would mean something else."""
+) -> Iterator[Connection]:
+    """Open a connection without content encoding, so that sizes and ranges are those of the file."""
     own = dict(headers or {}) | {"Accept-Encoding": "identity"}
     with httpx.Client(headers=own, timeout=_TIMEOUT, follow_redirects=follow_redirects) as client:
-        yield Wire(client, explain, tell)
+        yield Connection(client, explain, notify)
 
 
-def is_sendable(secret: str) -> bool:
-    """Whether a header can hold `secret`; the error about one that cannot would show it."""
+def is_header_value(secret: str) -> bool:
+    """Return whether a header can contain `secret`; httpx's error for an invalid value would show it."""
     return secret.isascii() and secret.isprintable() and " " not in secret
 
 
 def status(response: httpx.Response) -> str:
-    """As messages show it."""
+    """Return the status line for messages."""
     return f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
 
 
 def refused(url: str, response: httpx.Response) -> RunFailed:
-    """What to say of an answer that nothing better is known about."""
-    return RunFailed("a download was refused", where=url, found=status(response), hint="try again later")
+    """Return the error for a response without a more specific explanation."""
+    return RunFailed("download refused", where=url, found=status(response), hint="try again later")
 
 
-def _trouble(error: httpx.TransportError | Busy) -> str:
-    if isinstance(error, Busy):
+def _describe(error: httpx.TransportError | ServerBusy) -> str:
+    if isinstance(error, ServerBusy):
         return str(error)
     host = error.request.url.netloc.decode()
-    return f"{host} cannot be reached" if isinstance(error, _UNREACHABLE) else f"the connection to {host} broke"
+    return f"{host} is unreachable" if isinstance(error, _UNREACHABLE) else f"connection to {host} lost"
 
 
-def _given_up(error: httpx.TransportError | Busy) -> HarnessError:
-    if isinstance(error, Busy):
-        return RunFailed("a server is too busy to answer", found=str(error), hint="run the same command again later")
+def _final_error(error: httpx.TransportError | ServerBusy) -> HarnessError:
+    if isinstance(error, ServerBusy):
+        return RunFailed("server is too busy", found=str(error), hint="run the same command again later")
     host = error.request.url.netloc.decode()
     if isinstance(error, _UNREACHABLE):
         return EnvironmentMissing(
-            f"{host} cannot be reached from this machine",
+            f"{host} is unreachable",
             found=str(error),
-            hint="look at the network; HTTPS_PROXY names a proxy. Or run the same command on another machine and copy "
+            hint="check the network; set HTTPS_PROXY for a proxy. Or run the same command on another machine and copy "
             "the folder",
         )
     return RunFailed(
-        f"the connection to {host} breaks again and again",
+        f"connection to {host} lost repeatedly",
         found=f"{type(error).__name__}: {error}",
-        hint="run the same command again: what has come is kept",
+        hint="run the same command again: it resumes the download",
     )

@@ -1,7 +1,6 @@
-"""Hugging Face: which files a repository has at a revision, and why it may not hand them out.
+"""Hugging Face: list the files of a repository at a revision, and explain refused access.
 
-huggingface_hub knows the token and the addresses. Its own snapshot_download is not used: it drops a file that was cut,
-gives files their names before their hash is known, and takes an unreachable hub for a complete download.
+Token and URLs come from huggingface_hub.
 """
 
 import os
@@ -14,9 +13,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from harness_llm.config.benchmark import Download
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
-from harness_llm.prepare.downloads.http import Tell, Wire, is_sendable, refused, status
-from harness_llm.prepare.downloads.http import connect as connect_wire
-from harness_llm.prepare.downloads.remote_file import Checksum, RemoteFile, require_inside, wanted
+from harness_llm.prepare.downloads.http import Connection, Notify, is_header_value, refused, status
+from harness_llm.prepare.downloads.http import connect as open_connection
+from harness_llm.prepare.downloads.remote_file import Checksum, RemoteFile, require_inside, select
 
 _VARIABLE = "HUGGINGFACE_ACCESS_TOKEN"
 _TOKENS = "https://huggingface.co/settings/tokens"
@@ -37,34 +36,33 @@ class _Repository(BaseModel):
     siblings: list[_Sibling]
 
 
-def connect(download: Download, tell: Tell) -> AbstractContextManager[Wire]:
-    """A wire to the hub, with the token if there is one; content comes from elsewhere, by a redirect without it."""
+def connect(download: Download, notify: Notify) -> AbstractContextManager[Connection]:
+    """Connect to the hub, with the token if set; httpx drops the token when a redirect leads to another host."""
     token = find_token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def explain(url: str, response: httpx.Response) -> HarnessError:
         return _explain(download, url, response, has_token=bool(token))
 
-    return connect_wire(explain, tell, headers, follow_redirects=True)
+    return open_connection(explain, notify, headers, follow_redirects=True)
 
 
-def listing(wire: Wire, download: Download) -> list[RemoteFile]:
-    """The files of `download`, with what the hub knows of their content.
+def listing(connection: Connection, download: Download) -> list[RemoteFile]:
+    """Return the files of `download` with size and checksum.
 
     Raises:
-        EnvironmentMissing: there is no token, or its owner has not accepted the licence.
-        ConfigError: the token is wrong, or there is no such repository, revision or file.
-        RunFailed: the answer is no list.
+        EnvironmentMissing: missing token, or licence not accepted.
+        ConfigError: invalid token, or unknown repository, revision or file.
+        RunFailed: invalid response.
     """
     url = f"{constants.ENDPOINT}/api/{download.repo_type}s/{download.repo}/revision/{quote(download.revision, safe='')}"
     try:
-        found = {file.name: file for file in _Repository.model_validate_json(wire.text(f"{url}?blobs=true")).siblings}
+        repository = _Repository.model_validate_json(connection.text(f"{url}?blobs=true"))
     except ValidationError as error:
-        raise RunFailed(
-            "the hub's answer is no list of files", where=url, found=" ".join(str(error).split())[:300]
-        ) from error
+        raise RunFailed("invalid file list of the hub", where=url, found=" ".join(str(error).split())[:300]) from error
+    found = {file.name: file for file in repository.siblings}
     names = [require_inside(name, url) for name in found]
-    return [_remote(download, found[name]) for name in wanted(names, download.files, url)]
+    return [_remote(download, found[name]) for name in select(names, download.files, url)]
 
 
 def _remote(download: Download, file: _Sibling) -> RemoteFile:
@@ -74,33 +72,33 @@ def _remote(download: Download, file: _Sibling) -> RemoteFile:
 
 
 def find_token() -> str:
-    """The token of the environment or of huggingface_hub's login, or nothing.
+    """Return the token of the environment or of huggingface_hub's login; empty if neither is set.
 
     Raises:
-        ConfigError: it has characters that no token has.
+        ConfigError: invalid characters.
     """
     token = (os.environ.get(_VARIABLE) or get_token() or "").strip()
-    if token and not is_sendable(token):
-        raise _wrong_token("characters that no token has")
+    if token and not is_header_value(token):
+        raise _invalid_token("invalid characters")
     return token
 
 
-def _wrong_token(found: str) -> ConfigError:
+def _invalid_token(found: str) -> ConfigError:
     return ConfigError(
-        "the Hugging Face token is wrong",
+        "invalid Hugging Face token",
         where=_VARIABLE if os.environ.get(_VARIABLE) else "HF_TOKEN, or the login of huggingface_hub",
         found=found,
-        hint=f"copy a token that is still listed at {_TOKENS} and export {_VARIABLE}=hf_...",
+        hint=f"copy a token from {_TOKENS} and export {_VARIABLE}=hf_...",
     )
 
 
 def _explain(download: Download, url: str, response: httpx.Response, *, has_token: bool) -> HarnessError:
-    """The hub names the reason in X-Error-Code; 401 without one is about the token."""
+    """Convert an error response, by the hub's X-Error-Code; 401 without a code means an invalid token."""
     code = response.headers.get("X-Error-Code", "")
     if code == "RevisionNotFound":
         return _not_found(download, f"no revision {download.revision}", response)
     if code == "RepoNotFound":
-        return _not_found(download, "no such repository, or a private one", response)
+        return _not_found(download, "unknown or private repository", response)
     if code == "GatedRepo" or response.status_code in {401, 403}:
         return _no_access(download, response, gated=code == "GatedRepo", has_token=has_token)
     if response.status_code == httpx.codes.NOT_FOUND:
@@ -112,38 +110,38 @@ def _no_access(download: Download, response: httpx.Response, *, gated: bool, has
     page = f"{constants.ENDPOINT}/{'datasets/' if download.repo_type == 'dataset' else ''}{download.repo}"
     if not has_token:
         return EnvironmentMissing(
-            f"{download.repo} is handed out to known people only, and there is no Hugging Face token",
+            f"missing Hugging Face token for {download.repo}",
             where=page,
             found=f"neither {_VARIABLE} nor HF_TOKEN is set, and huggingface_hub has no login",
-            hint=f"accept the licence at {page}, make a token at {_TOKENS} and export {_VARIABLE}=hf_...",
+            hint=f"accept the licence at {page}, create a token at {_TOKENS} and export {_VARIABLE}=hf_...",
         )
     if response.status_code == httpx.codes.UNAUTHORIZED:
-        return _wrong_token(_said(response))
+        return _invalid_token(_message(response))
     if gated:
         return EnvironmentMissing(
-            f"the licence of {download.repo} is not accepted by the owner of the Hugging Face token",
+            f"licence of {download.repo} not accepted by the owner of the Hugging Face token",
             where=page,
-            found=_said(response),
+            found=_message(response),
             hint=f"log in at {page}, accept the licence, wait until access is granted, and run the same command again",
         )
     return ConfigError(
-        f"the Hugging Face token may not read {download.repo}",
+        f"no read access to {download.repo} with this Hugging Face token",
         where=page,
-        found=_said(response),
-        hint=f"give it read access to gated repositories at {_TOKENS}",
+        found=_message(response),
+        hint=f"give the token read access to gated repositories at {_TOKENS}",
     )
 
 
 def _not_found(download: Download, found: str, response: httpx.Response) -> ConfigError:
     return ConfigError(
-        f"Hugging Face has no {download.repo_type} {download.repo} at {download.revision}",
+        f"{download.repo_type} {download.repo} at {download.revision} not found on Hugging Face",
         where=constants.ENDPOINT,
-        found=f"{found} ({_said(response)})",
-        hint="`downloads` of models/*/benchmark.yaml names repository and revision; if the repository is private, "
-        f"export {_VARIABLE} of someone who may read it",
+        found=f"{found} ({_message(response)})",
+        hint="correct repository and revision in `downloads` of models/*/benchmark.yaml; for a private repository, "
+        f"export {_VARIABLE} of a user with access",
     )
 
 
-def _said(response: httpx.Response) -> str:
+def _message(response: httpx.Response) -> str:
     message = response.headers.get("X-Error-Message", "")
     return f"{status(response)}: {message}" if message else status(response)

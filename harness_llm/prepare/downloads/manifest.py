@@ -1,4 +1,4 @@
-"""What was fetched into a folder and verified, so that a second call need not read it all again."""
+"""Manifest of the verified files of a download folder, so that a second call need not hash them again."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,10 +22,10 @@ class _Content(BaseModel):
 
 
 class Manifest:
-    """The record of one folder; one that is lost or damaged costs a reading of the files, no more."""
+    """Manifest of one folder; a missing or damaged manifest only causes files to be hashed again."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what is recorded."""
+        """Read the manifest."""
         self._folder = folder
         try:
             self._content = _Content.model_validate_json((folder / NAME).read_bytes())
@@ -33,15 +33,15 @@ class Manifest:
             self._content = _Content()
 
     def has(self, source: str) -> bool:
-        """Whether all that `source` gave is here and untouched."""
+        """Return whether all files of `source` are verified and unchanged."""
         names = self._content.complete.get(source, [])
-        return bool(names) and all(self._untouched(name) for name in names)
+        return bool(names) and all(self._is_unchanged(name) for name in names)
 
-    def knows(self, file: RemoteFile) -> bool:
-        """Whether `file` was verified and is untouched since."""
-        return self._untouched(file.name) and self._content.files[file.name].checksum == str(file.checksum)
+    def is_verified(self, file: RemoteFile) -> bool:
+        """Return whether `file` was verified and is unchanged."""
+        return self._is_unchanged(file.name) and self._content.files[file.name].checksum == str(file.checksum)
 
-    def _untouched(self, name: str) -> bool:
+    def _is_unchanged(self, name: str) -> bool:
         entry, path = self._content.files.get(name), self._folder / name
         if entry is None or not path.is_file():
             return False
@@ -49,7 +49,7 @@ class Manifest:
         return (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns)
 
     def add(self, file: RemoteFile) -> None:
-        """`file` was verified."""
+        """Record `file` as verified."""
         status = (self._folder / file.name).stat()
         self._content.files[file.name] = _Entry(
             size=status.st_size, mtime_ns=status.st_mtime_ns, checksum=str(file.checksum)
@@ -57,7 +57,7 @@ class Manifest:
         self._write()
 
     def complete(self, source: str, names: Sequence[str]) -> None:
-        """All that `source` gives is here."""
+        """Record `source` as complete with the files `names`."""
         self._content.complete[source] = list(names)
         self._write()
 

@@ -1,4 +1,4 @@
-"""A file to be fetched, as its publisher describes it."""
+"""A file to download: name, URL, size and checksum as published."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Checksum:
-    """What the content must hash to; `git` is the name of a git blob, all that a repository gives for small files."""
+    """Expected checksum; `git` is the id of a git blob, Hugging Face's only checksum of small files."""
 
     kind: Literal["md5", "sha256", "git"]
     value: str
 
     def hasher(self, size: int) -> "_Hash":
-        """A hash of this kind over content of `size` bytes, of which nothing has come yet."""
+        """Return a new hash object for content of `size` bytes."""
         if self.kind == "git":
             return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         return hashlib.new(self.kind, usedforsecurity=False)
 
     def __str__(self) -> str:
-        """As the manifest and messages show it."""
+        """Return the text for manifest and messages."""
         return f"{self.kind} {self.value}"
 
 
@@ -48,7 +48,7 @@ class RemoteFile:
     checksum: Checksum
 
     def is_at(self, path: Path) -> bool:
-        """Whether `path` holds it, by reading all of it."""
+        """Return whether the content of `path` has this size and checksum."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
         digest = self.checksum.hasher(self.size)
@@ -59,35 +59,35 @@ class RemoteFile:
 
 
 def require_inside(name: str, listing: str) -> str:
-    """`name` as it came in `listing`, which must lead to a file below the folder.
+    """Return `name` if it is a path below the folder.
 
     Raises:
-        RunFailed: it leads elsewhere.
+        RunFailed: the path is outside the folder; `where` is `listing`.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.name or "\0" in name:
         raise RunFailed(
-            "a list of files names one outside its folder, so nothing was fetched",
+            "file name outside the folder in a file list; downloaded no file",
             where=listing,
             found=repr(name),
-            hint="this list is broken or forged; report it to its publisher",
+            hint="the list is damaged or forged; report it to its publisher",
         )
     return name
 
 
-def wanted(names: Sequence[str], patterns: Sequence[str], listing: str) -> list[str]:
-    """The `names` that match one of `patterns`, or all if there are none.
+def select(names: Sequence[str], patterns: Sequence[str], listing: str) -> list[str]:
+    """Return the `names` that match one of `patterns`; all without patterns.
 
     Raises:
-        ConfigError: none does.
+        ConfigError: no match.
     """
     chosen = [name for name in names if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
     if not chosen:
         raise ConfigError(
-            "none of the files that are published is wanted",
+            "no published file matches",
             where=listing,
             expected=", ".join(patterns),
             found=", ".join(names),
-            hint="`files` of this download in models/*/benchmark.yaml says which are wanted",
+            hint="correct `files` of this download in models/*/benchmark.yaml",
         )
     return chosen

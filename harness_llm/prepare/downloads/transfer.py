@@ -1,4 +1,4 @@
-"""One file from the wire to the disk: its name appears when its size and checksum are right."""
+"""Download one file; it gets its name after its size and checksum are verified."""
 
 import fcntl
 import glob
@@ -10,33 +10,33 @@ from pathlib import Path
 import httpx
 
 from harness_llm.errors import EnvironmentMissing, RunFailed
-from harness_llm.prepare.downloads.http import Wire
+from harness_llm.prepare.downloads.http import Connection
 from harness_llm.prepare.downloads.remote_file import RemoteFile
 
 Advance = Callable[[int], None]
-"""Is told how many bytes more are there; fewer, if negative."""
+"""Callback with the number of new bytes; negative for discarded bytes."""
 
 _SUFFIX = ".part"
 _SHORT = 8
 _BLOCK = 1 << 20
 
 
-class _Spoiled(RunFailed):
-    """What has come is not the beginning of the file."""
+class _WrongContent(RunFailed):
+    """The received bytes are not those of the published file."""
 
 
 def part_path(path: Path, file: RemoteFile) -> Path:
-    """Where the beginning of `file` waits for the rest; it bears the checksum, so that it never continues another."""
+    """Return the path of the partial file; it contains the checksum, so that no other version is resumed."""
     return path.with_name(f"{path.name}.{file.checksum.value[:_SHORT]}{_SUFFIX}")
 
 
-def transfer(wire: Wire, file: RemoteFile, path: Path, advance: Advance) -> None:
-    """Fetch `file` to `path`, continuing what an earlier call left.
+def transfer(connection: Connection, file: RemoteFile, path: Path, advance: Advance) -> None:
+    """Download `file` to `path`; resume an interrupted download.
 
     Raises:
-        RunFailed: its size or checksum is not what was published, or it does not come.
-        EnvironmentMissing: the server cannot be reached, or another process fetches this file.
-        OSError: the disk is full; nothing is left.
+        RunFailed: wrong size or checksum, or the server fails.
+        EnvironmentMissing: server unreachable, or another process downloads this file.
+        OSError: disk full; the partial file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = part_path(path, file)
@@ -45,10 +45,10 @@ def transfer(wire: Wire, file: RemoteFile, path: Path, advance: Advance) -> None
         _lock(stream, path)
         part = _Part(stream, file, advance)
         try:
-            wire.patiently(lambda: _continue(wire, file, part), lambda: part.size)
+            connection.retry(lambda: _resume(connection, file, part), lambda: part.size)
             part.verify()
             os.fsync(stream.fileno())
-        except (_Spoiled, OSError):
+        except (_WrongContent, OSError):
             part.restart()
             raise
         finally:
@@ -58,7 +58,7 @@ def transfer(wire: Wire, file: RemoteFile, path: Path, advance: Advance) -> None
 
 
 class _Part:
-    """The beginning of a file, as long as it has come."""
+    """Partial file: the received beginning of a file."""
 
     def __init__(self, stream: FileIO, file: RemoteFile, advance: Advance) -> None:
         self._stream, self._file, self._advance = stream, file, advance
@@ -76,67 +76,66 @@ class _Part:
         self._advance(len(block))
 
     def append(self, chunk: bytes) -> None:
-        """Write `chunk`; what does not fit into the file that was announced is never written."""
+        """Write `chunk`; bytes beyond the published size are an error and not written."""
         if self.size + len(chunk) > self._file.size:
             raise self._wrong_size(f"more than {self._file.size} bytes")
         rest = memoryview(chunk)
-        while rest:  # a raw write may take less than it is given, above all when the disk is nearly full
+        while rest:  # a raw write may be partial, above all when the disk is nearly full
             written = self._stream.write(rest)
             self._count(rest[:written])
             rest = rest[written:]
 
     def restart(self) -> None:
-        """Forget what has come."""
+        """Discard the received bytes."""
         self._stream.truncate(0)
         self._advance(-self.size)
         self.size = 0
         self._digest = self._file.checksum.hasher(self._file.size)
 
-    def require_announced(self, total: int | None) -> None:
-        """The server must speak of a file of the same size as before."""
+    def require_size(self, total: int | None) -> None:
+        """Require that the size in the response, if any, is the published one."""
         if total not in {None, self._file.size}:
             raise self._wrong_size(f"{total} bytes")
 
     def verify(self) -> None:
-        """What has come must be what was published."""
+        """Require the published checksum."""
         if self._digest.hexdigest() != self._file.checksum.value:
-            raise _Spoiled(
-                f"the checksum of {self._file.name} is wrong, so it was thrown away",
-                where=self._file.url,
-                expected=str(self._file.checksum),
-                found=f"{self._file.checksum.kind} {self._digest.hexdigest()}",
-                hint="run the same command again; if it stays wrong, what is published there is damaged",
+            raise self._wrong(
+                "checksum", str(self._file.checksum), f"{self._file.checksum.kind} {self._digest.hexdigest()}"
             )
 
-    def _wrong_size(self, found: str) -> _Spoiled:
-        return _Spoiled(
-            f"the size of {self._file.name} is wrong, so it was thrown away",
+    def _wrong_size(self, found: str) -> _WrongContent:
+        return self._wrong("size", f"{self._file.size} bytes", found)
+
+    def _wrong(self, what: str, expected: str, found: str) -> _WrongContent:
+        return _WrongContent(
+            f"wrong {what} of {self._file.name}; removed the file",
             where=self._file.url,
-            expected=f"{self._file.size} bytes",
+            expected=expected,
             found=found,
-            hint="run the same command again; if it stays wrong, what is published there is damaged",
+            hint="run the same command again; if the error remains, the published file is damaged",
         )
 
 
-def _continue(wire: Wire, file: RemoteFile, part: _Part) -> None:
+def _resume(connection: Connection, file: RemoteFile, part: _Part) -> None:
     if part.size == file.size:
         return
-    with wire.stream(file.url, part.size) as response:
-        if part.size and response.status_code == httpx.codes.OK:  # it knows no ranges
+    with connection.stream(file.url, part.size) as response:
+        if part.size and response.status_code == httpx.codes.OK:  # no support for ranges
             part.restart()
-        part.require_announced(_total(response))
+        part.require_size(_total(response))
         for chunk in response.iter_raw():
             part.append(chunk)
 
 
 def _total(response: httpx.Response) -> int | None:
-    """The size of the whole file, if `response` says; 206 says it as `bytes 10-99/100`."""
+    """Return the size of the whole file, from Content-Range (`bytes 10-99/100`) or Content-Length."""
     text = response.headers.get("Content-Range", "").rpartition("/")[2] or response.headers.get("Content-Length", "")
     return int(text) if text.isdecimal() else None
 
 
 def _remove_stale(path: Path, current: Path) -> None:
-    """Beginnings of what was published under this name before."""
+    """Remove partial files of other versions of this file."""
     for old in path.parent.glob(f"{glob.escape(path.name)}.*{_SUFFIX}"):
         if old != current and len(old.name) == len(current.name):
             old.unlink()
@@ -147,5 +146,5 @@ def _lock(stream: FileIO, path: Path) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise EnvironmentMissing(
-            "another process is fetching this file", where=str(path), hint="wait for it, or stop it"
+            "another process is downloading this file", where=str(path), hint="wait for it, or stop it"
         ) from error

@@ -1,1 +1,1 @@
-"""Quantization: recipes as data, and one program per tool, run in the tool's own environment."""
+"""Quantization: recipes, and one program per tool, which runs in the tool's environment."""

@@ -1,7 +1,7 @@
-"""One quantization: what the command asks of a tool's program, and what every such program does alike.
+"""Quantization job: its description, and the part that all tools' programs share.
 
-A program runs as `python -m harness_llm.prepare.quantize.<tool's module> JOB`, with JOB in JSON. Its standard output is
-the status channel to the parent process: one JSON object per line.
+A program runs as `python -m harness_llm.prepare.quantize.<tool's module> JOB`, with JOB in JSON. It writes progress to
+standard output, one JSON object per line.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from harness_llm.protocol.token_store import open_store, origin
 
 
 class CalibrationSet(BaseModel):
-    """The official one: `file` as benchmark.yaml names it, and the token store that was made of it."""
+    """The official calibration set: `file` as in benchmark.yaml, and its token store."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,10 +32,10 @@ class CalibrationSet(BaseModel):
 
 
 class Job(BaseModel):
-    """What is to be quantized, how, and to where.
+    """Source checkpoint, recipe and output folder.
 
     Attributes:
-        calibration: None for a recipe that sees no samples.
+        calibration: None for a recipe without calibration.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -46,10 +46,10 @@ class Job(BaseModel):
     calibration: CalibrationSet | None = None
 
     def prompts(self) -> list[list[int]]:
-        """The first samples of the calibration set in its own order, cut to the recipe's sequence length.
+        """Return the first samples of the calibration set, truncated to the recipe's sequence length.
 
         Raises:
-            ConfigError: there are fewer than the recipe wants, or there is no calibration set.
+            ConfigError: the set is missing, or has fewer samples than the recipe requires.
         """
         amount = self.recipe.calibration
         if not (amount and self.calibration):
@@ -57,7 +57,7 @@ class Job(BaseModel):
         store = open_store(self.calibration.store)
         if len(store) < amount.samples:
             raise ConfigError(
-                f"the calibration set has fewer samples than {self.recipe.name} wants",
+                f"too few calibration samples for {self.recipe.name}",
                 where=self.calibration.file,
                 expected=f">= {amount.samples}",
                 found=str(len(store)),
@@ -68,31 +68,31 @@ class Job(BaseModel):
         return [prompt[: amount.sequence_length] for prompt in prompts]
 
     def calibration_record(self) -> dict[str, Any]:
-        """What the record says of the samples; the sha256 is that of the file, or of a store that was made here."""
+        """Return the record of the samples; sha256 is that of the file, or of a store made on this machine."""
         amount = self.recipe.calibration
         if not (amount and self.calibration):
             return {}
         store = self.calibration.store
         digest = origin(store).get("sha256") or open_store(store).digest
         record = {"file": self.calibration.file, "sha256": digest, **amount.model_dump()}
-        return record | ({"joined": "end to end, and cut into pieces of that length"} if self.recipe.joined else {})
+        return record | ({"joined": "concatenated and cut into pieces of that length"} if self.recipe.joined else {})
 
 
 def pieces(prompts: Sequence[list[int]], length: int) -> list[list[int]]:
-    """`prompts` end to end, cut into pieces of `length`; what is left at the end is dropped."""
+    """Concatenate `prompts` and cut them into pieces of `length`; drop the remainder."""
     tokens = list(itertools.chain.from_iterable(prompts))
     return [tokens[start : start + length] for start in range(0, len(tokens) - length + 1, length)]
 
 
 Quantize = Callable[[Job, Path], None]
-"""Writes the quantized checkpoint of a job into a folder that is there."""
+"""Function that writes the quantized checkpoint of a job into an existing folder."""
 
 
 def run_job(quantize: Quantize, package: str) -> None:
-    """Do the job of the command line; the checkpoint appears when it is complete, its record is written last.
+    """Run the job of the command line; the output folder appears when it is complete.
 
     Args:
-        package: the tool's distribution, whose version the record names.
+        package: the tool's distribution; the record contains its version.
     """
     job = Job.model_validate_json(sys.argv[1])
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""llm-compressor's recipes, in compressed-tensors' format; runs in `.venv-quantize`."""
+"""Quantize with llm-compressor to the compressed-tensors format; runs in `.venv-quantize`."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def quantize(job: Job, folder: Path) -> None:
 
 
 def modifier(recipe: Recipe) -> QuantizationModifier | GPTQModifier:
-    """`recipe` in llm-compressor's words."""
+    """Return llm-compressor's modifier for `recipe`."""
     return MODIFIERS[recipe.algorithm](
         targets="Linear",
         scheme=recipe.scheme,
@@ -38,7 +38,7 @@ def modifier(recipe: Recipe) -> QuantizationModifier | GPTQModifier:
 
 
 def samples(prompts: list[list[int]]) -> dict[str, Any]:
-    """Arguments that calibrate on `prompts`, in their order and one at a time, so that none is padded or cut."""
+    """Return arguments to calibrate on `prompts` in order, with batch size 1: no padding, no truncation."""
     if not prompts:
         return {}
     columns = {"input_ids": prompts, "attention_mask": [[1] * len(prompt) for prompt in prompts]}

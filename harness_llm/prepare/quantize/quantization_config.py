@@ -1,6 +1,7 @@
-"""The `quantization_config` that recipes write into config.json, known before a checkpoint is quantized.
+"""The `quantization_config` that a recipe writes into config.json, for checks before a checkpoint is quantized.
 
-`written.json` holds what llm-compressor 0.14.0.1 and Quark 0.13 wrote for small checkpoints, without names of layers.
+`quantization_config.json` contains the output of llm-compressor 0.14.0.1 and Quark 0.13 for small checkpoints, without
+layer names.
 """
 
 import json
@@ -14,9 +15,9 @@ _IGNORED = {"llmcompressor": "ignore", "quark": "exclude"}
 
 
 def written_config(recipe: Recipe) -> dict[str, Any] | None:
-    """The `quantization_config` of checkpoints made by `recipe`; None for a recipe that is no default.
+    """Return the `quantization_config` of checkpoints made by `recipe`; None for a recipe that is not a default.
 
-    Layers that stay as they are appear as the recipe's patterns; the tools write their names.
+    Ignored layers are the recipe's patterns; the tools write layer names.
     """
     content: dict[str, dict[str, Any]] = json.loads(_FILE.read_text())
     if recipe.name not in content:

@@ -1,4 +1,4 @@
-"""`harness-llm quantize`: a benchmark's checkpoint, quantized by a recipe in the environment of its tool."""
+"""`harness-llm quantize`: quantize a benchmark's checkpoint by a recipe, in the environment of the recipe's tool."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ class _Program(NamedTuple):
     made_by: str
 
 
-# `.venv-cuda` has `.venv-quantize-cuda` beside it: llm-compressor runs on the GPUs there.
+# `.venv-cuda` pairs with `.venv-quantize-cuda`, where llm-compressor uses the GPUs.
 _BUILD = "-cuda" if Path(sys.prefix).name.endswith("-cuda") else ""
 PROGRAMS: dict[Tool, _Program] = {
     "llmcompressor": _Program(
@@ -38,34 +38,32 @@ PROGRAMS: dict[Tool, _Program] = {
 
 
 def quantize(model: str, recipe_name: str, gpu: str, report: Report, workspace: Workspace | None = None) -> None:
-    """Quantize the original checkpoint of `model`, and say on standard output where the result lies.
-
-    The result takes the place of the checkpoint that is served, whatever recipe that was made by.
+    """Quantize the original checkpoint of `model`, replace the served checkpoint, and print its path.
 
     Args:
-        recipe_name: the default of `gpu` if empty.
-        gpu: the accelerator that will serve it; the one that is found if empty.
+        recipe_name: empty: the default recipe of `gpu`.
+        gpu: accelerator that will serve the checkpoint; empty: the detected one.
 
     Raises:
-        ConfigError: the benchmark serves its checkpoint as it is, there is no such recipe, `gpu` cannot multiply what
-            it makes, or its samples are not of the official calibration set.
-        EnvironmentMissing: checkpoint, calibration set or environment is not there.
-        RunFailed: the quantization failed; its log is named.
+        ConfigError: the benchmark serves the published checkpoint, the recipe is unknown or not supported by `gpu`, or
+            the calibration set is an evaluation set.
+        EnvironmentMissing: checkpoint, calibration set or environment is missing.
+        RunFailed: the quantization failed; `where` is its log.
     """
     workspace = workspace or Workspace()
     benchmark = load_benchmark(model, workspace)
     checkpoint = benchmark.checkpoint
     original, quantized = (workspace.models / name for name in (checkpoint.original, checkpoint.quantized))
     if original == quantized:
-        raise ConfigError(f"{model} serves its checkpoint as it is published", where=str(original))
+        raise ConfigError(f"{model} needs no quantization: it serves the published checkpoint", where=str(original))
     gpu = gpu or detect_gpu(workspace=workspace) or NO_ACCELERATOR
     recipe = load_recipes(benchmark, workspace).choose(recipe_name, gpu)
     require_format(recipe, gpu, load_gpus(workspace))
     if not (original / "config.json").is_file():
         raise EnvironmentMissing(
-            f"the checkpoint of {model} is not there",
+            f"missing checkpoint of {model}",
             where=str(original),
-            hint=_brings(benchmark, "model"),
+            hint=_command_for(benchmark, "model"),
         )
     job = Job(
         checkpoint=original,
@@ -78,39 +76,39 @@ def quantize(model: str, recipe_name: str, gpu: str, report: Report, workspace: 
 
 
 def quantize_checkpoint(job: Job, workspace: Workspace, report: Report, python: Path | None = None) -> None:
-    """Do `job` by `python`, that of the tool's environment unless it is given; raises as `quantize`."""
+    """Run `job` with `python` (default: the interpreter of the tool's environment); raises as `quantize`."""
     program = PROGRAMS[job.recipe.tool]
     python = python or program.python
     if not python.is_file():
         raise EnvironmentMissing(
-            f"the environment of {job.recipe.tool} is not there",
+            f"missing environment of {job.recipe.tool}",
             where=str(python),
             hint=program.made_by,
         )
     if job.calibration:
-        job.prompts()
+        job.prompts()  # raises before the tool starts
     run_stage([str(python), "-m", program.module, job.model_dump_json()], workspace.stage_log("quantize"), report)
 
 
 def calibration_set(benchmark: Benchmark, workspace: Workspace, report: Report) -> CalibrationSet:
-    """The official calibration set of `benchmark` as a token store: nothing else may be seen (inference_rules.adoc).
+    """Return the official calibration set of `benchmark`; inference_rules.adoc allows no other data.
 
     Raises:
-        ConfigError: what stands in its place are samples that the benchmark asks.
-        EnvironmentMissing: it is not there.
+        ConfigError: the file is an evaluation set of the benchmark.
+        EnvironmentMissing: the file is missing.
     """
     dataset, data = benchmark.dataset, workspace.data
     file = data / dataset.calibration
     if not file.exists():
         raise EnvironmentMissing(
-            f"the calibration set of {benchmark.name} is not there",
+            f"missing calibration set of {benchmark.name}",
             where=str(file),
-            hint=_brings(benchmark, "calibration"),
+            hint=_command_for(benchmark, "calibration"),
         )
     for samples in dataset.sets.values():
         if (data / samples.file).exists() and _identity(data / samples.file) == _identity(file):
             raise ConfigError(
-                "the calibration set is one that queries are asked of",
+                "calibration set is an evaluation set",
                 where=f"models/{benchmark.name}/benchmark.yaml, dataset.calibration",
                 expected="the official calibration set of the benchmark",
                 found=f"{dataset.calibration}, the samples of {samples.file}",
@@ -124,13 +122,13 @@ def calibration_set(benchmark: Benchmark, workspace: Workspace, report: Report) 
     )
 
 
-def _brings(benchmark: Benchmark, part: str) -> str:
-    """The command that puts a part of `benchmark` in its place."""
+def _command_for(benchmark: Benchmark, part: str) -> str:
+    """Return the command that downloads or makes a part of `benchmark`."""
     if benchmark.preparer == "published":
         return f"harness-llm download --model {benchmark.name} --part {part}"
     return f"harness-llm submit --model {benchmark.name}"
 
 
 def _identity(samples: Path) -> str:
-    """sha256 of a published file, or of a token store that was made here."""
+    """Return the sha256 of a published file, or of a token store made on this machine."""
     return open_store(samples).digest if samples.is_dir() else file_digest(samples)

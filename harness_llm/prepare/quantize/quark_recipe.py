@@ -1,7 +1,7 @@
-"""Quark's recipes, in its own format, which vLLM reads; runs in `.venv-quark`.
+"""Quantize with AMD's Quark to its own format, which vLLM loads; runs in `.venv-quark`.
 
-The arguments are those of AMD's quantize_quark.py, whose sources are not part of the package: models/quantization.yaml
-has the command. It compiles operators when it first runs, so that it needs a C++ compiler.
+The arguments are those of AMD's quantize_quark.py, which Quark's package does not contain (command:
+models/quantization.yaml). The first run compiles operators and requires a C++ compiler.
 """
 
 import json
@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from harness_llm.config.checkpoint import TRAINING
 from harness_llm.prepare.quantize.job import Job, run_job
 
-# By model type, a submodule's name in transformers 5 and in the published checkpoint.
+# Submodule name in transformers 5 and in the published checkpoint, by model type.
 PUBLISHED_NAMES = {"mixtral": ("mlp", "block_sparse_moe")}
 
 
@@ -38,14 +38,14 @@ def quantize(job: Job, folder: Path) -> None:
     with torch.no_grad():
         export_safetensors(frozen, folder)
     remove_algorithm(folder / "config.json")
-    (folder / TRAINING).unlink(missing_ok=True)  # Quark copies what it does not know, a record of other weights too
+    (folder / TRAINING).unlink(missing_ok=True)  # Quark copies this record of the original weights
     AutoTokenizer.from_pretrained(job.checkpoint).save_pretrained(folder)
 
 
 def use_published_names(model: torch.nn.Module) -> None:
-    """Rename submodules as the published checkpoint names them: vLLM loads weights by those names.
+    """Rename submodules as in the published checkpoint, because vLLM loads weights by those names.
 
-    The model cannot compute afterwards.
+    The model cannot run afterwards.
     """
     if names := PUBLISHED_NAMES.get(model.config.model_type):
         own, published = names
@@ -55,10 +55,10 @@ def use_published_names(model: torch.nn.Module) -> None:
 
 
 def remove_algorithm(file: Path) -> None:
-    """Remove the parameters of the algorithm from config.json; serving does not need them.
+    """Remove the algorithm's parameters from config.json.
 
-    vLLM 0.30 ends with an AttributeError where a value is a list of objects, as those of GPTQ are
-    (vllm/model_executor/layers/quantization/quark/quark.py, apply_vllm_mapper).
+    vLLM 0.30 raises AttributeError for a value that is a list of objects, as in GPTQ's parameters
+    (vllm/model_executor/layers/quantization/quark/quark.py, apply_vllm_mapper). Serving does not need them.
     """
     config = json.loads(file.read_text())
     config["quantization_config"]["algo_config"] = None

@@ -1,4 +1,4 @@
-"""How checkpoints are quantized: `models/quantization.yaml`."""
+"""Quantization recipes: `models/quantization.yaml`."""
 
 from typing import Literal
 
@@ -20,16 +20,16 @@ class _Facts(BaseModel):
 
 
 class Method(_Facts):
-    """What a recipe does, whichever the benchmark.
+    """The part of a recipe that does not depend on the benchmark.
 
     Attributes:
-        scheme: number formats of weights and activations, by the tool's name for them.
-        algorithm: what chooses the numbers; plain rounding if empty.
-        kv_cache: the format that scales of keys and values are stored for; none if empty.
-        calibrated: whether samples are seen.
-        joined: whether they are joined and cut into equal pieces, as Quark's GPTQ wants them.
+        scheme: the tool's name for the number formats of weights and activations.
+        algorithm: empty: round to nearest.
+        kv_cache: number format of the KV cache scales; empty: none.
+        calibrated: whether the recipe uses calibration samples.
+        joined: whether samples are concatenated and cut into equal pieces, which Quark's GPTQ requires.
         weights: `weight_data_types` of measurements.json.
-        needs: a format of models/gpus.yaml without which the result is of no use.
+        needs: number format of models/gpus.yaml that the accelerator must support.
     """
 
     tool: Tool
@@ -43,14 +43,14 @@ class Method(_Facts):
 
 
 class Amount(_Facts):
-    """How much of the calibration set is seen; `sequence_length` in token ids of each sample."""
+    """Number of calibration samples, and their maximum length in token ids."""
 
     samples: int = Field(ge=1)
     sequence_length: int = Field(ge=1)
 
 
 class Recipe(Method):
-    """A method for one benchmark; `ignore` are patterns of layers that stay as they are."""
+    """A method for one benchmark; `ignore` are patterns of layers that are not quantized."""
 
     name: str
     ignore: tuple[str, ...]
@@ -72,41 +72,41 @@ class _Table(_Facts):
 
 
 class Recipes(_Facts):
-    """The recipes of one benchmark, and which of them each accelerator is served by default."""
+    """The recipes of one benchmark, and the default recipe of each accelerator."""
 
     recipes: dict[str, Recipe]
     accelerators: dict[str, str]
 
     def choose(self, name: str, gpu: str) -> Recipe:
-        """The recipe called `name`, or the default of `gpu` if that is empty.
+        """Return the recipe `name`, or the default of `gpu` if `name` is empty.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: unknown recipe, or `gpu` has no default.
         """
         if not (name or gpu in self.accelerators):
             raise ConfigError(
-                f"no recipe is the default of {gpu}",
+                f"no default recipe for {gpu}",
                 where=f"models/{TABLE}, accelerators",
                 expected=", ".join(self.accelerators),
-                hint="--recipe names one",
+                hint="choose one with --recipe",
             )
         name = name or self.accelerators[gpu]
         if name not in self.recipes:
-            raise ConfigError(f"there is no recipe {name}", where=f"models/{TABLE}", expected=", ".join(self.recipes))
+            raise ConfigError(f"unknown recipe {name}", where=f"models/{TABLE}", expected=", ".join(self.recipes))
         return self.recipes[name]
 
 
 def load_recipes(benchmark: Benchmark, workspace: Workspace) -> Recipes:
-    """The recipes as `benchmark` has them.
+    """Return the recipes of `benchmark`.
 
     Raises:
-        ConfigError: the table is wrong.
+        ConfigError: invalid table.
     """
     file = workspace.benchmarks / TABLE
     try:
         return _resolve(_Table.model_validate(read_yaml(file)), benchmark)
     except ValidationError as error:
-        raise ConfigError("the table of recipes is wrong", where=str(file), found=str(error)) from error
+        raise ConfigError("invalid table of recipes", where=str(file), found=str(error)) from error
 
 
 def _resolve(table: _Table, benchmark: Benchmark) -> Recipes:
@@ -129,21 +129,21 @@ def _resolve(table: _Table, benchmark: Benchmark) -> Recipes:
 
 
 def require_format(recipe: Recipe, gpu: str, gpus: dict[str, Gpu]) -> None:
-    """Refuse a recipe whose result `gpu` cannot multiply.
+    """Require that `gpu` supports the recipe's number format.
 
     Args:
-        gpus: from `load_gpus`; what is not among them, a CPU, multiplies no format below 16 bits in hardware.
+        gpus: from `load_gpus`; a CPU is not among them and supports no format below 16 bits in hardware.
 
     Raises:
-        ConfigError: names the accelerators that can.
+        ConfigError: `gpu` does not support the format.
     """
     formats = gpus[gpu].formats if gpu in gpus else ()
     if recipe.needs and recipe.needs not in formats:
         able = [name for name, facts in gpus.items() if recipe.needs in facts.formats]
         raise ConfigError(
-            f"{gpu} cannot multiply what the recipe {recipe.name} makes",
+            f"unsupported number format of recipe {recipe.name} on {gpu}",
             where="models/gpus.yaml, formats",
             expected=f"{recipe.needs}, as of {', '.join(able)}",
             found=f"{gpu}: {', '.join(formats) or 'none'}",
-            hint=f"--gpu names the accelerator that will serve the checkpoint: --gpu {able[0]}" if able else "",
+            hint=f"choose the accelerator that will serve the checkpoint: --gpu {able[0]}" if able else "",
         )
