@@ -1,4 +1,4 @@
-# The front door. Anything with a decision in it is Python: harness_llm/ and setup/environments.py.
+# User commands. Decisions are made in Python: harness_llm/ and setup/.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .SILENT:
@@ -7,30 +7,30 @@ MAKEFLAGS += --no-print-directory
 # Settings of `make submission`, and the option of `harness-llm submit` that each one becomes.
 OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_COUNT:gpu-count ROUND:round \
            DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine RAY_ADDRESS:ray
-# Settings of the doors that other harnesses have, read by harness_llm/pipeline/make_targets.py and harness_llm/config/aliases.py.
+# Settings of other harnesses' Makefiles, read by harness_llm/pipeline/make_targets.py and harness_llm/config/aliases.py.
 FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
 # Settings of the containers, read by harness_llm/containers (docs/containers.md).
 CONTAINERS := ENVIRONMENT RUN_AS LAB_MODEL LAB_DATASET BASE_IMAGE WHEELHOUSE EXTRA_CA_CERT DOCKER DOCKER_ARGS \
               HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
 SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON $(FAMILIAR) $(CONTAINERS)
 
-# A misspelt setting would otherwise change nothing in silence.
+# Refuse misspelt settings.
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 unknown := $(filter-out $(SETTINGS) MAKEFLAGS,$(given))
-$(if $(unknown),$(error there is no setting $(unknown); there are $(SETTINGS)))
+$(if $(unknown),$(error unknown setting $(unknown); expected: $(SETTINGS)))
 
 ifneq ($(filter-out 0 1,$(STAND_IN)),)
-$(error STAND_IN is 1 or 0, not $(STAND_IN))
+$(error invalid STAND_IN=$(STAND_IN); expected: 1 or 0)
 endif
 
-# Settings reach the shell through the environment, letter for letter, so that no character in them is special.
+# Pass settings through the environment, so that neither make nor the shell expands them.
 $(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(eval override $(name) := $$(value $(name)))))
 export $(SETTINGS)
 options = $(foreach pair,$(OPTIONS),$(if $(filter $(firstword $(subst :, ,$(pair))),$1),$(call option,$(subst :, ,$(pair)))))
 option = $${$(firstword $1):+"--$(lastword $1)=$$$(firstword $1)"}
 stand-in = $(if $(filter 1,$(STAND_IN)),--stand-in)
 
-# What libraries would keep in the home folder stays in the checkout; only a Hugging Face login is read from there.
+# Caches of libraries are in the checkout. Only a Hugging Face login is read from the home folder.
 export HF_TOKEN_PATH ?= $(HOME)/.cache/huggingface/token
 export HF_HOME ?= $(CURDIR)/build/cache/huggingface
 export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/build/cache/torchinductor
@@ -42,10 +42,10 @@ export DO_NOT_TRACK := 1
 export VLLM_NO_USAGE_STATS := 1
 unexport PYTHONHOME PYTHONPATH
 
-# Sets up the build of vLLM for this machine's accelerators; an image has its own. See setup/builds.py.
+# Set up the build of vLLM for this machine's accelerators; images have their own. See setup/builds.py.
 LAYERS := engine loadgen quantize $(if $(RAY_ADDRESS),ray)
 READY = bin=$$(setup/environments.sh here $(LAYERS)) && "$$bin"
-# harness-llm here, or in the container $1 where `make submission` uses containers.
+# Run harness-llm locally, or in the container $1 if `make submission` uses containers.
 harness-llm = where=$$(setup/environments.sh where) || exit; \
 	if [ "$$where" = container ]; then setup/start_$(strip $1)_env.sh harness-llm $2; else $(READY)/harness-llm $2; fi
 # The tests use the CPU build on every machine.
@@ -60,11 +60,12 @@ help: ## list the targets
 	echo
 	echo 'settings of `make submission`, all optional: $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN'
 	echo 'example: make submission COMPANY="Acme" SYSTEM_NAME="my-box"'
-	echo 'make itself ends with 2 on any failure; the exit code of harness-llm is the number in "Error 1" (a gate says'
-	echo 'no), 2 (wrong use or configuration), 3 (something is missing here), 4 (a run failed) or 130 (interrupted).'
+	echo 'make exits with 2 after any failure. The number in "Error N" is the exit code of harness-llm: 1 (a check or'
+	echo 'gate failed), 2 (wrong usage or configuration), 3 (missing software, file or device), 4 (a run failed) or'
+	echo '130 (interrupted).'
 
 .PHONY: submission
-submission: ## everything from models to the checked and packed tree; again to resume; ENVIRONMENT=container or local
+submission: ## run a benchmark, check and package the submission; run again to resume; ENVIRONMENT=container or local
 	where=$$(setup/environments.sh where) || exit; \
 	if [ "$$where" = container ]; then \
 	    setup/environments.sh host && .venv-host/bin/python -m harness_llm.containers submit $(said); \
@@ -73,7 +74,7 @@ submission: ## everything from models to the checked and packed tree; again to r
 	fi
 
 .PHONY: doctor
-doctor: ## check what can refuse a submission, with its settings; nothing is downloaded or built but environments
+doctor: ## run the checks of `make submission` without downloads and runs
 	where=$$(setup/environments.sh where) || exit; \
 	if [ "$$where" = container ]; then \
 	    setup/environments.sh host && .venv-host/bin/python -m harness_llm.containers doctor $(said); \
@@ -84,19 +85,19 @@ doctor: ## check what can refuse a submission, with its settings; nothing is dow
 submission doctor: said = $(call options,$(SETTINGS)) $(stand-in)
 
 .PHONY: status
-status: ## which runs are done, and which are missing: SYSTEM_NAME=my-box
+status: ## list completed and missing runs: SYSTEM_NAME=my-box
 	$(call harness-llm, submission, status $(said))
 
 status: said = $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $(stand-in)
 
 .PHONY: download
-download: ## fetch a benchmark's model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench or model
+download: ## download model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench or model
 	$(call harness-llm, model_and_dataset, download $(said))
 
 download: said = $(call options,MODEL) $${PART:+--part="$$PART"}
 
 .PHONY: check
-check: ## check a finished tree: TREE=path/to/inference_results_v6.1
+check: ## check a submission tree: TREE=path/to/inference_results_v6.1
 	where=$$(setup/environments.sh where) || exit; \
 	if [ "$$where" = container ]; then \
 	    setup/environments.sh host && .venv-host/bin/harness-llm check $(said); \
@@ -107,55 +108,55 @@ check: ## check a finished tree: TREE=path/to/inference_results_v6.1
 check: said = $${TREE:+"$$TREE"} $(call options,ROUND)
 
 .PHONY: run
-run: generate_engines run_harness ## as NVIDIA's: RUN_ARGS="--benchmarks=llama2-70b --scenarios=offline,server"
+run: generate_engines run_harness ## NVIDIA's target: RUN_ARGS="--benchmarks=llama2-70b --scenarios=offline,server"
 
 .PHONY: run_harness
-run_harness: ## LoadGen runs as RUN_ARGS says, whatever was run before
+run_harness: ## NVIDIA's target: LoadGen runs of RUN_ARGS, also if completed before
 	$(READY)/harness-llm run --environment --run-args "$$RUN_ARGS"
 
 .PHONY: generate_engines
-generate_engines: ## for an ENGINE that has such a step
+generate_engines: ## NVIDIA's target: prints that ENGINE has no such step
 	$(READY)/python -m harness_llm.pipeline.make_targets generate_engines
 
 .PHONY: build
-build: link_dirs ## links, LoadGen of every round, and mlcommons/inference at its pinned commit
+build: link_dirs ## NVIDIA's target: set up, link folders, clone mlcommons/inference
 	$(READY)/python -m harness_llm.pipeline.make_targets clone_inference
 
 .PHONY: link_dirs
-link_dirs: ## show the scratch space MLPERF_SCRATCH_PATH below build/
+link_dirs: ## NVIDIA's target: link folders of MLPERF_SCRATCH_PATH below build/
 	$(READY)/python -m harness_llm.pipeline.make_targets link_dirs
 
 .PHONY: bench
-bench: ## measure the harness itself (hours; `python -m benchmarks --help` names the parts)
+bench: ## benchmark the harness itself (hours; parts: `python -m benchmarks --help`)
 	$(READY)/python -m benchmarks
 
 .PHONY: soak
-soak: ## replicas killed and started again for 20 minutes, every query answered once
+soak: ## kill and restart replicas for 20 minutes; check that every query completes once
 	$(READY)/python -m benchmarks.soak
 
 .PHONY: quantization-table
-quantization-table: quark ## the demo quantized by every recipe, and scored (about 20 minutes)
+quantization-table: quark ## quantize the demo with every recipe and score it (about 20 minutes)
 	$(READY)/python -m benchmarks.quantization
 
 .PHONY: stand-ins
-stand-ins: ## every benchmark in every round, small, with the demo's model (about 30 minutes)
+stand-ins: ## run a stand-in of every benchmark in every round (about 30 minutes)
 	$(READY)/python -m benchmarks.stand_ins
 
 .PHONY: setup
-setup: ## make or update .venv, on NVIDIA nodes .venv-cuda; PYTHON=python3.11 chooses the interpreter
-	bin=$$(setup/environments.sh here $(LAYERS)) && echo "the programs are in $$bin"
+setup: ## create or update .venv, on NVIDIA nodes .venv-cuda; PYTHON=python3.11 selects the interpreter
+	bin=$$(setup/environments.sh here $(LAYERS)) && echo "installed in $$bin"
 
 .PHONY: quark
-quark: ## make or update .venv-quark, where AMD's Quark quantizes; needs a C++ compiler
+quark: ## create or update .venv-quark for AMD's Quark; requires a C++ compiler
 	setup/environments.sh quark
 
 .PHONY: graders
-graders: ## make or update .venv-graders, where the accuracy scripts of the reference run
+graders: ## create or update .venv-graders for the reference's accuracy scripts
 	setup/environments.sh graders
 
 .PHONY: ray
-ray: ## add Ray to the environment of `make setup`, for a cluster: docs/cluster.md
-	bin=$$(setup/environments.sh here engine ray) && echo "start it with $$bin/ray"
+ray: ## install Ray for a cluster: docs/cluster.md
+	bin=$$(setup/environments.sh here engine ray) && echo "start Ray with $$bin/ray"
 
 .PHONY: tools
 tools:
@@ -189,20 +190,20 @@ lint: tools ## ruff check, ruff format --check, import layers, mypy
 	$(TESTS)/mypy
 
 .PHONY: lock
-lock: ## pin the packages that pyproject.toml leads to, keeping the pins that still fit
+lock: ## pin the packages of pyproject.toml, keeping valid pins
 	setup/environments.sh lock
 
 .PHONY: prebuild
-prebuild: ## build the container where benchmarks run, and enter it
+prebuild: ## NVIDIA's target: build the submission container and start a shell in it
 	setup/build_submission_env.sh
 	setup/start_submission_env.sh
 
 .PHONY: docker_clean
-docker_clean: ## remove the images of the containers
+docker_clean: ## remove the container images
 	setup/containers.sh clean
 
 .PHONY: clean
-clean: ## remove what test tools leave; never runs, models, data or environments
+clean: ## remove caches of test tools
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find harness_llm tests setup benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
@@ -215,7 +216,7 @@ clean-models: ## remove all checkpoints
 	rm -rf build/models
 
 .PHONY: clean-data
-clean-data: ## remove all data sets and reference answers
+clean-data: ## remove all data sets and reference scores
 	rm -rf build/data
 
 .PHONY: clean-runs

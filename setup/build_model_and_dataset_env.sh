@@ -1,3 +1,3 @@
 #!/bin/sh
-# The image of the container where models and data are downloaded and quantized; --print shows the command. Variables: docs/containers.md.
+# Build the image that downloads and quantizes models and data; --print shows the command. Variables: docs/containers.md.
 exec sh "$(dirname "$0")/containers.sh" build model_and_dataset "$@"

@@ -1,9 +1,8 @@
-"""Which build of vLLM this machine needs, and the environments that have it.
+"""Choose the build of vLLM for this machine's accelerators, and set up its environments.
 
 Standard library only: this runs before any package is installed.
 
-Usage: python -m setup.builds LAYER ...   the layers `engine`, `loadgen`, `quantize` or `ray` of this machine's build;
-prints the folder of the programs on standard output.
+Usage: python -m setup.builds LAYER ...   (engine, loadgen, quantize, ray); prints the environment's bin folder.
 """
 
 import os
@@ -21,29 +20,29 @@ CUDA, ROCM = "cuda", "rocm"
 _ENGINE = "engine"
 _GPUS = Path("models/gpus.yaml")
 _KIND = re.compile(r'^(\w[\w.-]*):(?: *#.*)?\n(?:[ #].*\n)*?  pci: \["([0-9a-f]{4}):', re.MULTILINE)
-_SEVERAL_NODES = re.compile(r"x\d+$")  # h100x16: settings of a replica on 16 GPUs of several nodes
+_SEVERAL_NODES = re.compile(r"x\d+$")  # h100x16: a replica on 16 GPUs of several nodes
 
 
 def gpu_name(environ: Mapping[str, str]) -> str:
-    """The GPU_NAME that is asked for; empty where the machine decides. Stand-ins run without an accelerator."""
+    """Return GPU_NAME; empty: detect it. Stand-ins run without an accelerator."""
     return environ.get("GPU_NAME") or (NO_ACCELERATOR if environ.get("STAND_IN") == "1" else "")
 
 
 def vendors(table: str) -> dict[str, str]:
-    """PCI vendor by GPU_NAME, of the text of models/gpus.yaml."""
+    """Return the PCI vendor by GPU_NAME from the text of models/gpus.yaml."""
     return dict(_KIND.findall(table))
 
 
 def platform(gpu: str, on_bus: Sequence[str], table: str) -> str:
-    """`cpu`, `cuda` or `rocm`.
+    """Return `cpu`, `cuda` or `rocm`.
 
     Args:
         gpu: from `gpu_name`.
-        on_bus: the accelerators of this machine, `vendor:device`; they decide where `gpu` is empty or not in `table`.
-        table: the text of models/gpus.yaml.
+        on_bus: accelerators of this machine, `vendor:device`; used if `gpu` is empty or not in `table`.
+        table: text of models/gpus.yaml.
 
     Raises:
-        ConfigError: the machine has accelerators of two vendors, and `gpu` does not select one.
+        ConfigError: accelerators of two vendors, and `gpu` does not select one.
     """
     if gpu == NO_ACCELERATOR:
         return NO_ACCELERATOR
@@ -52,27 +51,27 @@ def platform(gpu: str, on_bus: Sequence[str], table: str) -> str:
     found = {vendor} if vendor else {pci.partition(":")[0] for pci in on_bus}
     if len(found) > 1:
         raise ConfigError(
-            "this machine has accelerators of several vendors",
+            "accelerators of several vendors",
             where="GPU_NAME",
             expected=f"one of {', '.join(known)}, or {NO_ACCELERATOR}",
             found=gpu or "not set",
-            hint="GPU_NAME=NAME before or after make",
+            hint="make GPU_NAME=NAME ...",
         )
     return PLATFORMS[found.pop()] if found else NO_ACCELERATOR
 
 
 def layers(names: Sequence[str], build: str) -> list[str]:
-    """The keys in setup/layers.py of `engine`, `loadgen`, `quantize` and `ray` for a build.
+    """Return the keys in setup/layers.py of `engine`, `loadgen`, `quantize` and `ray` for a build.
 
     Raises:
-        EnvironmentMissing: the build is ROCm's, for which the package index has no vLLM.
+        EnvironmentMissing: ROCm; the package index has no vLLM for it.
     """
     if build == ROCM:
         raise EnvironmentMissing(
             "AMD GPUs need a container: the package index has no vLLM for ROCm",
             where="setup/requirements",
-            expected="a container, whose base image has vLLM for ROCm (docs/containers.md)",
-            found="a set-up without containers",
+            expected="a container with a base image that has vLLM for ROCm (docs/containers.md)",
+            found="set-up without containers",
             hint="install Docker, then `make submission ENVIRONMENT=container ...`,"
             "\n      or bash setup/build_submission_env.sh and bash setup/start_submission_env.sh;"
             "\n      GPU_NAME=cpu sets up the CPU build and does not use the GPUs",
@@ -82,12 +81,12 @@ def layers(names: Sequence[str], build: str) -> list[str]:
 
 
 def set_up(names: Sequence[str], environ: Mapping[str, str]) -> Path:
-    """Bring the layers of this machine's build up to date; returns the folder of the engine's programs.
+    """Update the layers of this machine's build; return the bin folder of its environment.
 
-    An image has layers of its own, in the folder of the CPU build.
+    A container image has its own layers, in the folder of the CPU build.
 
     Raises:
-        HarnessError: as `platform`, `layers` and `environments.ensure`.
+        HarnessError: from `platform`, `layers` and `environments.ensure`.
     """
     if image := environ.get("HARNESS_LLM_LAYERS"):
         build, keys = NO_ACCELERATOR, image.split()
@@ -99,7 +98,7 @@ def set_up(names: Sequence[str], environ: Mapping[str, str]) -> Path:
 
 
 def main() -> None:
-    """Print the folder of the programs."""
+    """Print the bin folder."""
     sys.stdout.write(f"{set_up(sys.argv[1:], os.environ)}\n")
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the scripts of the containers share: the environment of harness_llm/containers, which does the work.
+# Run harness_llm.containers in its environment, .venv-host.
 set -eu
 checkout=$(cd "$(dirname "$0")/.." && pwd)
 sh "$checkout/setup/environments.sh" host

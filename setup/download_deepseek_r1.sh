@@ -1,3 +1,3 @@
 #!/bin/sh
-# The data sets of deepseek-r1, with those of calibration and of LiveCodeBench's tests; the checkpoint is download_model.py's.
+# Download the data sets of deepseek-r1, including calibration and LiveCodeBench. download_model.py downloads the checkpoint.
 exec sh "$(dirname "$0")/harness_llm.sh" download --model deepseek-r1 --part dataset --part calibration --part livecodebench "$@"

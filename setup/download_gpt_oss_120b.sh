@@ -1,3 +1,3 @@
 #!/bin/sh
-# The data sets of gpt-oss-120b, with those of calibration and of LiveCodeBench's tests; the checkpoint is download_model.py's.
+# Download the data sets of gpt-oss-120b, including calibration and LiveCodeBench. download_model.py downloads the checkpoint.
 exec sh "$(dirname "$0")/harness_llm.sh" download --model gpt-oss-120b --part dataset --part calibration --part livecodebench "$@"

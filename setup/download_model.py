@@ -1,4 +1,4 @@
-"""Fetch a checkpoint: `HUGGINGFACE_ACCESS_TOKEN=hf_... python setup/download_model.py [--model NAME]`."""
+"""Download a checkpoint: `HUGGINGFACE_ACCESS_TOKEN=hf_... python setup/download_model.py [--model NAME]`."""
 
 import argparse
 import os
@@ -6,15 +6,15 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Hand over to harness-llm; without options it is llama2-70b, as people know this script."""
+    """Run `harness-llm download`; the default model is llama2-70b, as in other harnesses' script of this name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="llama2-70b", help="a folder of models/; default: %(default)s")
-    parser.add_argument("--model_dir", help="where checkpoints go; default: LAB_MODEL, or build/models")
+    parser.add_argument("--model_dir", help="folder for checkpoints; default: LAB_MODEL, or build/models")
     arguments = parser.parse_args()
     if arguments.model_dir:
         os.environ["LAB_MODEL"] = arguments.model_dir
     script = Path(__file__).with_name("harness_llm.sh")
-    os.execv("/bin/sh", ["sh", str(script), "download", "--model", arguments.model, "--part", "model"])  # noqa: S606 (it takes our place)
+    os.execv("/bin/sh", ["sh", str(script), "download", "--model", arguments.model, "--part", "model"])  # noqa: S606 (replaces this process)
 
 
 if __name__ == "__main__":

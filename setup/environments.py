@@ -1,13 +1,13 @@
-"""The virtual environments of a checkout, brought up to date from the pinned packages.
+"""Update the virtual environments of a checkout from the pinned packages.
 
-`.venv` has the CPU build of vLLM, `.venv-cuda` the CUDA build. Quantization has an environment of its own,
-`.venv-quantize` or `.venv-quantize-cuda`: llm-compressor and vLLM need different versions of compressed-tensors. Quark
-has `.venv-quark`, the reference's evaluators have `.venv-graders`. An environment has one layer or more. The stamp of a
-layer is written last and contains a digest of the layer's sources. Standard library only: this runs before any package
-is installed.
+`.venv` has the CPU build of vLLM, `.venv-cuda` the CUDA build. Quantization has its own environment, `.venv-quantize`
+or `.venv-quantize-cuda`: llm-compressor and vLLM need different versions of compressed-tensors. Quark has
+`.venv-quark`, the reference's evaluators have `.venv-graders`. An environment consists of layers. The stamp of a layer
+is written last and contains a digest of the layer's sources. Standard library only: this runs before any package is
+installed.
 
-The images of containers are made by this, too: there HARNESS_LLM_ENVIRONMENTS names the folder of the environments,
-HARNESS_LLM_ROUND the one round whose LoadGen is wanted, and HARNESS_LLM_IMAGE says that the image is finished.
+Image builds use this too: HARNESS_LLM_ENVIRONMENTS is the folder of the environments, HARNESS_LLM_ROUND selects one
+LoadGen, and HARNESS_LLM_IMAGE marks a finished image.
 
 Usage: python -m setup.environments (lock [uv option ...] | layer ...)
 """
@@ -34,7 +34,7 @@ _GIB = 1024**3
 
 
 def digest(layer: Layer) -> str:
-    """Of everything that a layer is made from, the checkout's path included (scripts hold it)."""
+    """Return the digest of a layer's sources, including the checkout's path (scripts contain it)."""
     sources = [
         sys.version_info[:2],
         str(Path.cwd()),
@@ -46,13 +46,13 @@ def digest(layer: Layer) -> str:
 
 
 def is_current(layer: Layer) -> bool:
-    """Whether a layer is complete and made from what stands in the checkout now."""
-    whole = layer.stamp.is_file() and all(part.exists() for part in layer.parts)
-    return whole and layer.stamp.read_text() == digest(layer)
+    """Return whether a layer is complete and matches the checkout."""
+    complete = layer.stamp.is_file() and all(part.exists() for part in layer.parts)
+    return complete and layer.stamp.read_text() == digest(layer)
 
 
 def stale(names: Sequence[str]) -> list[Layer]:
-    """The layers that must be made for `names`, in order."""
+    """Return the layers to install for `names`, in order."""
     wanted: list[Layer] = []
     for layer in (LAYERS[name] for name in names):
         wanted += [needed for needed in (layer.on, layer) if needed and needed not in wanted]
@@ -60,11 +60,11 @@ def stale(names: Sequence[str]) -> list[Layer]:
 
 
 def check_space(layers: Sequence[Layer], free: int) -> None:
-    """Refuse to begin what `free` bytes cannot hold; what was begun before already has some of its space."""
+    """Require disk space for the environments that do not exist yet."""
     needed = sum(layer.gib for layer in layers if not layer.folder.exists())
     if free < needed * _GIB:
         raise EnvironmentMissing(
-            "there is too little disk space for the virtual environments",
+            "not enough disk space for the virtual environments",
             where=str(Path.cwd()),
             expected=f"{needed:.1f} GiB",
             found=f"{free / _GIB:.1f} GiB",
@@ -73,31 +73,30 @@ def check_space(layers: Sequence[Layer], free: int) -> None:
 
 
 def check_idle(folder: Path, programs: Iterable[tuple[int, str]]) -> None:
-    """Refuse to replace an environment that one of `programs` (process id, its file) runs from."""
+    """Require that no process of `programs` (process id, program file) runs from the environment."""
     users = [f"process {pid}" for pid, program in programs if program.startswith(f"{folder.absolute()}/bin/")]
     if users:
         raise EnvironmentMissing(
-            "the environment must be made again, but it is in use",
+            "environment to be replaced is in use",
             where=str(folder),
             found=", ".join(users),
-            hint="wait for the end of these processes or end them, and run the same command again",
+            hint="wait for these processes or stop them, and run the same command again",
         )
 
 
 def ensure(names: Sequence[str]) -> None:
-    """Bring layers and what they stand on up to date; nothing is written if they are.
+    """Update layers and the layers below them.
 
     Raises:
-        EnvironmentMissing: no pip, no network, no disk space, an environment to be replaced is in use, or this is a
-            finished image.
+        EnvironmentMissing: no pip, network or disk space, an environment to replace is in use, or a finished image.
     """
     if not stale(names):
         return
     if image := os.environ.get("HARNESS_LLM_IMAGE"):
         raise EnvironmentMissing(
-            "the checkout wants other packages than this image was built from",
+            "packages of this image differ from the checkout's pins",
             where=", ".join(str(layer.folder) for layer in stale(names)),
-            hint=f"build it again, outside of it: bash setup/build_{image}_env.sh",
+            hint=f"build the image again, on the host: bash setup/build_{image}_env.sh",
         )
     with _exclusive() as lock:
         layers = stale(names)
@@ -107,11 +106,11 @@ def ensure(names: Sequence[str]) -> None:
                 check_idle(layer.folder, _programs())
         uv = Uv(os.environ, lock)
         for layer in layers:
-            _make(layer, uv)
+            _install(layer, uv)
 
 
 def lock(options: Sequence[str]) -> None:
-    """Pin every package that pyproject.toml leads to; `options` go to uv."""
+    """Pin all direct and indirect packages of pyproject.toml; pass `options` to uv."""
     with _exclusive() as descriptor:
         uv = Uv(os.environ, descriptor)
         for layer in LOCKED:
@@ -126,9 +125,9 @@ def lock(options: Sequence[str]) -> None:
 
 
 def _lock_sources(layer: Layer, uv: Uv) -> tuple[str, ...]:
-    """The section of pyproject.toml that a layer is locked from, and its constraints.
+    """Return uv's arguments for a layer: its section of pyproject.toml and its constraints.
 
-    A CUDA layer has no constraints, because those of the others select the CPU build of PyTorch.
+    A CUDA layer has no constraints, because they select the CPU build of PyTorch.
     """
     if layer.on:
         return ("--group", layer.name, "--constraints", str(layer.on.requirements))
@@ -142,7 +141,7 @@ def _lock_sources(layer: Layer, uv: Uv) -> tuple[str, ...]:
     return (*extra, "--constraints", str(constraints), *torch_source(uv, sys.executable, torch))
 
 
-def _make(layer: Layer, uv: Uv) -> None:
+def _install(layer: Layer, uv: Uv) -> None:
     sys.stderr.write(f"installing {layer.name} into {layer.folder}\n")
     start = time.monotonic()
     layer.stamp.unlink(missing_ok=True)
@@ -155,7 +154,7 @@ def _make(layer: Layer, uv: Uv) -> None:
 
 @contextmanager
 def _exclusive() -> Iterator[int]:
-    """One set-up at a time; yields the lock's descriptor."""
+    """Hold the checkout's set-up lock; yield its descriptor."""
     _LOCK.parent.mkdir(exist_ok=True)
     with _LOCK.open("w") as file:
         try:
@@ -167,7 +166,7 @@ def _exclusive() -> Iterator[int]:
 
 
 def _programs() -> Iterator[tuple[int, str]]:
-    """The running processes, each with its program as it was called: an environment's python is but a link."""
+    """Yield process ids and programs as called, because an environment's python is a symbolic link."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             program = (process / "cmdline").read_text(errors="replace").partition("\0")[0]
@@ -175,7 +174,7 @@ def _programs() -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
-    """Lock the packages, or bring the named layers up to date."""
+    """Lock the packages, or update the named layers."""
     arguments = sys.argv[1:]
     if arguments[0] == "lock":
         lock(arguments[1:])

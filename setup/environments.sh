@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finds a Python that the pinned packages have wheels for, and has it do the work: see setup/environments.py.
+# Find a Python with wheels for the pinned packages and run setup/environments.py, builds.py or where.py with it.
 set -eu
 cd "$(dirname "$0")/.."
 unset PYTHONHOME PYTHONPATH
@@ -31,11 +31,11 @@ while [ "$1" != -- ]; do
 done
 
 cat >&2 <<END
-there is no Python that the pinned packages have wheels for
+no supported Python
   where: $where
   expected: Python 3.11, 3.12 or 3.13
   found: ${found:-none}
 
-hint: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv), or name one: make PYTHON=/path/to/python3.11 ...
+hint: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv), or set its path: make PYTHON=/path/to/python3.11 ...
 END
 exit 3

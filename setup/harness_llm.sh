@@ -1,8 +1,8 @@
 #!/bin/sh
-# harness-llm: this checkout's own, or else the one on PATH. What is called like a task in this folder calls it.
+# Run harness-llm of this checkout's environment, else of PATH. The scripts of setup/ and submission/ call it.
 set -eu
 checkout=$(cd "$(dirname "$0")/.." && pwd)
-# In a container the checkout's own environments are those of the machine outside. NVIDIA nodes have .venv-cuda.
+# Containers have their environments in HARNESS_LLM_ENVIRONMENTS; the checkout's belong to the host. NVIDIA: .venv-cuda.
 environments=${HARNESS_LLM_ENVIRONMENTS:-$checkout}
 PATH="$environments/.venv-cuda/bin:$environments/.venv/bin:$PATH"
 if ! command -v harness-llm >/dev/null; then

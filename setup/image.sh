@@ -1,5 +1,5 @@
 #!/bin/sh
-# The steps of setup/Dockerfile: packages NAME ..., aiter, environments LAYER ..., inference URL COMMIT SUBMODULE ...
+# Steps of setup/Dockerfile: packages NAME ..., aiter, environments LAYER ..., inference URL COMMIT SUBMODULE ...
 set -eu
 
 ca=/run/secrets/ca.pem
@@ -7,7 +7,7 @@ if [ -s "$ca" ]; then
     export SSL_CERT_FILE="$ca" PIP_CERT="$ca" REQUESTS_CA_BUNDLE="$ca" GIT_SSL_CAINFO="$ca" CURL_CA_BUNDLE="$ca"
 fi
 
-# Debian's and Ubuntu's own tools and libraries, those that the base image lacks.
+# Install the distribution's packages that the base image lacks.
 packages() {
     missing=''
     for name; do
@@ -21,10 +21,10 @@ packages() {
     rm -rf /var/lib/apt/lists/* /tmp/apt.conf
 }
 
-# AITER (AMD's kernels, in vLLM's image for ROCm) loads its prebuilt kernels from aiter/jit and compiles further ones
-# there if the folder is writable. Else each process copies the whole folder to ~/.aiter/jit when it imports AITER:
-# minutes per container, and a race among the replicas (ROCm/aiter, aiter/jit/core.py, get_user_jit_dir). AITER_JIT_DIR
-# is no way out: with it, the prebuilt kernels are not found. Folders only, as a changed file is copied into the layer.
+# AITER (AMD's kernels, in vLLM's image for ROCm) loads prebuilt kernels from aiter/jit and compiles others there if the
+# folder is writable. Otherwise each process copies the whole folder to ~/.aiter/jit on import: minutes per container,
+# and a race between replicas (ROCm/aiter, aiter/jit/core.py, get_user_jit_dir). With AITER_JIT_DIR, AITER does not find
+# its prebuilt kernels. chmod of folders only, because a changed file is copied into the layer.
 aiter() {
     package=$(python3 -c 'from importlib.util import find_spec
 spec = find_spec("aiter")
@@ -36,24 +36,24 @@ print(spec.submodule_search_locations[0] if spec else "")')
 environments() {
     [ $# -gt 0 ] || return 0
     if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi
-    # Nobody inside may write there, so what Python compiles is compiled now. The cache is another file system.
+    # Compile bytecode now: containers cannot write here. Copy: the cache is another file system.
     UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy sh setup/environments.sh "$@"
 }
 
-# mlcommons/inference at one commit, for the official checker and the evaluators, which import the submodules. Without
-# it there is no official check; without them answers of some benchmarks cannot be scored, which is checked before runs.
+# Clone mlcommons/inference at one commit: the official checker, and the evaluators, which import its submodules. Both
+# are optional here: `doctor` checks before runs that the evaluators of the benchmark work.
 inference() {
     [ -n "$1" ] || return 0
     folder=/opt/harness/inference
     git init --quiet "$folder"
     if ! { git -C "$folder" fetch --quiet --depth=1 "$1" "$2" && git -C "$folder" checkout --quiet FETCH_HEAD; }; then
         rm -rf "$folder"
-        echo "note: $1 cannot be cloned, so the official checker is not in this image"
+        echo "note: cannot clone $1; this image has no official checker"
         return 0
     fi
     shift 2
     git -C "$folder" submodule --quiet update --init --depth=1 "$@" ||
-        echo "note: submodules of mlcommons/inference cannot be cloned, so its evaluators cannot work in this image"
+        echo "note: cannot clone the submodules of mlcommons/inference; this image has no evaluators"
 }
 
 step=$1

@@ -1,4 +1,4 @@
-"""The layers of the virtual environments: which packages each one has, and how they are installed.
+"""Layers of the virtual environments: packages and installation.
 
 Standard library only: this runs before any package is installed.
 """
@@ -24,13 +24,13 @@ _TORCH = re.compile(r"(torch|torchaudio|torchvision|triton|pytorch-triton.*|nvid
 
 @dataclass(frozen=True)
 class Layer:
-    """The packages of one requirements file in one environment.
+    """Packages of one requirements file in one environment.
 
     Attributes:
-        name: of the requirements file.
+        name: name of the requirements file.
         folder: the environment.
-        gib: disk space that it takes.
-        on: the layer that must be there first; without one, the layer makes the environment.
+        gib: disk space.
+        on: layer to install first; None: this layer creates the environment.
     """
 
     name: str
@@ -50,21 +50,21 @@ class Layer:
 
     @property
     def stamp(self) -> Path:
-        """Holds the digest that the layer was made from; absent unless it is complete."""
+        """File with the digest of the layer's sources; exists only for a complete layer."""
         return self.folder / f"harness-llm-{self.name}.stamp"
 
     @property
     def parts(self) -> list[Path]:
-        """What must be there for the layer to be whole."""
+        """Paths that exist in a complete layer."""
         return [self.python]
 
     @property
     def packages(self) -> str:
-        """The pinned packages, one a line."""
+        """The pinned packages, one per line."""
         return self.requirements.read_text()
 
     def install(self, uv: Uv) -> None:
-        """Make the environment where the layer stands on none, and add the packages."""
+        """Create the environment if the layer is the first one, and install the packages."""
         if not self.on:
             uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
         install = ("pip", "install", "--python", str(self.python), "--no-deps")
@@ -79,12 +79,12 @@ class Layer:
 class CudaLayer(Layer):
     """A layer with the CUDA build of PyTorch from the package index.
 
-    The build has the version without a suffix. `torch==2.13.0` also matches `2.13.0+cpu`, which pip's configuration
-    may offer on CPU machines, and `uv pip compile` writes `==` in place of `===`. So the installation adds `===`.
+    Its version has no suffix. `torch==2.13.0` also matches `2.13.0+cpu`, which pip's configuration may offer on CPU
+    machines; `===` does not, but `uv pip compile` writes `==`. So the installation replaces `==` by `===`.
     """
 
     def install(self, uv: Uv) -> None:
-        """Make the environment, add the packages and check the build of PyTorch.
+        """Create the environment, install the packages and check the build of PyTorch.
 
         Raises:
             EnvironmentMissing: the installed PyTorch is not a CUDA build.
@@ -106,10 +106,10 @@ class CudaLayer(Layer):
 
 @dataclass(frozen=True)
 class Separate(Layer):
-    """An environment of programs that import nothing of this project, with pins of its own."""
+    """An environment with separate pins, whose programs do not import this project."""
 
     def install(self, uv: Uv) -> None:
-        """Make the environment and add the packages."""
+        """Create the environment and install the packages."""
         uv("venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder))
         requirements = str(self.requirements)
         uv("pip", "install", "--python", str(self.python), "--no-deps", "--requirement", requirements)
@@ -117,22 +117,22 @@ class Separate(Layer):
 
 @dataclass(frozen=True)
 class LoadGens(Layer):
-    """The LoadGen of each round, as its rules name it, in a folder of its own: all are one and the same module."""
+    """LoadGen of each round, in separate folders, because all have the same module name."""
 
     @property
     def packages(self) -> str:
-        """The pin of each round's, or of one alone, oldest first; no YAML reader is installed yet."""
+        """The pins of all rounds or of HARNESS_LLM_ROUND, oldest first; parsed without a YAML library."""
         files = sorted(_RULES.glob(f"{os.environ.get('HARNESS_LLM_ROUND') or 'v*'}.yaml"))
         pins = (pin for rules in files for pin in _LOADGEN.findall(rules.read_text()))
         return "\n".join(map("==".join, pins))
 
     @property
     def parts(self) -> list[Path]:
-        """The folders, in the order of the pins."""
+        """The folders in the order of the pins."""
         return [self.folder / self.name / pin.partition("==")[2] for pin in self.packages.splitlines()]
 
     def install(self, uv: Uv) -> None:
-        """Put each into its folder."""
+        """Install each version into its folder."""
         shutil.rmtree(self.folder / self.name, ignore_errors=True)
         for pin, folder in zip(self.packages.splitlines(), self.parts, strict=True):
             uv("pip", "install", "--quiet", "--python", str(self.python), "--no-deps", "--target", str(folder), pin)
@@ -140,13 +140,13 @@ class LoadGens(Layer):
 
 @dataclass(frozen=True)
 class Ray(Layer):
-    """Ray at its pinned version, with those of its requirements that the layer below does not have.
+    """Ray at its pinned version, with its requirements that the layer below lacks.
 
     The CPU build, the CUDA build and the base images have different versions of these requirements.
     """
 
     def install(self, uv: Uv) -> None:
-        """Add the packages."""
+        """Install the packages."""
         below = {pin.partition("==")[0] for pin in lacking(self.on.packages, ())} if self.on else set()
         if isinstance(self.on, OnBase):
             below |= set(installed(Path(sys.executable)))
@@ -156,25 +156,25 @@ class Ray(Layer):
 
 @dataclass(frozen=True)
 class OnBase(Layer):
-    """An environment that sees the packages of the Python that it is made by: a base image's PyTorch and vLLM.
+    """An environment with access to the packages of a base image's Python: PyTorch and vLLM.
 
     Attributes:
-        brings: what that Python must have.
-        kept: matches the packages of that Python that stay in use; the pinned file gives all others.
+        brings: packages that the base image must have.
+        kept: pattern of the base image's packages to use; all others come from the pins.
     """
 
     brings: tuple[str, ...] = ("torch",)
     kept: re.Pattern[str] = _TORCH
 
     def install(self, uv: Uv) -> None:
-        """Make the environment, and add what it does not take from the base."""
+        """Create the environment and install the packages that it does not use from the base image."""
         uv("venv", "--quiet", "--clear", "--system-site-packages", "--python", sys.executable, str(self.folder))
         seen = {name for name in installed(self.python) if self.kept.fullmatch(name)}
         if missing := set(self.brings) - seen:
             raise EnvironmentMissing(
-                f"the Python of the base image does not bring {', '.join(sorted(missing))}",
+                f"missing packages in the base image's Python: {', '.join(sorted(missing))}",
                 where=sys.executable,
-                hint="build with a BASE_IMAGE whose own Python has vLLM for this accelerator",
+                hint="build with a BASE_IMAGE whose Python has vLLM for this accelerator",
             )
         install = ("pip", "install", "--python", str(self.python), "--no-deps")
         constraints = ("--build-constraints", str(self.requirements))
@@ -209,26 +209,26 @@ LAYERS = {
 
 
 def installed(python: Path) -> list[str]:
-    """The normalized names of the packages that an interpreter finds."""
+    """Return the normalized names of an interpreter's packages."""
     program = "import importlib.metadata as m; print(*(d.metadata['Name'] for d in m.distributions()), sep='\\n')"
     names = subprocess.run([str(python), "-c", program], capture_output=True, text=True, check=True).stdout
     return [re.sub(r"[-_.]+", "-", name).lower() for name in names.split()]
 
 
 def lacking(requirements: str, names: Iterable[str]) -> list[str]:
-    """The pins of a requirements file of all packages but `names`."""
-    there = frozenset(names)
+    """Return the pins of a requirements file without those of `names`."""
+    excluded = frozenset(names)
     pins = (line.strip() for line in requirements.splitlines() if "==" in line and not line.startswith((" ", "#")))
-    return [pin for pin in pins if pin.partition("==")[0] not in there]
+    return [pin for pin in pins if pin.partition("==")[0] not in excluded]
 
 
 def pinned(requirements: str, package: str) -> str | None:
-    """The line of a requirements file that pins `package`."""
+    """Return the line of a requirements file that pins `package`."""
     return next((line for line in requirements.splitlines() if line.startswith(f"{package}==")), None)
 
 
 def check_cuda_build(python: Path) -> None:
-    """Refuse a PyTorch in the environment of `python` that is not a CUDA build.
+    """Require a CUDA build of PyTorch in the environment of `python`.
 
     Raises:
         EnvironmentMissing: torch.version.cuda is None.
@@ -242,12 +242,12 @@ def check_cuda_build(python: Path) -> None:
             where=str(python),
             expected="torch.version.cuda is set",
             found=version or done.stderr.strip()[-500:],
-            hint="remove the wheels of PyTorch for CPU from the places that `pip config list` shows",
+            hint="remove the CPU wheels of PyTorch from the package sources that `pip config list` shows",
         )
 
 
 def torch_source(uv: Uv, python: str, torch: str) -> tuple[str, ...]:
-    """Nothing where pip's configuration leads to this build of torch, else PyTorch's own index."""
+    """Return uv's option for PyTorch's index; none if pip's configured sources have this build."""
     if uv.no_index or uv.offers(python, torch):
         return ()
     return ("--torch-backend", "cpu")

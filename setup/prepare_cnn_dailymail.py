@@ -10,15 +10,15 @@ from harness_llm.prepare.datasets.encoder import load_encoder
 
 
 def main() -> None:
-    """Read the options, write the files, and name them."""
+    """Write the files and print their paths."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--dataset-dir", type=Path, required=True, help="folder of validation-*.parquet, train-*.parquet"
     )
-    parser.add_argument("--model-dir", type=Path, help="folder of Llama-3.1-8B's tokenizer.json; without: for gptj")
-    parser.add_argument("--n-samples", type=int, help="that many of the shuffled set; 5000 for llama3.1-8b-edge")
+    parser.add_argument("--model-dir", type=Path, help="folder of Llama-3.1-8B's tokenizer.json; omit for gptj")
+    parser.add_argument("--n-samples", type=int, help="number of shuffled samples; 5000 for llama3.1-8b-edge")
     parser.add_argument("--calibration-list-file", type=Path, help="calibration/CNNDailyMail/calibration-list.txt")
-    parser.add_argument("--output-dir", type=Path, required=True, help="folder of the files")
+    parser.add_argument("--output-dir", type=Path, required=True, help="output folder")
     options = parser.parse_args()
     encode = load_encoder(options.model_dir / "tokenizer.json") if options.model_dir else None
     files = [write_evaluation(options.dataset_dir, options.output_dir, encode, options.n_samples)]

@@ -1,4 +1,4 @@
-"""Make the OpenOrca files of llama2-70b from 1M-GPT4-Augmented.parquet; options as those of the reference."""
+"""Make the OpenOrca files of llama2-70b from 1M-GPT4-Augmented.parquet, with the options of the reference's script."""
 
 import argparse
 import sys
@@ -10,14 +10,14 @@ from harness_llm.prepare.datasets.openorca import build, read_parquet, write
 
 
 def main() -> None:
-    """Read the options, write both files, and name them."""
+    """Write both files and print their paths."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset_pq_path", type=Path, required=True, help="1M-GPT4-Augmented.parquet")
     parser.add_argument("--model_dir", type=Path, required=True, help="folder of Llama-2-70b-chat-hf's tokenizer.json")
-    parser.add_argument("--seqlen_limit", type=int, default=1024, help="texts have fewer token ids (%(default)s)")
-    parser.add_argument("--export_dir", type=Path, required=True, help="folder of the files")
-    parser.add_argument("--num_total_samples", type=int, default=24576, help="of the evaluation set (%(default)s)")
-    parser.add_argument("--calibration_subset_size", type=int, default=1000, help="(%(default)s)")
+    parser.add_argument("--seqlen_limit", type=int, default=1024, help="exclusive limit of token ids (%(default)s)")
+    parser.add_argument("--export_dir", type=Path, required=True, help="output folder")
+    parser.add_argument("--num_total_samples", type=int, default=24576, help="evaluation samples (%(default)s)")
+    parser.add_argument("--calibration_subset_size", type=int, default=1000, help="calibration samples (%(default)s)")
     options = parser.parse_args()
     sets = build(
         read_parquet(options.dataset_pq_path),

@@ -1,3 +1,3 @@
 #!/bin/sh
-# The checkpoint of llama2-70b that is served, of the one that download_model.py brought.
+# Quantize the checkpoint of llama2-70b that download_model.py downloaded.
 exec sh "$(dirname "$0")/harness_llm.sh" quantize --model llama2-70b "$@"

@@ -1,3 +1,3 @@
 #!/bin/sh
-# The checkpoint of llama3.1-8b-edge that is served, of the one that download_model.py brought.
+# Quantize the checkpoint of llama3.1-8b-edge that download_model.py downloaded.
 exec sh "$(dirname "$0")/harness_llm.sh" quantize --model llama3.1-8b-edge "$@"

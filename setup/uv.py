@@ -1,6 +1,6 @@
-"""uv: fetched with pip, and told what pip's own configuration says.
+"""Install uv with pip, and run it with pip's configuration.
 
-uv reads none of pip's settings, yet they are what says how this machine reaches packages.
+uv does not read pip's configuration, which contains this machine's package sources.
 """
 
 import ast
@@ -19,7 +19,7 @@ _PIP = Path("build/pip")
 _CACHE = Path("build/cache/uv")
 _TEMPORARY = Path("build/cache/tmp")
 
-# pip's option -> uv's variable, and what stands between several values.
+# uv's variable and the separator of its values, by pip's option.
 _VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
@@ -31,24 +31,24 @@ _VARIABLES = {
     "client-cert": ("SSL_CLIENT_CERT", " "),
     "proxy": ("ALL_PROXY", " "),
 }
-# Later sections win, as they do for `pip install`.
+# Later sections override earlier ones, as in `pip install`.
 _SECTIONS = ("global", "install", ":env:")
 
 _TAIL = 12
 _CAUSES = (
     (
         ("no space left", "os error 28", "errno 28"),
-        "the disk is full",
+        "disk full",
         "free some space, or move the checkout to another disk, and run the same command again",
     ),
     (
         ("permission denied", "os error 13", "errno 13"),
-        "a file may not be written",
-        "make the checkout yours (was it set up by root before?), and run the same command again",
+        "no write permission",
+        "change the owner of the checkout (did root set it up?), and run the same command again",
     ),
 )
 _UNREACHABLE = (
-    "if this machine has no internet, tell pip where its packages are and run the same command again:"
+    "if this machine has no internet access, configure pip's package source and run the same command again:"
     "\n      behind a proxy:   pip config set global.proxy http://proxy:3128"
     "\n      its certificate:  pip config set global.cert /path/to/ca.pem"
     "\n      with a mirror:    pip config set global.index-url https://mirror/simple"
@@ -57,7 +57,7 @@ _UNREACHABLE = (
 
 
 def pip_options(listing: str) -> dict[str, list[str]]:
-    """The values of each option that `pip config list` printed and `pip install` would use."""
+    """Return the options of `pip install` from the output of `pip config list`."""
     options: dict[str, list[str]] = {}
     for section in _SECTIONS:
         for line in listing.splitlines():
@@ -68,35 +68,35 @@ def pip_options(listing: str) -> dict[str, list[str]]:
 
 
 def uv_variables(options: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Environment variables that tell uv what pip's options say."""
+    """Return uv's environment variables for pip's options."""
     variables = {
         variable: separator.join(options[option])
         for option, (variable, separator) in _VARIABLES.items()
         if options.get(option)
     }
     if "UV_INDEX" in variables:
-        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # to pip no index precedes another
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip's strategy: all indexes are equal
     return variables
 
 
 def no_index(options: Mapping[str, Sequence[str]]) -> bool:
-    """Whether pip is told to use no index at all; uv has no variable for that."""
+    """Return whether pip's no-index is set; uv has no variable for it."""
     return "".join(options.get("no-index", ())).lower() in {"1", "on", "true", "yes"}
 
 
 def explain(tail: str) -> tuple[str, str]:
-    """What went wrong and what to do, from the last lines of pip or uv."""
+    """Return error and hint for the last lines of pip or uv."""
     for signs, what, hint in _CAUSES:
         if any(sign in tail.lower() for sign in signs):
             return what, hint
-    return "the packages could not be installed", _UNREACHABLE
+    return "package installation failed", _UNREACHABLE
 
 
 class Uv:
-    """The uv of this checkout; the current folder must be the checkout."""
+    """uv of this checkout; the current folder must be the checkout."""
 
     def __init__(self, environ: Mapping[str, str], lock: int) -> None:
-        """Every process started here keeps the descriptor `lock` open, so that it holds while one lives."""
+        """Install uv; child processes inherit the descriptor `lock`, which keeps the lock until they end."""
         _TEMPORARY.mkdir(parents=True, exist_ok=True)
         self._lock = lock
         self._environ = {
@@ -130,7 +130,7 @@ class Uv:
         self._stream(self._command(arguments), hidden=() if find_links else ("UV_FIND_LINKS",))
 
     def offers(self, python: str, package: str) -> bool:
-        """Whether the places in pip's configuration have a package; they do unless uv says they do not."""
+        """Return whether pip's configured sources have a package; True unless uv finds no solution."""
         dry_run = ("pip", "install", "--dry-run", "--no-deps", "--python", python, package)
         return "No solution found" not in self._quiet(self._command(dry_run)).stderr
 
@@ -139,15 +139,15 @@ class Uv:
         return [str(_FOLDER / "bin" / "uv"), *arguments, *flags]
 
     def _pip(self) -> list[str]:
-        """The pip of this Python, else one of its own."""
+        """Return the command of this Python's pip, else of a pip in its own environment."""
         if importlib.util.find_spec("pip"):
             return [sys.executable, "-m", "pip"]
         if not importlib.util.find_spec("ensurepip"):
             version = f"python{sys.version_info.major}.{sys.version_info.minor}"
             raise EnvironmentMissing(
-                "this Python comes without pip",
+                "missing pip in this Python",
                 where=sys.executable,
-                expected="its module pip or ensurepip",
+                expected="module pip or ensurepip",
                 hint=f"install it, on Debian and Ubuntu with apt install {version}-venv, and try again",
             )
         python = _PIP / "bin" / "python"

@@ -1,4 +1,4 @@
-"""Where `make submission` runs: in containers or in the environments of this checkout. Standard library only."""
+"""Choose where `make submission` runs: in containers or in this checkout's environments. Standard library only."""
 
 import os
 import shutil
@@ -14,21 +14,21 @@ _VARIABLE = "ENVIRONMENT"
 
 
 def where(environ: Mapping[str, str], *, accelerated: bool, docker: bool) -> str:
-    """`local` or `container`: ENVIRONMENT, else containers where accelerators are to be used and Docker is installed.
+    """Return `local` or `container`: ENVIRONMENT, else `container` if accelerators are used and Docker is installed.
 
-    Replicas on a Ray cluster are local to the environment that `ray start` was called in.
+    With a Ray cluster: `local`, because replicas run in the environment of `ray start`.
 
     Args:
-        accelerated: whether this machine has some.
-        docker: whether there is a program that runs containers.
+        accelerated: whether this machine has accelerators.
+        docker: whether docker or podman is installed.
 
     Raises:
-        ConfigError: ENVIRONMENT is neither.
+        ConfigError: unknown ENVIRONMENT.
     """
     asked = environ.get(_VARIABLE, "")
     if asked not in ("", LOCAL, CONTAINER):
-        raise ConfigError(f"there is no {_VARIABLE} {asked}", where=_VARIABLE, expected=f"{LOCAL} or {CONTAINER}")
-    if environ.get("HARNESS_LLM_IMAGE"):  # this is a container
+        raise ConfigError(f"unknown {_VARIABLE} {asked}", where=_VARIABLE, expected=f"{LOCAL} or {CONTAINER}")
+    if environ.get("HARNESS_LLM_IMAGE"):  # already in a container
         return LOCAL
     wanted = accelerated and docker and gpu_name(environ) != NO_ACCELERATOR and not environ.get("RAY_ADDRESS")
     return asked or (CONTAINER if wanted else LOCAL)

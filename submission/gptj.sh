@@ -1,3 +1,3 @@
 #!/bin/sh
-# gptj: runs, then the checked tree, as the environment says: COMPANY, SYSTEM_NAME, GPU_NAME ... (README)
+# Run gptj and make the checked tree. Settings from the environment: COMPANY, SYSTEM_NAME, GPU_NAME ... (README)
 exec sh "$(dirname "$0")/../setup/harness_llm.sh" submit --model gptj --environment "$@"

@@ -1,3 +1,3 @@
 #!/bin/sh
-# mixtral-8x7b: runs, then the checked tree, as the environment says: COMPANY, SYSTEM_NAME, GPU_NAME ... (README)
+# Run mixtral-8x7b and make the checked tree. Settings from the environment: COMPANY, SYSTEM_NAME, GPU_NAME ... (README)
 exec sh "$(dirname "$0")/../setup/harness_llm.sh" submit --model mixtral-8x7b --environment "$@"

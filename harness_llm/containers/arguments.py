@@ -1,4 +1,4 @@
-"""The argument lists of `docker run` and `docker build`: no decision of theirs needs a daemon."""
+"""Argument lists of `docker run` and `docker build`. No function needs a daemon."""
 
 import csv
 import io
@@ -13,14 +13,14 @@ BY_NUMBER = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder or file of the machine, shown inside."""
+    """Bind mount of a folder or file."""
 
     source: Path
     target: str
     writable: bool = True
 
     def __str__(self) -> str:
-        """As `--mount` wants it: a source that is missing is an error, where `--volume` makes a folder of root's."""
+        """Return the value of `--mount`; with `--volume`, Docker creates a missing source as a folder of root."""
         fields = ["type=bind", f"source={self.source}", f"target={self.target}"]
         text = io.StringIO()
         csv.writer(text, lineterminator="").writerow(fields if self.writable else [*fields, "readonly"])
@@ -29,18 +29,18 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    """One container, as it will be started.
+    """Parameters of one container.
 
     Attributes:
-        program: docker, or what answers as docker.
-        user: `uid:gid` inside.
-        groups: numbers of further groups.
-        environment: variables inside, on top of the accelerator's.
-        inherited: variables that are handed on by name.
-        visible: the devices that are shown inside; None is all.
-        arguments: of the user's own for `docker run`; they come last, so that they win.
-        stdin: whether it reads what is typed or piped.
-        terminal: whether that is a terminal.
+        program: docker or a compatible program.
+        user: `uid:gid` in the container.
+        groups: ids of further groups.
+        environment: variables in addition to the accelerator's.
+        inherited: names of variables to pass from this environment.
+        visible: visible devices; None: all.
+        arguments: the user's options for `docker run`; last, so that they override.
+        stdin: whether to attach standard input.
+        terminal: whether to allocate a terminal.
         podman: whether `program` is podman.
     """
 
@@ -61,9 +61,9 @@ class Container:
 
 
 def run_arguments(accelerator: Accelerator, container: Container, command: Sequence[str]) -> list[str]:
-    """The whole command that runs `command` in `container`.
+    """Return the command line that runs `command` in `container`.
 
-    It is never pulled, as its name is nobody's but ours; its first process hands signals on and buries orphans.
+    The image is local and never pulled. `--init` forwards signals and reaps zombies.
     """
     own = [
         *(container.program, "run", "--rm", "--init", "--pull", "never", "--name", container.name),
@@ -71,7 +71,7 @@ def run_arguments(accelerator: Accelerator, container: Container, command: Seque
         *(["--interactive"] if container.stdin else []),
         *(["--tty"] if container.terminal else []),
         *("--user", container.user),
-        # Without it podman, run by a user, maps that user to root inside and files to numbers that are nobody's.
+        # Rootless podman otherwise maps the user to root and file owners to unassigned ids.
         *(["--userns", "keep-id"] if container.podman else []),
         *_each("--group-add", map(str, container.groups)),
     ]
@@ -98,12 +98,12 @@ def _rights(accelerator: Accelerator) -> Iterator[str]:
 def _devices(accelerator: Accelerator, container: Container) -> Iterator[str]:
     yield from _each("--device", accelerator.devices)
     if accelerator.gpus:
-        # Docker reads this as CSV, so a list of devices is one quoted field.
+        # Docker parses the value as CSV: quote the list of devices.
         yield from ("--gpus", "all" if container.visible is None else f'"device={",".join(container.visible)}"')
 
 
 def _environment(accelerator: Accelerator, container: Container) -> dict[str, str]:
-    """NVIDIA's toolkit numbers the devices that it shows anew; so a program sees how many there are."""
+    """Return the variables; CUDA_VISIBLE_DEVICES starts at 0, because NVIDIA's toolkit renumbers visible devices."""
     numbers = {BY_NUMBER: ",".join(map(str, range(len(container.visible))))} if container.visible else {}
     own = {} if BY_NUMBER in container.inherited or not accelerator.gpus else numbers
     return {**accelerator.environment, **own, **container.environment}
@@ -111,14 +111,14 @@ def _environment(accelerator: Accelerator, container: Container) -> dict[str, st
 
 @dataclass(frozen=True)
 class Build:
-    """One image, as it will be built.
+    """Parameters of one image build.
 
     Attributes:
         file: the Dockerfile.
-        context: the folder that it copies from.
-        arguments: its build arguments.
-        inherited: build arguments that are handed on by name.
-        secrets: files that it may read and that no layer keeps, by name.
+        context: the build context.
+        arguments: build arguments.
+        inherited: names of build arguments to pass from this environment.
+        secrets: secret files by id; no layer contains them.
     """
 
     program: str
@@ -132,7 +132,7 @@ class Build:
 
 
 def build_arguments(build: Build) -> list[str]:
-    """The whole command; it uses the machine's network, where proxies and mirrors on its loopback answer."""
+    """Return the command line; the host network reaches proxies and mirrors on the machine's loopback."""
     return [
         *(build.program, "build", "--network", "host", "--progress", "plain"),
         *("--tag", build.tag, "--file", str(build.file)),

@@ -1,4 +1,4 @@
-"""Building an image: what the Dockerfile is told, from the spec, the rules and the environment of who builds."""
+"""Build the images: build arguments from setup/containers.yaml, the rules and the environment."""
 
 import os
 import shlex
@@ -28,29 +28,29 @@ _TAIL = 12
 _CAUSES = (
     (
         ("no space left",),
-        "the disk of the Docker daemon is full",
-        "free some space: docker system df shows what takes it, docker builder prune frees what builds keep",
+        "disk of the Docker daemon is full",
+        "free some space: docker system df shows the usage, docker builder prune removes the build cache",
     ),
     (
         ("buildx component is missing", "buildkit is enabled but"),
-        "this docker cannot build: its component buildx is missing",
+        "missing buildx component of docker",
         "apt install docker-buildx (Docker's own packages: docker-buildx-plugin)",
     ),
     (
         ("pull access denied", "failed to resolve", "failed to do request", "manifest unknown", "manifest for"),
-        "the base image cannot be had",
-        "name one that is here, or that a registry at hand has: BASE_IMAGE=registry/name:tag",
+        "base image not available",
+        "choose a local image or a reachable registry: BASE_IMAGE=registry/name:tag",
     ),
 )
 
 
 def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> None:
-    """Build an image and say its name on standard output, or print the command.
+    """Build an image and print its name, or print the command.
 
     Raises:
-        ConfigError: there is no such round, GPU or certificate.
-        EnvironmentMissing: Docker, the base image, packages or space are missing.
-        RunFailed: the build failed otherwise.
+        ConfigError: unknown round or GPU, or invalid certificate.
+        EnvironmentMissing: missing Docker, base image, packages or disk space.
+        RunFailed: another failure of the build.
     """
     name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
     planned = plan(image, name, accelerator, environ)
@@ -66,11 +66,11 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
 
 
 def build_mbxp(program: str) -> None:
-    """Build the image that runs MBXP's programs, with the container engine `program`.
+    """Build the image that runs MBXP's test programs, with the container engine `program`.
 
     Raises:
-        EnvironmentMissing: its base images or space are missing.
-        RunFailed: the build failed otherwise.
+        EnvironmentMissing: missing base images or disk space.
+        RunFailed: another failure of the build.
     """
     log = Workspace(CHECKOUT).build / "containers" / f"build_{IMAGE}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def build_mbxp(program: str) -> None:
 
 
 def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Build:
-    """What is built, without writing anything; raises as `build`."""
+    """Return the build's parameters without writing files; raises as `build`."""
     files = Workspace(CHECKOUT).build / "containers"
     rounds = _rounds(environ.get("ROUND", ""))
     checker = image == "submission"
@@ -115,9 +115,9 @@ def _proxies(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _rounds(asked: str) -> tuple[str, ...]:
-    """The rounds whose LoadGen is in the image."""
+    """Return the rounds whose LoadGen the image contains."""
     if asked and asked not in round_names():
-        raise ConfigError(f"there is no round {asked}", where="ROUND", expected=", ".join(round_names()))
+        raise ConfigError(f"unknown round {asked}", where="ROUND", expected=", ".join(round_names()))
     return (asked,) if asked else tuple(round_names())
 
 
@@ -136,7 +136,7 @@ def _labels(
 
 
 def _commit() -> str:
-    """The source's commit, with `-dirty` where files differ from it; empty outside of a repository."""
+    """Return the commit of the checkout, with `-dirty` for modified files; empty outside a repository."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
@@ -152,7 +152,7 @@ def _certificate(environ: Mapping[str, str]) -> Path | None:
 
 
 def _prepare(environ: Mapping[str, str]) -> None:
-    """Write what the Dockerfile mounts: pip's settings, wheels, certificates."""
+    """Write the files that the Dockerfile mounts: pip.conf, wheels, certificates."""
     folder = Workspace(CHECKOUT).build / "containers"
     folder.mkdir(parents=True, exist_ok=True)
     packages.write(folder, environ.get("WHEELHOUSE", ""))
@@ -161,7 +161,7 @@ def _prepare(environ: Mapping[str, str]) -> None:
 
 
 def _run(command: Sequence[str], log: Path) -> None:
-    """Run a build; what it says is shown and kept in `log`, and explained where it fails."""
+    """Run a build; show its output, write it to `log`, and raise the error of a failure."""
     tail: deque[str] = deque(maxlen=_TAIL)
     with (
         log.open("w") as kept,
@@ -182,9 +182,9 @@ def _run(command: Sequence[str], log: Path) -> None:
 
 
 def explain(tail: str, code: int, log: Path) -> HarnessError:
-    """The error for a build that ended with `code`, from its last lines."""
+    """Return the error of a build that exited with `code`, from its last lines."""
     found = "    ".join(tail.splitlines(keepends=True)).strip() or f"exit code {code}"
     for signs, what, hint in _CAUSES:
         if any(sign in tail.lower() for sign in signs):
             return EnvironmentMissing(what, where=str(log), found=found, hint=hint)
-    return RunFailed("the image could not be built", where=str(log), found=found)
+    return RunFailed("image build failed", where=str(log), found=found)

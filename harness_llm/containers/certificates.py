@@ -1,4 +1,4 @@
-"""Certificates that count inside: the public ones, and one of a proxy or mirror that is trusted here."""
+"""CA certificates in the containers: the public ones and that of a local proxy or mirror."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,32 +10,32 @@ from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 
 INSIDE = "/etc/harness-llm-ca.pem"
-# What Python, requests and pip, git, and curl read.
+# Variables of Python, requests and pip, git, and curl.
 VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE")
 _VARIABLE = "EXTRA_CA_CERT"
 _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 
 
 def extra_certificate(environ: Mapping[str, str]) -> Path | None:
-    """The file of EXTRA_CA_CERT, or else the one by which Python on the machine trusts others.
+    """Return the file of EXTRA_CA_CERT, else of SSL_CERT_FILE; None if neither exists.
 
     Raises:
-        ConfigError: EXTRA_CA_CERT is no file with certificates.
+        ConfigError: EXTRA_CA_CERT contains no certificates.
     """
     named = environ.get(_VARIABLE)
     if named and not (Path(named).is_file() and [*_bodies(Path(named))]):
-        raise ConfigError(f"{_VARIABLE} is no file with certificates", where=named, expected="certificates in PEM")
+        raise ConfigError(f"no certificates in {_VARIABLE}", where=named, expected="certificates in PEM format")
     found = Path(named or environ.get("SSL_CERT_FILE") or "/none")
     return found.resolve() if found.is_file() else None
 
 
 def bundle_file(workspace: Workspace) -> Path:
-    """Where the certificates of all are written together."""
+    """Return the path of the certificate bundle."""
     return workspace.build / "containers" / "ca.pem"
 
 
 def write_bundle(extra: Path, bundle: Path) -> None:
-    """Public certificates and those of `extra`, each once: a build's secret may have 500 KiB."""
+    """Write public certificates and those of `extra` without duplicates (limit of a build secret: 500 KiB)."""
     bodies = dict.fromkeys([*_bodies(extra), *_bodies(Path(certifi.where()))])
     bundle.parent.mkdir(parents=True, exist_ok=True)
     bundle.write_text("".join(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n" for body in bodies))

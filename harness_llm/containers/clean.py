@@ -1,4 +1,4 @@
-"""What `make docker_clean` removes: all images that are built here, and nothing that is in use."""
+"""`make docker_clean`: remove the images of this project."""
 
 import sys
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from harness_llm.errors import EnvironmentMissing
 
 
 def clean(environ: Mapping[str, str]) -> None:
-    """Remove the images, and say which on standard output; runs, models and data stay where they are.
+    """Remove the images and print their names; keep runs, models and data.
 
     Raises:
-        EnvironmentMissing: no daemon answers, or a container of one of them is still there.
+        EnvironmentMissing: no Docker daemon, or a container of such an image exists.
     """
     daemon = connect(podman=is_podman(container_program(environ)))
     containers = daemon.client.containers.list(all=True, filters={"label": CHECKOUT_LABEL})
     if containers:
         names = " ".join(str(container.name) for container in containers)
         raise EnvironmentMissing(
-            "containers of these images are still there",
+            "images are in use by containers",
             found=names,
-            hint=f"end what runs in them, or docker rm --force {names}, and run the same command again",
+            hint=f"stop them with docker rm --force {names}, and run the same command again",
         )
     for image in daemon.client.images.list(filters={"label": f"{LABEL}.image"}):
         try:
             daemon.client.images.remove(str(image.id), force=True)
         except APIError as error:
             raise EnvironmentMissing(
-                "an image cannot be removed", where=" ".join(image.tags) or str(image.id), found=str(error.explanation)
+                "cannot remove image", where=" ".join(image.tags) or str(image.id), found=str(error.explanation)
             ) from error
         sys.stdout.write(f"{' '.join(image.tags) or image.short_id}\n")

@@ -1,4 +1,4 @@
-"""What setup/containers.yaml says of the containers, per accelerator."""
+"""Read setup/containers.yaml: the specification of the containers per accelerator."""
 
 from functools import cache
 from typing import Any, Literal
@@ -20,7 +20,7 @@ class _Model(BaseModel):
 
 
 class Mounts(_Model):
-    """Where folders of the machine stand inside."""
+    """Mount points in the container."""
 
     checkout: str
     models: str
@@ -29,25 +29,25 @@ class Mounts(_Model):
 
 
 class Accelerator(_Model):
-    """What both containers are made of and may use, on machines with one kind of accelerator.
+    """Content and permissions of both containers, for one kind of accelerator.
 
     Attributes:
-        base_image: what the images are built upon.
-        pulled_here: whether this project ever had the base image.
-        layers: of setup/environments.py, by image; those under `shared` come first in both.
-        packages: of the distribution.
-        mounts: where folders of the machine stand inside.
-        environment: variables inside.
-        inherited: variables that are handed on where they are set.
-        network: as `docker run --network` knows it.
+        base_image: base of the images.
+        pulled_here: whether this project has tested the base image.
+        layers: layers of setup/environments.py by image; `shared` layers are installed first in both.
+        packages: packages of the distribution.
+        mounts: mount points in the container.
+        environment: environment variables.
+        inherited: variables to pass if they are set.
+        network: `docker run --network`.
         security: `docker run --security-opt`.
-        capabilities: those that are left of all.
+        capabilities: capabilities to keep.
         ulimits: `soft:hard` by name.
-        shm_size: of /dev/shm.
-        disk_gib: what both images take, the base image among it.
+        shm_size: size of /dev/shm.
+        disk_gib: size of both images including the base image.
         devices: device files, or folders of them.
-        device_groups: files whose owning groups the user inside belongs to.
-        gpus: the variable that names a subset of NVIDIA's devices; empty where there are none.
+        device_groups: files whose groups the container's user joins.
+        gpus: variable with a subset of NVIDIA's devices; empty for other accelerators.
     """
 
     base_image: str
@@ -80,18 +80,18 @@ def load_spec() -> Spec:
     """Read the file.
 
     Raises:
-        ConfigError: it is not what this program knows.
+        ConfigError: invalid file.
     """
     facts = read_yaml(FILE)
     try:
         own = {name: _merge(facts["every"], accelerator) for name, accelerator in facts["accelerators"].items()}
         return Spec.model_validate({**facts, "accelerators": own})
     except (ValidationError, KeyError, TypeError) as error:
-        raise ConfigError("the file of the containers is wrong", where=str(FILE), found=str(error)) from error
+        raise ConfigError("invalid container specification", where=str(FILE), found=str(error)) from error
 
 
 def _merge(every: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """`own` added to `every`: lists and tables grow, anything else is replaced."""
+    """Merge `own` into `every`: extend lists and tables, replace other values."""
     merged = dict(every)
     for key, value in own.items():
         common = every.get(key)
@@ -105,28 +105,26 @@ def _merge(every: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def accelerator_name(gpu: str = "") -> str:
-    """The key of the file for GPU_NAME, or for what is found in this machine where it is empty.
+    """Return the file's key for GPU_NAME; empty: for the detected accelerator.
 
     Raises:
-        ConfigError: there is no such GPU, or what is found is not known.
+        ConfigError: unknown GPU.
     """
     gpu = gpu or detect_gpu() or NO_ACCELERATOR
     if gpu == NO_ACCELERATOR:
         return NO_ACCELERATOR
     known = load_gpus(Workspace())
     if gpu not in known:
-        raise ConfigError(
-            f"there is no accelerator {gpu}", where="GPU_NAME", expected=", ".join((*known, NO_ACCELERATOR))
-        )
+        raise ConfigError(f"unknown accelerator {gpu}", where="GPU_NAME", expected=", ".join((*known, NO_ACCELERATOR)))
     return known[gpu].platform
 
 
 def load_accelerator(gpu: str = "") -> tuple[str, Accelerator]:
-    """The name and the facts of the accelerator; raises as `accelerator_name` and `load_spec`."""
+    """Return name and specification of the accelerator; raises as `accelerator_name` and `load_spec`."""
     name = accelerator_name(gpu)
     return name, load_spec().accelerators[name]
 
 
 def image_tag(image: ImageName, accelerator: str) -> str:
-    """The name of an image that is built here."""
+    """Return the name of an image."""
     return f"harness-llm-{image}:{accelerator}"

@@ -1,4 +1,4 @@
-"""The Docker daemon, asked where this program must know something: is it there, may we, images, GPUs, space."""
+"""Docker daemon: connection, permission, images, GPUs, disk space."""
 
 import os
 import shutil
@@ -12,20 +12,20 @@ from docker.types import DeviceRequest
 from harness_llm.errors import EnvironmentMissing
 
 _GIB = 1024**3
-_START = "start it: sudo systemctl enable --now docker (where there is no systemd: sudo dockerd &)"
+_START = "start it: sudo systemctl enable --now docker (without systemd: sudo dockerd &)"
 _START_PODMAN = (
-    "this docker is podman, whose service answers programs; start it and name it:"
+    "this docker is podman; start its service and set DOCKER_HOST:"
     "\n      systemctl --user enable --now podman.socket"
     "\n      export DOCKER_HOST=unix://$XDG_RUNTIME_DIR/podman/podman.sock"
 )
 _JOIN = (
-    "become a member of the group docker, whose members can do as root does on this machine:"
+    "join the group docker (its members have root's rights on this machine):"
     "\n      sudo groupadd --force docker"
     '\n      sudo usermod --append --groups docker "$USER"'
     "\n      newgrp docker"
 )
 GPU_RUNTIME = (
-    "install NVIDIA's Container Toolkit, and let Docker know of it:"
+    "install NVIDIA's Container Toolkit and configure Docker:"
     "\n      sudo apt install nvidia-container-toolkit   (docs.nvidia.com/datacenter/cloud-native)"
     "\n      sudo nvidia-ctk runtime configure --runtime=docker"
     "\n      sudo systemctl restart docker"
@@ -34,10 +34,10 @@ GPU_RUNTIME = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image that the daemon has.
+    """An image of the daemon.
 
     Attributes:
-        id: sha256 of its configuration, which names its layers: equal for equal images.
+        id: sha256 of its configuration, which contains the digests of its layers.
     """
 
     tag: str
@@ -46,14 +46,14 @@ class Image:
 
 
 class Daemon:
-    """A daemon that answers, and whose answers this user may have."""
+    """A connected daemon."""
 
     def __init__(self, client: docker.DockerClient) -> None:
         """Use `client`; `connect` makes one."""
         self.client = client
 
     def has(self, tag: str) -> bool:
-        """Whether there is an image of this name."""
+        """Return whether the image exists."""
         try:
             self.client.images.get(tag)
         except ImageNotFound:
@@ -61,17 +61,17 @@ class Daemon:
         return True
 
     def image(self, tag: str) -> Image:
-        """The image called `tag`.
+        """Return the image `tag`.
 
         Raises:
-            EnvironmentMissing: there is none.
+            EnvironmentMissing: missing image.
         """
         try:
             found = self.client.images.get(tag)
         except ImageNotFound as error:
             name = tag.partition(":")[0].removeprefix("harness-llm-")
             raise EnvironmentMissing(
-                "the image is not built",
+                "missing image",
                 where=_address(self.client),
                 expected=tag,
                 found="no image of this name",
@@ -80,22 +80,22 @@ class Daemon:
         return Image(tag, str(found.id), found.labels)
 
     def require_gpus(self, tag: str) -> None:
-        """See that NVIDIA's GPUs can be had inside, by asking for all of them in a container of the image `tag`.
+        """Require that a container of the image `tag` sees NVIDIA's GPUs.
 
         Raises:
-            EnvironmentMissing: Docker does not know how, or there is no driver.
+            EnvironmentMissing: Docker is not configured for GPUs, or the driver is missing.
         """
-        if complaint := self._try(tag, ["nvidia-smi", "-L"], [DeviceRequest(count=-1, capabilities=[["gpu"]])]):
+        if failure := self._try(tag, ["nvidia-smi", "-L"], [DeviceRequest(count=-1, capabilities=[["gpu"]])]):
             raise EnvironmentMissing(
-                "containers do not get at the GPUs of this machine",
+                "GPUs of this machine are not accessible in containers",
                 where=_address(self.client),
                 expected="nvidia-smi -L in a container started with --gpus all",
-                found=complaint,
+                found=failure,
                 hint=GPU_RUNTIME,
             )
 
     def _try(self, tag: str, command: list[str], devices: list[DeviceRequest]) -> str:
-        """Run a command in a container; empty, or why it did not end well."""
+        """Run a command in a container; return the error, empty on success."""
         container = self.client.containers.create(tag, command, device_requests=devices, network_mode="none")
         try:
             container.start()
@@ -111,20 +111,20 @@ class Daemon:
         return str(self.client.info()["DockerRootDir"])
 
     def free_bytes(self) -> int | None:
-        """Free space for images; None for a daemon on another machine, or whose folder this user cannot see."""
+        """Free space for images; None if the daemon is on another machine or its folder is not readable."""
         try:
             return shutil.disk_usage(self._folder).free
         except OSError:
             return None
 
     def has_nvidia_runtime(self) -> bool:
-        """Whether the daemon is configured for NVIDIA's GPUs, by a runtime or by CDI (`docker info`)."""
+        """Return whether the daemon is configured for NVIDIA's GPUs, by a runtime or CDI (`docker info`)."""
         info = self.client.info()
         devices = [device.get("ID", "") for device in info.get("DiscoveredDevices") or ()]
         return "nvidia" in (info.get("Runtimes") or {}) or any(name.startswith("nvidia.com/gpu") for name in devices)
 
     def require_space(self, gib: float) -> None:
-        """Refuse to begin what the disk of the daemon cannot hold.
+        """Require free disk space for images.
 
         Raises:
             EnvironmentMissing: less than `gib` is free.
@@ -132,22 +132,22 @@ class Daemon:
         free = self.free_bytes()
         if free is not None and free < gib * _GIB:
             raise EnvironmentMissing(
-                "there is too little disk space for the images",
+                "not enough disk space for the images",
                 where=self._folder,
                 expected=f"{gib:g} GiB",
                 found=f"{free / _GIB:.1f} GiB",
-                hint="docker system df shows what takes it; docker builder prune and docker image prune free some",
+                hint="docker system df shows the usage; docker builder prune and docker image prune free space",
             )
 
 
 def connect(podman: bool = False) -> Daemon:
-    """The daemon of DOCKER_HOST, of docker's current context, or of this machine.
+    """Connect to the daemon of DOCKER_HOST, of docker's current context, or of this machine.
 
     Args:
         podman: whether the program called docker is podman.
 
     Raises:
-        EnvironmentMissing: nothing answers there, or this user may not ask.
+        EnvironmentMissing: no daemon, or no permission.
     """
     try:
         client = docker.from_env()
@@ -161,9 +161,9 @@ def _explain(error: DockerException, podman: bool) -> EnvironmentMissing:
     cause = _os_error(error)
     where = os.environ.get("DOCKER_HOST") or "docker's usual socket"
     if isinstance(cause, PermissionError):
-        return EnvironmentMissing("this user may not use Docker", where=where, found=str(cause), hint=_JOIN)
+        return EnvironmentMissing("no permission to use Docker", where=where, found=str(cause), hint=_JOIN)
     return EnvironmentMissing(
-        "no Docker daemon answers",
+        "Docker daemon not reachable",
         where=where,
         found=str(cause or error),
         hint=_START_PODMAN if podman else _START,
@@ -171,7 +171,7 @@ def _explain(error: DockerException, podman: bool) -> EnvironmentMissing:
 
 
 def _os_error(error: BaseException) -> OSError | None:
-    """What the operating system said; the libraries in between put it among the arguments of their own errors."""
+    """Return the OSError in the chain of `error`; libraries also store it in the arguments of their errors."""
     inner = [error.__cause__, error.__context__, *(part for part in error.args if isinstance(part, BaseException))]
     if isinstance(error, OSError) and error.errno:
         return error

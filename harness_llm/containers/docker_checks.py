@@ -1,4 +1,4 @@
-"""Checks of the machine that starts the containers: its own part of `harness-llm doctor`, and Docker."""
+"""Checks of `doctor` on the machine that starts the containers: host checks, Docker, GPUs, user and mounts."""
 
 import json
 import shutil
@@ -27,15 +27,15 @@ _TOOLKIT = ("nvidia-container-runtime-hook", "nvidia-container-runtime", "nvidia
 
 
 def command(part: Part, options: Sequence[str]) -> list[str]:
-    """`harness-llm doctor` for one part, with the options of `harness-llm submit`."""
+    """Return the command `harness-llm doctor` for one part, with the options of `harness-llm submit`."""
     return ["harness-llm", "doctor", "--part", part, "--json", *options]
 
 
 def read_results(done: "subprocess.CompletedProcess[str]", name: str) -> list[CheckResult]:
-    """The results that `command` printed, or one error where it printed none.
+    """Return the results that `command` printed, or one error if it printed none.
 
     Args:
-        name: of the image, or of the check.
+        name: name of the image or check.
     """
     try:
         return from_json(json.loads(done.stdout))
@@ -43,29 +43,29 @@ def read_results(done: "subprocess.CompletedProcess[str]", name: str) -> list[Ch
         found = done.stderr.strip() or f"exit code {done.returncode}"
         if done.returncode in EXIT_CODES:
             return [from_error("Container", refusal(found, where=name))]
-        error = ConfigError("harness-llm doctor did not print results", where=name, found=found)
+        error = ConfigError("no results from harness-llm doctor", where=name, found=found)
         return [from_error(name, error)]
 
 
 def check_host(options: Sequence[str], accelerator: Accelerator, environ: Mapping[str, str]) -> list[CheckResult]:
-    """What does not depend on an image; models and data are looked for where containers will show them."""
-    inside = {accelerator.mounts.models: MODELS_VARIABLE, accelerator.mounts.data: DATA_VARIABLE}
-    large = {inside[m.target]: str(m.source) for m in folders(accelerator, environ) if m.target in inside}
+    """Run the checks that need no image, with the folders of models and data that containers will mount."""
+    variables = {accelerator.mounts.models: MODELS_VARIABLE, accelerator.mounts.data: DATA_VARIABLE}
+    large = {variables[m.target]: str(m.source) for m in folders(accelerator, environ) if m.target in variables}
     program = str(Path(sys.executable).with_name("harness-llm"))
-    _, *words = command(Part.HOST, options)
-    done = subprocess.run([program, *words], env={**environ, **large}, capture_output=True, text=True, check=False)
+    _, *arguments = command(Part.HOST, options)
+    done = subprocess.run([program, *arguments], env={**environ, **large}, capture_output=True, text=True, check=False)
     return read_results(done, "Options")
 
 
 def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Docker, its disk, its GPUs, the user inside, and the folders that containers show.
+    """Check Docker, its disk and GPUs, the container's user, and the mounts.
 
     Args:
-        name: of the accelerator in setup/containers.yaml.
+        name: the accelerator in setup/containers.yaml.
     """
     try:
         daemon = connect(podman=setting.is_podman(setting.container_program(environ)))
-        yield passed("Docker", "answers")
+        yield passed("Docker", "reachable")
     except HarnessError as error:
         yield from_error("Docker", error)
         return
@@ -80,7 +80,7 @@ def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[Check
         return
     label, free = "Docker disk", daemon.free_bytes()
     if free is None:
-        yield not_checked(label, "the daemon's folder cannot be seen from here")
+        yield not_checked(label, "the daemon's folder is not readable")
         return
     try:
         daemon.require_space(accelerator.disk_gib)
@@ -90,7 +90,7 @@ def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[Check
 
 
 def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Whether containers see the GPUs: tried with the image, or else by what the daemon and the machine have."""
+    """Check GPU access: in a container if the image exists, else by the configuration of daemon and machine."""
     label, tag = "GPU containers", image_tag("submission", name)
     try:
         cuda = image_cuda(environ.get("BASE_IMAGE") or accelerator.base_image)
@@ -100,7 +100,7 @@ def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[
     if daemon.has(tag):
         try:
             daemon.require_gpus(tag)
-            yield passed(label, "nvidia-smi -L works in one")
+            yield passed(label, "nvidia-smi -L works in a container")
         except HarnessError as error:
             yield from_error(label, error)
     elif daemon.has_nvidia_runtime() or any(shutil.which(program) for program in _TOOLKIT):

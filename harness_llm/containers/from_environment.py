@@ -1,4 +1,4 @@
-"""A container as the environment of who starts it says, RUN_AS, DOCKER_ARGS ..., and as the machine is found."""
+"""Parameters of a container from environment variables (RUN_AS, DOCKER_ARGS, …) and the machine."""
 
 import os
 import re
@@ -24,10 +24,10 @@ _IDS = re.compile(r"(\d+):(\d+)")
 def container(
     image: ImageName, accelerator_name: str, accelerator: Accelerator, environ: Mapping[str, str]
 ) -> Container:
-    """What a container of `image` is started with; nothing is written.
+    """Return the parameters of a container of `image`, without writing files.
 
     Raises:
-        ConfigError: RUN_AS is missing or wrong, or DOCKER_ARGS cannot be read.
+        ConfigError: missing or invalid RUN_AS, or invalid DOCKER_ARGS.
         EnvironmentMissing: neither docker nor podman is installed.
     """
     program = container_program(environ)
@@ -43,16 +43,16 @@ def container(
         inherited=tuple(name for name in accelerator.inherited if environ.get(name)),
         labels={CHECKOUT_LABEL: str(CHECKOUT)},
         visible=visible_devices(environ.get(accelerator.gpus, "")),
-        arguments=_words(environ.get("DOCKER_ARGS", "")),
+        arguments=_docker_args(environ.get("DOCKER_ARGS", "")),
         podman=is_podman(program),
     )
 
 
 def container_program(environ: Mapping[str, str]) -> str:
-    """The program that runs containers: DOCKER, else docker or podman, whichever is there.
+    """Return the program that runs containers: DOCKER, else docker, else podman.
 
     Raises:
-        EnvironmentMissing: it is not.
+        EnvironmentMissing: missing program.
     """
     named = environ.get(PROGRAM_VARIABLE)
     for program in (named,) if named else _PROGRAMS:
@@ -61,52 +61,52 @@ def container_program(environ: Mapping[str, str]) -> str:
     raise EnvironmentMissing(
         f"{named or 'Docker'} is not installed",
         expected=named or " or ".join(_PROGRAMS),
-        hint="apt install docker.io, or the like; DOCKER=/path/to/docker names one that is not on PATH",
+        hint="install it, for example apt install docker.io; set DOCKER=/path/to/docker if it is not on PATH",
     )
 
 
 def is_podman(program: str) -> bool:
-    """Whether it is podman, under whatever name, run by a user: its containers then have that user's rights at most."""
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    return said.startswith("podman") and os.getuid() != 0
+    """Return whether `program` is rootless podman, whatever its name."""
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    return version.startswith("podman") and os.getuid() != 0
 
 
 def run_as(environ: Mapping[str, str], uid: int, gid: int) -> tuple[int, int]:
-    """The user and group inside: those who ask, or those whom root names.
+    """Return user and group in the container: RUN_AS, else the current user, who must not be root.
 
     Raises:
-        ConfigError: root names nobody, or root.
+        ConfigError: invalid RUN_AS, or root without RUN_AS.
     """
     asked = environ.get("RUN_AS", "")
     ids = _IDS.fullmatch(asked)
     if asked and not (ids and int(ids[1])):
-        raise ConfigError("RUN_AS is no user and group other than root's", expected="uid:gid", found=asked)
+        raise ConfigError("invalid RUN_AS", expected="uid:gid, not root", found=asked)
     if ids:
         return int(ids[1]), int(ids[2])
     if uid:
         return uid, gid
     example = "{}:{}".format(environ.get("SUDO_UID", "1000"), environ.get("SUDO_GID", "1000"))
     raise ConfigError(
-        "nothing runs as root in these containers, and root started them",
+        "missing RUN_AS: the containers do not run as root",
         where="RUN_AS",
-        expected="uid:gid of who is to own what they write",
-        hint=f"RUN_AS={example} before the command; or be that user, in the group docker",
+        expected="uid:gid of the owner of the written files",
+        hint=f"set RUN_AS={example} before the command, or run it as that user, in the group docker",
     )
 
 
 def visible_devices(text: str) -> tuple[str, ...] | None:
-    """The subset of NVIDIA's devices that is asked for, by number or UUID; None is all."""
+    """Parse a subset of NVIDIA's devices, by number or UUID; None: all."""
     return None if text in ("", "all") else tuple(part.strip() for part in text.split(","))
 
 
 def _owning_groups(patterns: Sequence[str]) -> tuple[int, ...]:
-    """The groups of the files that `patterns` match, but root's."""
+    """Return the groups, except root's, of the files that match `patterns`."""
     files = [file for pattern in patterns for file in Path("/").glob(pattern.removeprefix("/"))]
     return tuple(sorted({file.stat().st_gid for file in files} - {0}))
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _docker_args(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise ConfigError("DOCKER_ARGS has a quote without its end", found=text) from error
+        raise ConfigError("unbalanced quote in DOCKER_ARGS", found=text) from error

@@ -1,6 +1,7 @@
-"""What ties a stage in a container to the process that started it: a file that stays locked while that process lives.
+"""End a stage in a container with the process that started it, by a lock file in a mounted folder.
 
-The kernel lets go of the lock however the process ends, and tells the one who waits for it inside.
+The host process holds the lock. When it ends, the kernel releases the lock, and the stage, which waits for it,
+interrupts itself. PDEATHSIG does not work here: the daemon is the container's parent.
 """
 
 import fcntl
@@ -16,7 +17,7 @@ VARIABLE = "HARNESS_LLM_LIFELINE"
 
 @contextmanager
 def hold(file: Path) -> Iterator[None]:
-    """The outer end: lock `file`, which must be seen inside."""
+    """Hold the lock on the host; the container must mount the folder of `file`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -27,7 +28,7 @@ def hold(file: Path) -> Iterator[None]:
 
 
 def watch() -> None:
-    """The inner end: where a lifeline is named, its end interrupts this process as Ctrl-C does."""
+    """In the container, if VARIABLE is set: interrupt this process (SIGINT) when the lock is released."""
     if file := os.environ.get(VARIABLE):
         threading.Thread(target=_wait, args=(Path(file),), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""The folders of the machine that a container shows: where they are, and what must be true of them."""
+"""Bind mounts of a container: their sources, and checks of existence and permission."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ _WRITE_AND_ENTER = 0o3
 
 
 def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mount]:
-    """What is mounted, whether it is there or not."""
+    """Yield the mounts, whether their sources exist or not."""
     workspace, inside = Workspace(CHECKOUT), accelerator.mounts
     yield Mount(workspace.root, inside.checkout)
     yield Mount(_large(MODELS_VARIABLE, "model", workspace.build / "models", environ), inside.models)
@@ -28,7 +28,7 @@ def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mo
 
 
 def _large(variable: str, name: str, local: Path, environ: Mapping[str, str]) -> Path:
-    """Where models or data lie: as `variable` says, or the scratch space, or where labs have them, or the checkout."""
+    """Return the folder of models or data: `variable`, else scratch space, else /data/inference, else build/."""
     if named := environ.get(variable):
         return Path(named).resolve()
     if scratch := environ.get(SCRATCH_VARIABLE):
@@ -38,10 +38,10 @@ def _large(variable: str, name: str, local: Path, environ: Mapping[str, str]) ->
 
 
 def prepare(started: Container, accelerator: Accelerator, environ: Mapping[str, str]) -> None:
-    """Make what a container needs on the machine, and see that the rest is there.
+    """Create the folders of build/ and check all mounts and devices.
 
     Raises:
-        EnvironmentMissing: a folder is not there or may not be written, or a device file is not there.
+        EnvironmentMissing: missing folder, missing write permission, or missing device file.
     """
     workspace = Workspace(CHECKOUT)
     make_locks()
@@ -55,7 +55,7 @@ def prepare(started: Container, accelerator: Accelerator, environ: Mapping[str, 
 
 
 def faults(started: Container, accelerator: Accelerator) -> Iterator[EnvironmentMissing]:
-    """What `started` lacks on the machine; folders below build/ that are not there yet are made by `prepare`."""
+    """Yield the errors of mounts and devices; `prepare` creates missing folders below build/."""
     workspace = Workspace(CHECKOUT)
     uid, gid = map(int, started.user.split(":"))
     own = (workspace.build, workspace.cache, workspace.submission)
@@ -66,9 +66,9 @@ def faults(started: Container, accelerator: Accelerator) -> Iterator[Environment
     for device in accelerator.devices:
         if not Path(device).exists():
             yield EnvironmentMissing(
-                "the devices of this accelerator are not there",
+                "missing device file of the accelerator",
                 where=device,
-                hint="install the vendor's driver and load it; GPU_NAME=cpu leaves accelerators alone",
+                hint="install and load the vendor's driver; GPU_NAME=cpu ignores accelerators",
             )
 
 
@@ -77,7 +77,7 @@ def _is_made(path: Path, workspace: Workspace) -> bool:
 
 
 def _make(folder: Path, uid: int, gid: int) -> None:
-    """A folder of the checkout that is written inside; what root made, for `uid`, it gives away."""
+    """Create a folder of the checkout that the container writes; a folder of root is given to `uid`."""
     folder.mkdir(parents=True, exist_ok=True)
     if os.getuid() == 0 and folder.stat().st_uid == 0:
         os.chown(folder, uid, gid)
@@ -86,26 +86,26 @@ def _make(folder: Path, uid: int, gid: int) -> None:
 def _faults(mount: Mount, uid: int, gid: int) -> Iterator[EnvironmentMissing]:
     if not mount.source.exists():
         yield EnvironmentMissing(
-            f"what is to be mounted at {mount.target} is not there",
+            f"missing folder for {mount.target} in the container",
             where=str(mount.source),
-            hint=f"mkdir -p {shlex.quote(str(mount.source))}{_named_by(mount)}",
+            hint=f"mkdir -p {shlex.quote(str(mount.source))}{_alternative(mount)}",
         )
     elif mount.writable and not _may_write(mount.source, uid, gid):
         yield EnvironmentMissing(
-            f"what stands at {mount.target} may not be written by the user inside",
+            f"no write permission for {mount.target} in the container",
             where=str(mount.source),
-            expected=f"a folder that {uid}:{gid} may write",
-            hint=f"chown -R {uid}:{gid} {shlex.quote(str(mount.source))}{_named_by(mount)}",
+            expected=f"a folder writable by {uid}:{gid}",
+            hint=f"chown -R {uid}:{gid} {shlex.quote(str(mount.source))}{_alternative(mount)}",
         )
 
 
-def _named_by(mount: Mount) -> str:
+def _alternative(mount: Mount) -> str:
     variable = {"/model": MODELS_VARIABLE, "/data": DATA_VARIABLE}.get(mount.target)
-    return f", or name another with {variable}" if variable else ""
+    return f", or set {variable} to another folder" if variable else ""
 
 
 def _may_write(folder: Path, uid: int, gid: int) -> bool:
-    """For ourselves the kernel says it; for others the mode does, as far as it goes."""
+    """Return write permission: exact for the current user, by the mode bits for other users."""
     if uid == os.getuid():
         return os.access(folder, os.W_OK | os.X_OK)
     found = folder.stat()

@@ -1,4 +1,4 @@
-"""Where a build has its Python packages from: as the machine has them, by pip's configuration, or from WHEELHOUSE."""
+"""Sources of Python packages for image builds: pip's configuration of the machine, or WHEELHOUSE."""
 
 import os
 import shutil
@@ -11,14 +11,14 @@ from harness_llm.errors import EnvironmentMissing
 from harness_llm.paths import CHECKOUT
 from setup.uv import pip_options
 
-WHEELS = "/wheels"  # where setup/Dockerfile shows the folder
+WHEELS = "/wheels"  # mount point in setup/Dockerfile
 _REQUIREMENTS = CHECKOUT / "setup" / "requirements"
-_HANDED_ON = ("index-url", "extra-index-url", "trusted-host", "timeout", "default-timeout", "proxy", "no-index")
+_COPIED = ("index-url", "extra-index-url", "trusted-host", "timeout", "default-timeout", "proxy", "no-index")
 _SUFFIXES = (".whl", ".tar.gz", ".zip")
 
 
 def pins(layers: Sequence[str]) -> dict[str, str]:
-    """The versions that the requirements of `layers` pin; a base image's own packages are not known."""
+    """Return the pinned versions of `layers`, without the base image's packages."""
     files = [_REQUIREMENTS / f"{layer}.txt" for layer in layers]
     lines = [line.split() for file in files if file.is_file() for line in file.read_text().splitlines()]
     pinned = (words[0].partition("==") for words in lines if words and "==" in words[0])
@@ -27,7 +27,7 @@ def pins(layers: Sequence[str]) -> dict[str, str]:
 
 @cache
 def options() -> dict[str, list[str]]:
-    """pip's configuration on this machine; none where there is no pip."""
+    """Return pip's configuration on this machine; empty without pip."""
     for python in ("python3", str(CHECKOUT / "build" / "pip" / "bin" / "python")):
         with_pip = [python, "-m", "pip", "config", "list"]
         done = subprocess.run(with_pip, capture_output=True, text=True, check=False) if shutil.which(python) else None
@@ -37,16 +37,16 @@ def options() -> dict[str, list[str]]:
 
 
 def certificate() -> Path | None:
-    """What pip trusts on this machine besides what is public."""
+    """Return the CA certificate of pip's configuration, if any."""
     named = options().get("cert", [])
     return Path(named[0]) if named and Path(named[0]).is_file() else None
 
 
 def write(folder: Path, wheelhouse: str) -> None:
-    """Put `pip.conf` and `wheels` into `folder`: with `wheelhouse` nothing else is asked for packages.
+    """Write `pip.conf` and `wheels` into `folder`; a `wheelhouse` is then the only source of packages.
 
     Raises:
-        EnvironmentMissing: `wheelhouse` has no packages.
+        EnvironmentMissing: no packages in `wheelhouse`.
     """
     configured = options()
     folders = [Path(wheelhouse)] if wheelhouse else [*_local(configured.get("find-links", ()))]
@@ -54,14 +54,14 @@ def write(folder: Path, wheelhouse: str) -> None:
         file for source in folders if source.is_dir() for file in source.iterdir() if file.name.endswith(_SUFFIXES)
     ]
     if wheelhouse and not wheels:
-        raise EnvironmentMissing("there are no packages in WHEELHOUSE", where=wheelhouse, expected="*.whl")
-    _show(wheels, folder / "wheels")
+        raise EnvironmentMissing("no packages in WHEELHOUSE", where=wheelhouse, expected="*.whl")
+    _link(wheels, folder / "wheels")
     (folder / "pip.conf").write_text(pip_conf(configured, offline=bool(wheelhouse), wheels=bool(wheels)))
     (folder / "pip.conf").chmod(0o600)
 
 
 def pip_conf(configured: Mapping[str, Sequence[str]], *, offline: bool, wheels: bool) -> str:
-    """pip's configuration inside; places that are files of this machine are not there."""
+    """Return pip.conf for the build, without sources that are local files of this machine."""
     inside = {"no-index": "1"} if offline else dict(_reachable(configured))
     if wheels:
         inside["find-links"] = WHEELS
@@ -70,29 +70,29 @@ def pip_conf(configured: Mapping[str, Sequence[str]], *, offline: bool, wheels: 
 
 
 def _reachable(configured: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    for option in _HANDED_ON:
+    for option in _COPIED:
         values = [value for value in configured.get(option, ()) if not value.startswith(("file:", "/"))]
         if values:
             yield option, "\n    ".join(values)
 
 
 def _local(links: Sequence[str]) -> Iterator[Path]:
-    """The folders among the places of find-links."""
+    """Yield the local folders of find-links."""
     return (Path(link.removeprefix("file://")) for link in links if link.startswith(("/", "file://")))
 
 
-def _show(wheels: Sequence[Path], folder: Path) -> None:
-    """Exactly `wheels` in `folder`, which the build's context has: as links, or copies from another disk."""
+def _link(wheels: Sequence[Path], folder: Path) -> None:
+    """Make `folder`, in the build context, contain exactly `wheels`: hard links, or copies from another disk."""
     folder.mkdir(parents=True, exist_ok=True)
     names = {wheel.name for wheel in wheels}
     for stale in (file for file in folder.iterdir() if file.name not in names):
         stale.unlink()
     for wheel in wheels:
-        shown = folder / wheel.name
-        if shown.exists() and shown.stat().st_size == wheel.stat().st_size:
+        target = folder / wheel.name
+        if target.exists() and target.stat().st_size == wheel.stat().st_size:
             continue
-        shown.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
         try:
-            os.link(wheel, shown)
+            os.link(wheel, target)
         except OSError:
-            shutil.copy(wheel, shown)
+            shutil.copy(wheel, target)

@@ -1,8 +1,8 @@
-"""The scoring service: starts the containers in which programs that a model wrote run, for a container that asks.
+"""Scoring service on the host: start sandbox containers that run model-generated programs, for a stage's container.
 
-A container of this project can start none itself: it has no container engine, and Docker's default profile forbids
-namespaces in it. The socket is in a folder that only the user inside may enter. A request chooses between the three
-jobs of `service.Request`; commands, images and limits are fixed here.
+A stage's container cannot start them: it has no container engine, and Docker's default profile forbids namespaces. The
+socket's folder is accessible to the container's user only. A request selects one of the three jobs of
+`service.Request`; commands, images and limits are fixed here.
 """
 
 import json
@@ -37,7 +37,7 @@ _PYTHON = f'exec "$HARNESS_LLM_ENVIRONMENTS/{ENVIRONMENT}/bin/python" "$@"'
 
 @contextmanager
 def offer(container: Container) -> Iterator[Container]:
-    """Answer requests of `container` while it runs; yields it with the socket mounted and named."""
+    """Serve requests of `container`; yield it with the socket's mount and variable."""
     uid, gid = map(int, container.user.split(":"))
     with tempfile.TemporaryDirectory(prefix="harness-llm-", dir=memory_folder()) as folder:
         jobs = Jobs(container)
@@ -61,7 +61,7 @@ def offer(container: Container) -> Iterator[Container]:
 
 @contextmanager
 def _listening(folder: Path, jobs: "Jobs") -> Iterator["_Server"]:
-    """A server on a socket in `folder`; its name may be longer than the 107 bytes of an address."""
+    """Yield a server on a socket in `folder`; /proc/self/fd avoids the limit of 107 bytes for an address."""
     descriptor = os.open(folder, os.O_PATH)
     try:
         with _Server(f"/proc/self/fd/{descriptor}/{_SOCKET}", jobs) as server:
@@ -72,9 +72,9 @@ def _listening(folder: Path, jobs: "Jobs") -> Iterator["_Server"]:
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
-    """A thread per connection; closing waits for all."""
+    """Server with a thread per connection; close() waits for all threads."""
 
-    request_queue_size = 512  # a connection per core of the container, and none is refused
+    request_queue_size = 512  # the container opens one connection per core
 
     def __init__(self, address: str, jobs: "Jobs") -> None:
         super().__init__(address, _Connection)
@@ -82,7 +82,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class _Connection(socketserver.StreamRequestHandler):
-    """One request and its answer."""
+    """One request and its response."""
 
     server: _Server
 
@@ -90,20 +90,20 @@ class _Connection(socketserver.StreamRequestHandler):
         line = self.rfile.readline(service.REQUEST_BYTES + 1)
         if line:
             answer = json.dumps(self.server.jobs.answer(line)).encode()
-            with suppress(OSError):  # the container ended meanwhile
+            with suppress(OSError):  # the container has ended
                 self.wfile.write(answer + b"\n")
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """What the service does for `container`, until `stop` is set."""
+    """Jobs of the service for `container`, until `stop` is set."""
 
     container: Container
     stop: threading.Event = field(default_factory=threading.Event)
     building: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """The answer to one request."""
+        """Return the response to one request."""
         try:
             return {"value": self._do(_parse(line))}
         except HarnessError as error:
@@ -118,7 +118,7 @@ class Jobs:
         return run_batch(self.container.program, programs, self.stop)
 
     def _require_mbxp(self) -> None:
-        """Build the image of MBXP where it is missing."""
+        """Build the image of MBXP if it is missing."""
         with self.building:
             if not has_image(self.container.program):
                 sys.stderr.write(f"building {IMAGE}\n")
@@ -132,7 +132,7 @@ class Jobs:
 
 def _parse(line: bytes) -> service.Request:
     if len(line) > service.REQUEST_BYTES:
-        raise ConfigError("a request to the scoring service is too large", expected=f"{service.REQUEST_BYTES} bytes")
+        raise ConfigError("request to the scoring service is too large", expected=f"{service.REQUEST_BYTES} bytes")
     try:
         return service.REQUESTS.validate_json(line)
     except ValidationError as error:
@@ -140,14 +140,14 @@ def _parse(line: bytes) -> service.Request:
 
 
 def grade_command(container: Container, name: str, arguments: list[str]) -> list[str]:
-    """The command that runs the graders' Python in the image of `container`: read-only, without network and token."""
+    """Return the command that runs the graders' Python in the image of `container`: read-only, no network, no token."""
     memory = str(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
     shown = [str(replace(mount, writable=False)) for mount in container.mounts]
     return [
         *(container.program, "run", "--rm", "--interactive", "--name", name, "--pull", "never"),
         *("--network", "none", "--user", container.user, "--cap-drop", "ALL"),
         *(["--userns", "keep-id"] if container.podman else []),
-        # With SELinux, mounted folders would have to be relabelled.
+        # Without label=disable, SELinux requires relabelled mounts.
         *("--security-opt", "no-new-privileges", "--security-opt", "label=disable"),
         *("--memory", memory, "--memory-swap", memory, "--pids-limit", str(_PROCESSES)),
         *(word for mount in shown for word in ("--mount", mount)),

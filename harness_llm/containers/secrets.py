@@ -1,4 +1,4 @@
-"""The Hugging Face token: read where the host keeps it, and shown inside as a file that nothing else tells of."""
+"""Hugging Face token: read it on the host, mount it in the container as a file."""
 
 import os
 import tempfile
@@ -11,17 +11,17 @@ from harness_llm.errors import ConfigError
 
 INSIDE = "/run/secrets/hf_token"
 ENVIRONMENT = {"HF_TOKEN_PATH": INSIDE}
-"""What huggingface_hub inside reads; without a token there is no such file."""
+"""Variable of huggingface_hub in the container; without a token the file does not exist."""
 _VARIABLES = ("HUGGINGFACE_ACCESS_TOKEN", "HF_TOKEN")
 _FILE_VARIABLE = "HF_TOKEN_PATH"
 _LOGIN = Path(".cache/huggingface/token")
 
 
 def find_token(environ: Mapping[str, str], home: Path) -> str:
-    """The token of a variable, else of the file that HF_TOKEN_PATH names, else of huggingface_hub's login; or nothing.
+    """Return the token of a variable, else of HF_TOKEN_PATH's file, else of huggingface_hub's login; empty if none.
 
     Raises:
-        ConfigError: the file that is named cannot be read.
+        ConfigError: unreadable file.
     """
     if named := next((environ[name] for name in _VARIABLES if environ.get(name)), ""):
         return named.strip()
@@ -29,16 +29,14 @@ def find_token(environ: Mapping[str, str], home: Path) -> str:
     try:
         return Path(file or home / _LOGIN).read_text().strip()
     except FileNotFoundError:
-        return ""  # the Makefile names the login's file whether there is a login or not
+        return ""  # the Makefile always sets HF_TOKEN_PATH
     except OSError as error:
-        raise ConfigError(
-            "the file of the Hugging Face token cannot be read", _FILE_VARIABLE, found=str(error)
-        ) from error
+        raise ConfigError("unreadable file of the Hugging Face token", _FILE_VARIABLE, found=str(error)) from error
 
 
 @contextmanager
 def token_mounts(token: str, uid: int, gid: int) -> Iterator[tuple[Mount, ...]]:
-    """While a container runs, a file with `token` that its user alone may read; no mount where there is no token."""
+    """Yield the mount of a temporary file with `token`, readable for `uid` only; no mount without a token."""
     if not token:
         yield ()
         return
@@ -53,6 +51,6 @@ def token_mounts(token: str, uid: int, gid: int) -> Iterator[tuple[Mount, ...]]:
 
 
 def memory_folder() -> str | None:
-    """A folder that no disk keeps, if there is one."""
-    folders = (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108 (in a folder of our own there)
+    """Return a writable folder in memory, if any."""
+    folders = (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108 (callers create their own folder)
     return next((folder for folder in folders if folder and os.access(folder, os.W_OK)), None)

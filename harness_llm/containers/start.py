@@ -1,4 +1,4 @@
-"""A shell or a command in a container of its own: several run side by side, and none is left when they end."""
+"""Run a shell or a command in a new container, which is removed at its end."""
 
 import shlex
 import signal
@@ -22,25 +22,25 @@ SHELL = ("bash",)
 
 
 def start(image: ImageName, command: Sequence[str], environ: Mapping[str, str], *, printed: bool) -> int:
-    """Run a container to its end, or print the command that would; the exit code inside, or of docker.
+    """Run a container, or print the command; return the exit code of the command or of docker.
 
     Args:
-        command: what runs inside; a shell if there is none and there is a terminal.
+        command: command in the container; default: a shell, if this process has a terminal.
 
     Raises:
-        ConfigError: there is neither a command nor a terminal, or a variable is wrong.
-        EnvironmentMissing: daemon, image, device or folder is missing.
+        ConfigError: neither a command nor a terminal, or an invalid variable.
+        EnvironmentMissing: missing daemon, image, device or folder.
     """
     name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
-    typed = sys.stdin.isatty()
-    terminal = typed and sys.stdout.isatty()
-    # What is typed reaches a container through a terminal alone; what is piped needs none.
+    keyboard = sys.stdin.isatty()
+    terminal = keyboard and sys.stdout.isatty()
+    # Keyboard input needs a terminal in the container; piped input does not.
     container = replace(
-        setting.container(image, name, accelerator, environ), stdin=terminal or not typed, terminal=terminal
+        setting.container(image, name, accelerator, environ), stdin=terminal or not keyboard, terminal=terminal
     )
     if not (command or terminal or printed):
         raise ConfigError(
-            "there is neither a terminal for a shell nor a command",
+            "missing command, and no terminal for a shell",
             hint=f"bash setup/start_{image}_env.sh COMMAND [ARGUMENT ...]",
         )
     if printed:
@@ -62,9 +62,9 @@ def start(image: ImageName, command: Sequence[str], environ: Mapping[str, str], 
 
 
 def _run(arguments: Sequence[str], *, terminal: bool) -> int:
-    """Run docker, which hands each signal that reaches us on, once.
+    """Run docker and forward signals to it; docker forwards them to the container.
 
-    Without a terminal it is in a process group of its own: Ctrl-C reaches it through us alone.
+    Without a terminal, docker gets its own process group, so that Ctrl-C reaches it only once.
     """
     process = subprocess.Popen(arguments, process_group=None if terminal else 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

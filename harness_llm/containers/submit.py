@@ -1,4 +1,4 @@
-"""`make submission` on the host: checks, then one container prepares model and data, another runs and packages."""
+"""`make submission` in containers: check, prepare model and data in one container, run and package in another."""
 
 import datetime as dt
 import os
@@ -28,21 +28,21 @@ from harness_llm.pipeline.doctor.purpose import Part
 from harness_llm.runs.fingerprint import IMAGE_VARIABLE
 
 STAGES: dict[ImageName, str] = {"model_and_dataset": "prepare", "submission": "submit"}
-"""What harness-llm is told to do in a container of each image, in this order."""
+"""Command of harness-llm in a container of each image, in order."""
 _JSON = "--json"
 
 
 def submit(options: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Check, build what is missing and go through the stages; returns the exit code of the first that fails, or 0.
+    """Check, build missing images and run the stages; return the exit code of the first failed stage, or 0.
 
-    What only the image shows (LoadGen, vLLM, evaluators) is checked in it before the first stage, which downloads.
+    The checks of the image's software (LoadGen, vLLM, evaluators) run in it before the first stage downloads models.
 
     Args:
-        options: of `harness-llm submit`.
+        options: options of `harness-llm submit`.
 
     Raises:
-        ConfigError, EnvironmentMissing: checks refuse the submission.
-        HarnessError: as building an image, starting a container and running a stage do.
+        ConfigError, EnvironmentMissing: failed checks.
+        HarnessError: from building an image, starting a container or running a stage.
     """
     name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
     machine, results = _examine(options, environ)
@@ -60,19 +60,19 @@ def submit(options: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def doctor(options: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Print the results of all checks of `submit`; returns 3 where one refuses, else 0.
+    """Print the results of all checks of `submit`; return 3 if one failed, else 0.
 
     Args:
-        options: of `harness-llm submit`, and --json.
+        options: options of `harness-llm submit`, and --json.
     """
     machine, results = _examine([option for option in options if option != _JSON], environ)
     if not (machine and machine.is_built):
-        results.append(not_checked("Software", "LoadGen, vLLM and evaluators are checked when the image is built"))
+        results.append(not_checked("Software", "LoadGen, vLLM and evaluators are checked after the image is built"))
     return show(results, as_json=_JSON in options)
 
 
 def _examine(options: Sequence[str], environ: Mapping[str, str]) -> "tuple[_Machine | None, list[CheckResult]]":
-    """The results of this machine and of an image that is built; no machine where no container can be started."""
+    """Return the results for this machine and an existing image; no machine if containers cannot start."""
     name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
     results = checks.check_host(options, accelerator, environ)
     docker = list(checks.check_docker(name, accelerator, environ))
@@ -98,7 +98,7 @@ def _machine(name: str, accelerator: Accelerator, environ: Mapping[str, str]) ->
 
 @dataclass(frozen=True)
 class _Machine:
-    """Where the stages run."""
+    """Docker and accelerator of the stages."""
 
     daemon: Daemon
     name: str
@@ -107,21 +107,20 @@ class _Machine:
 
     @property
     def is_built(self) -> bool:
-        """Whether the image that shows the software is there."""
+        """Whether the image with the software exists."""
         return self.daemon.has(image_tag("submission", self.name))
 
     def software(self, options: Sequence[str]) -> list[CheckResult]:
-        """The checks of what is installed in the image, made in a container of it."""
+        """Check the installed software in a container of the image."""
         with self._container("submission", "doctor") as container:
-            words = checks.command(Part.SOFTWARE, options)
-            plain = replace(container, terminal=False)
-            done = subprocess.run(
-                run_arguments(self.accelerator, plain, words), capture_output=True, text=True, check=False
+            command = run_arguments(
+                self.accelerator, replace(container, terminal=False), checks.command(Part.SOFTWARE, options)
             )
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             return checks.read_results(done, container.image)
 
     def run(self, image: ImageName, options: Sequence[str]) -> int:
-        """Run the stage of `image`; returns its exit code."""
+        """Run the stage of `image`; return its exit code."""
         stage, logs = STAGES[image], Workspace(CHECKOUT).build / "containers"
         with self._container(image, stage) as container:
             line = logs / f"{container.name}.lifeline"
@@ -135,7 +134,7 @@ class _Machine:
 
     @contextmanager
     def _container(self, image: ImageName, verb: str) -> Iterator[Container]:
-        """A container of `image`, ready to be started, with what it is shown while it runs."""
+        """Yield the parameters of a container of `image`, with its token and scoring service."""
         container = setting.container(image, self.name, self.accelerator, self.environ)
         prepare(container, self.accelerator, self.environ)
         found = self.daemon.image(container.image)
