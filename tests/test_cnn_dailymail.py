@@ -83,23 +83,23 @@ def test_the_calibration_set_is_the_listed_articles_in_their_order(
     assert [row["output"] for row in rows] == ["high 107\nlow", "high 100\nlow", "high 104\nlow"]
     assert ("tok_input" in rows[0]) is (encode is not None)
     listed.write_text("id107\nid3\n")
-    with pytest.raises(ConfigError, match="lacks articles") as caught:
+    with pytest.raises(ConfigError, match="missing articles") as caught:
         write_calibration(parquet, listed, tmp_path, encode)  # type: ignore[arg-type]
     assert "id3" in caught.value.found
 
 
 def test_missing_or_other_parquet_files_are_told(parquet: Path, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentMissing, match="not there"):
+    with pytest.raises(EnvironmentMissing, match="missing data set"):
         write_evaluation(tmp_path, tmp_path, None)
-    with pytest.raises(ConfigError, match="not enough samples"):
+    with pytest.raises(ConfigError, match="too few samples"):
         write_evaluation(parquet, tmp_path, None, part=ARTICLES + 1)
     [file] = parquet.glob("validation-*")
     pd.DataFrame({"article": ["a"]}).to_parquet(file)
-    with pytest.raises(ConfigError, match="not as published") as caught:
+    with pytest.raises(ConfigError, match="invalid data set") as caught:
         write_evaluation(parquet, tmp_path, None)
     assert caught.value.where == str(file)
     file.write_bytes(b"no parquet")
-    with pytest.raises(ConfigError, match="not as published"):
+    with pytest.raises(ConfigError, match="invalid data set"):
         write_evaluation(parquet, tmp_path, None)
 
 

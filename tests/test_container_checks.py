@@ -41,14 +41,14 @@ class FakeDaemon:
 
     def require_space(self, gib: float) -> None:
         if self.free is not None and self.free < gib * 2**30:
-            raise EnvironmentMissing("there is too little disk space for the images")
+            raise EnvironmentMissing("not enough disk space for the images")
 
     def has_nvidia_runtime(self) -> bool:
         return self.runtime
 
     def require_gpus(self, _: str) -> None:
         if self.complaint:
-            raise EnvironmentMissing("containers do not get at the GPUs of this machine", found=self.complaint)
+            raise EnvironmentMissing("GPUs of this machine are not accessible in containers", found=self.complaint)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_machine_in_order(daemon: FakeDaemon) -> None:
 
 def test_no_docker_is_one_error(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(**_: object) -> None:
-        raise EnvironmentMissing("no Docker daemon answers", hint="sudo systemctl enable --now docker")
+        raise EnvironmentMissing("Docker daemon not reachable", hint="sudo systemctl enable --now docker")
 
     monkeypatch.setattr(checks, "connect", connect)
     found = docker()
@@ -168,7 +168,7 @@ def test_an_error_of_the_host_and_one_of_docker_refuse_together_before_a_build(
     with pytest.raises(EnvironmentMissing, match="2 checks refuse") as caught:
         submission.submit([], ENVIRON)
     assert "none on the PCI bus" in caught.value.found
-    assert "too little disk space" in caught.value.found
+    assert "not enough disk space" in caught.value.found
     assert calls.done == []
 
 

@@ -29,7 +29,7 @@ def test_where_a_token_comes_from(environ: dict[str, str], expected: str, tmp_pa
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="unreadable file"):
         find_token({"HF_TOKEN_PATH": str(tmp_path)}, tmp_path)
 
 

@@ -41,7 +41,7 @@ def test_root_must_say_who_it_is_to_be() -> None:
 
 @pytest.mark.parametrize("asked", ["0:0", "me", "1000", "1000:", ":", "1000:1000 --privileged"])
 def test_nobody_becomes_root(asked: str) -> None:
-    with pytest.raises(ConfigError, match="RUN_AS is no user"):
+    with pytest.raises(ConfigError, match="invalid RUN_AS"):
         setting.run_as({"RUN_AS": asked}, 1000, 1000)
 
 
@@ -64,7 +64,7 @@ def test_what_is_not_set_is_not_handed_on() -> None:
 
 def test_docker_args_are_words_of_a_shell() -> None:
     assert container(DOCKER_ARGS="-v '/a b:/x' --cpus 4").arguments == ("-v", "/a b:/x", "--cpus", "4")
-    with pytest.raises(ConfigError, match="DOCKER_ARGS has a quote"):
+    with pytest.raises(ConfigError, match="unbalanced quote in DOCKER_ARGS"):
         container(DOCKER_ARGS="'")
 
 
@@ -97,7 +97,7 @@ def test_folders_of_the_checkout_are_made(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_missing_mount_is_named_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EnvironmentMissing, match=r"mounted at /model is not there\n.*none(.|\n)*LAB_MODEL"):
+    with pytest.raises(EnvironmentMissing, match=r"missing folder for /model in the container\n.*none(.|\n)*LAB_MODEL"):
         prepared(tmp_path, monkeypatch, LAB_MODEL=str(tmp_path / "none"))
 
 
@@ -222,8 +222,8 @@ def test_what_makes_models_has_no_loadgen_and_no_checker() -> None:
     [
         ("failed to copy files: write /x: no space left on device", EnvironmentMissing, "disk of the Docker daemon"),
         ("ERROR: BuildKit is enabled but the buildx component is missing or broken.", EnvironmentMissing, "buildx"),
-        ("pull access denied, repository does not exist", EnvironmentMissing, "base image cannot be had"),
-        ("process did not complete successfully: exit code: 1", RunFailed, "could not be built"),
+        ("pull access denied, repository does not exist", EnvironmentMissing, "base image not available"),
+        ("process did not complete successfully: exit code: 1", RunFailed, "image build failed"),
     ],
 )
 def test_a_failed_build_is_explained(said: str, kind: type[Exception], what: str) -> None:

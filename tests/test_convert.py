@@ -105,7 +105,7 @@ def test_texts_are_encoded_by_the_tokenizer_that_is_there(tmp_path: Path, tokeni
     assert not is_converted("cnn_dailymail", file, tokenizer, 1000)
     assert open_store(convert("cnn_dailymail", file, tokenizer, 1000)).prompt(0).tolist() == (whole + 1).tolist()
     tokenizer.unlink()
-    with pytest.raises(EnvironmentMissing, match="no tokenizer"):
+    with pytest.raises(EnvironmentMissing, match="missing tokenizer"):
         convert("cnn_dailymail", file, tokenizer, 1000)
 
 
@@ -117,12 +117,12 @@ def test_token_ids_need_no_tokenizer(orca: Path, tokenizer: Path) -> None:
 
 def test_a_wrong_file_leaves_nothing_behind(tmp_path: Path, tokenizer: Path) -> None:
     file = _orca(tmp_path / "orca.pkl", tok_input=[[1], []])
-    with pytest.raises(ConfigError, match="a prompt is not"):
+    with pytest.raises(ConfigError, match="invalid prompt"):
         convert("openorca", file, tokenizer, LONGEST)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["orca.pkl", "tokenizer.json"]
 
 
 def test_an_unknown_source_names_the_known_ones(orca: Path, tokenizer: Path) -> None:
-    with pytest.raises(ConfigError, match="no data source nothing") as caught:
+    with pytest.raises(ConfigError, match="unknown data source nothing") as caught:
         convert("nothing", orca, tokenizer, LONGEST)
     assert "openorca" in caught.value.expected

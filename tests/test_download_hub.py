@@ -41,7 +41,7 @@ def refusal(hub: Publisher, answer: Answer, target: Path) -> HarnessError:
 def test_no_token(hub: Publisher, tmp_path: Path, answer: Answer) -> None:
     error = refusal(hub, answer, tmp_path)
     assert isinstance(error, EnvironmentMissing)
-    assert error.what == f"{REPO} is handed out to known people only, and there is no Hugging Face token"
+    assert error.what == f"missing Hugging Face token for {REPO}"
     assert f"accept the licence at {hub.url}/{REPO}" in error.hint
     assert "export HUGGINGFACE_ACCESS_TOKEN" in error.hint
 
@@ -51,7 +51,7 @@ def test_a_wrong_token(hub: Publisher, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv(variable, SECRET)
     error = refusal(hub, Answer(401, {"X-Error-Message": "Invalid credentials in Authorization header"}), tmp_path)
     assert isinstance(error, ConfigError)
-    assert error.what == "the Hugging Face token is wrong"
+    assert error.what == "invalid Hugging Face token"
     assert variable in error.where
     assert error.found == "HTTP 401 Unauthorized: Invalid credentials in Authorization header"
 
@@ -61,7 +61,7 @@ def test_a_token_that_no_header_can_hold_is_wrong_and_not_shown(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", f"{SECRET}\nX: y")
     error = failure(hosted(), tmp_path)
-    assert error.what == "the Hugging Face token is wrong"
+    assert error.what == "invalid Hugging Face token"
     assert SECRET not in str(error)
     assert hub.asked == []
 
@@ -71,7 +71,7 @@ def test_a_licence_that_is_not_accepted(hub: Publisher, tmp_path: Path, monkeypa
     gated = Answer(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "not in the authorized list"})
     error = refusal(hub, gated, tmp_path)
     assert isinstance(error, EnvironmentMissing)
-    assert error.what == f"the licence of {REPO} is not accepted by the owner of the Hugging Face token"
+    assert error.what == f"licence of {REPO} not accepted by the owner of the Hugging Face token"
     assert error.found == "HTTP 403 Forbidden: not in the authorized list"
     assert error.hint.startswith(f"log in at {hub.url}/{REPO}, accept the licence")
 
@@ -82,14 +82,14 @@ def test_a_token_that_may_not_read_gated_repositories(
     monkeypatch.setenv("HF_TOKEN", SECRET)
     error = refusal(hub, Answer(403, {"X-Error-Message": "enable access to public gated repositories"}), tmp_path)
     assert isinstance(error, ConfigError)
-    assert error.what == f"the Hugging Face token may not read {REPO}"
+    assert error.what == f"no read access to {REPO} with this Hugging Face token"
 
 
 @pytest.mark.parametrize("code", ["RepoNotFound", "RevisionNotFound"])
 def test_a_repository_or_revision_that_is_not_there(hub: Publisher, tmp_path: Path, code: str) -> None:
     error = refusal(hub, Answer(401 if code == "RepoNotFound" else 404, {"X-Error-Code": code}), tmp_path)
     assert isinstance(error, ConfigError)
-    assert error.what == f"Hugging Face has no model {REPO} at {REVISION}"
+    assert error.what == f"model {REPO} at {REVISION} not found on Hugging Face"
 
 
 def test_the_token_goes_to_the_hub_and_not_where_the_hub_keeps_content(
@@ -109,7 +109,7 @@ def test_the_hub_may_answer_with_something_else(hub: Publisher, tmp_path: Path) 
     hub.contents[f"/api/models/{REPO}/revision/{REVISION}"] = b"<html>hotel wifi</html>"
     error = failure(hosted(), tmp_path)
     assert isinstance(error, RunFailed)
-    assert error.what == "the hub's answer is no list of files"
+    assert error.what == "invalid file list of the hub"
 
 
 @pytest.mark.parametrize("content", [MODEL + b"more", MODEL[:-7]])
@@ -117,6 +117,6 @@ def test_a_size_that_the_hub_did_not_announce_ends_it_too(hub: Publisher, tmp_pa
     hub.contents[f"/{REPO}/resolve/{REVISION}/model-1.safetensors"] = content
     error = failure(hosted("model-*"), tmp_path)
     assert isinstance(error, RunFailed)
-    assert error.what == "the size of model-1.safetensors is wrong, so it was thrown away"
+    assert error.what == "wrong size of model-1.safetensors; removed the file"
     assert (error.expected, error.found) == ("300000 bytes", f"{len(content)} bytes")
     assert left(tmp_path) == []

@@ -27,21 +27,21 @@ def test_storage_gives_the_files_of_its_list_below_the_folder_with_progress(serv
 def test_patterns_that_match_nothing_name_what_there_is(server: Publisher, tmp_path: Path) -> None:
     error = failure(stored(server.storage("orca", {"a.pkl": DATA}), "*.parquet"), tmp_path)
     assert isinstance(error, ConfigError)
-    assert error.what == "none of the files that are published is wanted"
+    assert error.what == "no published file matches"
     assert (error.expected, error.found) == ("*.parquet", "a.pkl")
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"/metadata/m.uri": None}, "MLCommons' storage has no such file"),
-        ({"/metadata/m.md5": None}, "MLCommons' storage has no such file"),
-        ({"/folder/a": None}, "MLCommons' storage has no such file"),
-        ({"/metadata/m.md5": b"<html>hotel wifi</html>"}, "a line of a checksum list cannot be read"),
-        ({"/metadata/m.md5": b"\n"}, "a checksum list is empty"),
+        ({"/metadata/m.uri": None}, "file not found in MLCommons' storage"),
+        ({"/metadata/m.md5": None}, "file not found in MLCommons' storage"),
+        ({"/folder/a": None}, "file not found in MLCommons' storage"),
+        ({"/metadata/m.md5": b"<html>hotel wifi</html>"}, "invalid line in checksum list"),
+        ({"/metadata/m.md5": b"\n"}, "empty checksum list"),
         (
             {"/metadata/m.uri": b"https://elsewhere.example/folder"},
-            "a metadata file does not name a folder of its own host",
+            "metadata file refers to another host",
         ),
     ],
 )
@@ -55,7 +55,7 @@ def test_storage_that_is_not_as_it_should_be(
             server.contents[path] = content
     error = failure(stored(uri), tmp_path)
     assert error.what == what
-    assert error.exit_code == (ConfigError if "no such file" in what else RunFailed).exit_code
+    assert error.exit_code == (ConfigError if "not found" in what else RunFailed).exit_code
     assert error.where == server.url + next(iter(change))
     assert left(tmp_path) == []
 
@@ -68,7 +68,7 @@ def test_storage_for_members_says_how_to_log_in(
     uri = server.storage("m", {"a": DATA})
     error = failure(stored(uri), tmp_path)
     assert isinstance(error, EnvironmentMissing)
-    assert error.what == "this download is for members of MLCommons who are logged in"
+    assert error.what == "missing login for a download of MLCommons members"
     assert f"cloudflared access login {uri}" in error.hint
     assert "CF_ACCESS_CLIENT_ID" in error.hint
 

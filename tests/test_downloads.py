@@ -108,8 +108,8 @@ def test_what_came_before_patience_ended_is_kept_for_the_next_call(server: Publi
     server.cuts["/folder/b"] = [123_456, 0, 0]
     error = failure(wanted, tmp_path)
     assert isinstance(error, RunFailed)
-    assert "breaks again and again" in error.what
-    assert error.hint == "run the same command again: what has come is kept"
+    assert "lost repeatedly" in error.what
+    assert error.hint == "run the same command again: it resumes the download"
     part = f"b.{md5(MODEL)[:8]}.part"
     assert left(tmp_path) == ["a", part]
     assert (tmp_path / part).read_bytes() == MODEL[:123_456]
@@ -120,7 +120,7 @@ def test_what_came_before_patience_ended_is_kept_for_the_next_call(server: Publi
     ]
     assert left(tmp_path) == ["a", "b"]
     assert said[-1][1] == 1.0
-    assert not [text for text, _ in said if "checking" in text]  # what was verified is not read again
+    assert not [text for text, _ in said if "verifying" in text]  # what was verified is not read again
 
 
 def test_a_server_without_ranges_starts_again(server: Publisher, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_wrong_checksum_ends_the_download_and_leaves_nothing(
     hub.contents[path] = hub.contents[path][:-1] + b"\0"
     error = failure(wanted, tmp_path)
     assert isinstance(error, RunFailed)
-    assert error.what == f"the checksum of {repo_file or 'a'} is wrong, so it was thrown away"
+    assert error.what == f"wrong checksum of {repo_file or 'a'}; removed the file"
     assert error.where == hub.url + path
     assert error.expected.startswith(f"{kind} ")
     assert error.found.startswith(f"{kind} ")
@@ -179,7 +179,7 @@ def test_a_list_cannot_lead_out_of_the_folder(hub: Publisher, tmp_path: Path, pu
     wanted = hosted(repo="o/evil") if publisher == "hub" else stored(hub.storage("m", files))
     error = failure(wanted, tmp_path / "in")
     assert isinstance(error, RunFailed)
-    assert error.what == "a list of files names one outside its folder, so nothing was fetched"
+    assert error.what == "file name outside the folder in a file list; downloaded no file"
     assert name in error.found
     assert not left(tmp_path)
     assert not hub.content_requests()
@@ -204,7 +204,7 @@ def test_no_network(server: Publisher, tmp_path: Path) -> None:
     host = server.url.removeprefix("http://")
     with pytest.raises(EnvironmentMissing) as caught:
         fetch(stored(uri), tmp_path, lambda text, _: said.append(text))
-    assert caught.value.what == f"{host} cannot be reached from this machine"
+    assert caught.value.what == f"{host} is unreachable"
     assert said == [
         f"dataset: asking for the list of {uri}",
         *[f"trying again in {wait} s: {host} cannot be reached" for wait in wire.WAITS_S],
@@ -220,7 +220,7 @@ def test_what_goes_wrong_meanwhile_is_said(server: Publisher, tmp_path: Path) ->
     with pytest.raises(RunFailed):
         fetch(stored(uri, "b"), tmp_path, lambda text, _: said.append(text))
     host = server.url.removeprefix("http://")
-    again = [text for text in said if text.startswith("trying again")]
+    again = [text for text in said if text.startswith("retry in")]
     assert again[0] == f"trying again in 0.01 s: the connection to {host} broke"
     assert again[1] == f"trying again in 0.01 s: {server.url}/folder/b was answered with HTTP 503 Service Unavailable"
 
@@ -230,7 +230,7 @@ def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(server: Pu
     server.sizes["/folder/b"] = 10**18
     error = failure(stored(uri), tmp_path / "new" / "folder")
     assert isinstance(error, EnvironmentMissing)
-    assert error.what == "the disk is too small for this download"
+    assert error.what == "not enough disk space for this download"
     assert error.where == str(tmp_path / "new" / "folder")
     assert error.expected == "1.0 EB more"
     assert error.found.endswith("B free")
@@ -262,7 +262,7 @@ def test_a_disk_that_becomes_full_on_the_way(server: Publisher, tmp_path: Path) 
         server.watch = fill
         error = failure(stored(uri), disk)
         assert isinstance(error, EnvironmentMissing)
-        assert error.what.startswith("the disk became full during a download")
+        assert error.what.startswith("disk full during a download")
         assert error.where == str(disk)
         assert left(disk) == ["a", "other"]
         (disk / "other").unlink()
@@ -274,7 +274,7 @@ def test_a_folder_that_may_not_be_written(server: Publisher, tmp_path: Path) -> 
     with mounted(tmp_path, "ro") as disk:
         error = failure(stored(server.storage("m", {"a": DATA})), disk / "new")
         assert isinstance(error, EnvironmentMissing)
-        assert error.what == "a folder for downloads may not be written"
+        assert error.what == "no write permission in the download folder"
         assert error.where == str(disk / "new")
         assert "LAB_DATASET" in error.hint
 
@@ -298,7 +298,7 @@ def test_an_interrupted_process_leaves_a_part_that_the_next_one_continues(hub: P
     hub.pause_s = 0.2
     with start(hosted("model-*"), tmp_path, hub.url) as process:
         part = wait_for_part(tmp_path)
-        assert "another process is fetching this file" in failure(hosted("model-*"), tmp_path).what
+        assert "another process is downloading this file" in failure(hosted("model-*"), tmp_path).what
         process.send_signal(signal.SIGINT)
         assert process.wait(60) != 0
     assert left(tmp_path) == [part.name]

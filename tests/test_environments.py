@@ -167,10 +167,10 @@ def test_no_index_is_known(listing: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("tail", "what", "hint"),
     [
-        ("failed to write: No space left on device (os error 28)", "the disk is full", "free some space"),
-        ("OSError: [Errno 13] Permission denied: 'x'", "a file may not be written", "make the checkout yours"),
-        ("dns error: Name or service not known", "the packages could not be installed", "global.proxy"),
-        ("ERROR: No matching distribution found", "the packages could not be installed", "global.find-links"),
+        ("failed to write: No space left on device (os error 28)", "disk full", "free some space"),
+        ("OSError: [Errno 13] Permission denied: 'x'", "no write permission", "change the owner of the checkout"),
+        ("dns error: Name or service not known", "package installation failed", "global.proxy"),
+        ("ERROR: No matching distribution found", "package installation failed", "global.find-links"),
     ],
 )
 def test_a_failed_installation_says_what_to_do(tail: str, what: str, hint: str) -> None:

@@ -109,7 +109,7 @@ def test_amdgpu_is_read(tmp_path: Path, no_tools: None) -> None:
         "accelerators_ecc": "on",
     }
     assert advice(found) == [
-        ("GPU power cap", "accelerators are capped at 750, 550 W of 750", "amd-smi set --power-cap 750")
+        ("GPU power cap", "power of accelerators is capped at 750, 550 W of 750", "amd-smi set --power-cap 750")
     ]
 
 

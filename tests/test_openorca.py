@@ -136,8 +136,8 @@ def _empty(frame: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("spoil", "what", "told"),
     [
-        (_drop("response"), "not OpenOrca's parquet file", "response"),
-        (_empty, "a run of a data set is empty", "column question, row 7"),
+        (_drop("response"), "invalid OpenOrca parquet file", "response"),
+        (_empty, "empty cell in data set", "column question, row 7"),
     ],
 )
 def test_another_parquet_file_is_refused(
@@ -167,5 +167,5 @@ def test_counts_that_cannot_be_had_are_refused(samples: int, calibration: int, o
 
 
 def test_a_missing_tokenizer_is_told(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="no tokenizer"):
+    with pytest.raises(HarnessError, match="missing tokenizer"):
         load_encoder(tmp_path / "tokenizer.json")

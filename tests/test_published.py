@@ -82,7 +82,7 @@ def test_missing_data_of_livecodebench(workspace: Workspace) -> None:
     preparation = PublishedPreparation(load_benchmark("deepseek-r1", Workspace(CHECKOUT)), workspace)
     stage = next(stage for stage in preparation.stages() if stage.name == "LiveCodeBench")
     assert not stage.done()
-    with pytest.raises(EnvironmentMissing, match="missing data set of LiveCodeBench") as caught:
+    with pytest.raises(EnvironmentMissing, match="missing LiveCodeBench data set") as caught:
         stage.make(lambda *_: None)
     assert caught.value.where == str(workspace.data / "livecodebench")
     assert caught.value.hint == "harness-llm download --model deepseek-r1 --part livecodebench"

@@ -173,7 +173,7 @@ def _edit(workspace: Workspace, change: Callable[[dict[str, Any]], object]) -> N
 )
 def test_a_wrong_table_is_refused(workspace: Workspace, change: Callable[[dict[str, Any]], object]) -> None:
     _edit(workspace, change)
-    with pytest.raises(ConfigError, match="the table of recipes is wrong"):
+    with pytest.raises(ConfigError, match="invalid table of recipes"):
         load_recipes(DEMO, workspace)
 
 
@@ -213,7 +213,7 @@ def test_samples_that_are_asked_are_never_calibrated_on(workspace: Workspace) ->
     asked = DEMO.dataset.of("accuracy").file
     shutil.copytree(workspace.data / asked, workspace.data / "copy.store")
     for file in (asked, "copy.store"):
-        with pytest.raises(ConfigError, match="the calibration set is one that queries are asked of"):
+        with pytest.raises(ConfigError, match="calibration set is an evaluation set"):
             calibration_set(_named(file), workspace, silent)
 
 
@@ -284,7 +284,7 @@ def test_what_fails_leaves_nothing(workspace: Workspace, monkeypatch: pytest.Mon
 def test_an_environment_that_is_not_there_is_named_with_its_maker(workspace: Workspace, name: str, hint: str) -> None:
     own = job(workspace, recipe(name))
     with pytest.raises(
-        EnvironmentMissing, match=f"environment of {own.recipe.tool} is not there\n(.*\n)*.*hint: {hint}"
+        EnvironmentMissing, match=f"missing environment of {own.recipe.tool}\n(.*\n)*.*hint: {hint}"
     ):
         quantize_checkpoint(own, workspace, silent, python=workspace.root / "none")
 

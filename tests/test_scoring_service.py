@@ -131,7 +131,7 @@ def test_failed_build_is_reported(served: Container, engine: Path) -> None:
     install(engine, image="exit 1")
     with engine.open("a") as file:
         file.write('test "$1" != build || { echo pull access denied; exit 1; }\n')
-    with pytest.raises(EnvironmentMissing, match="base image cannot be had"):
+    with pytest.raises(EnvironmentMissing, match="base image not available"):
         require_mbxp()
 
 

@@ -150,17 +150,17 @@ def test_prompts_become_arrays(tmp_path: Path) -> None:
     [
         ([], "no token ids"),
         ([1] * 5, "5 token ids"),
-        (None, "something else"),
-        ("text", "something else"),
-        ([1.5], "something else"),
-        ([-1], "something else"),
-        ([2**31], "something else"),
-        ([True], "something else"),
-        ([[1, 2]], "something else"),
-        (["a"], "something else"),
-        ([None], "something else"),
-        ([[1], [1, 2]], "something else"),
-        ([2**70], "something else"),
+        (None, "other values"),
+        ("text", "other values"),
+        ([1.5], "other values"),
+        ([-1], "other values"),
+        ([2**31], "other values"),
+        ([True], "other values"),
+        ([[1, 2]], "other values"),
+        (["a"], "other values"),
+        ([None], "other values"),
+        ([[1], [1, 2]], "other values"),
+        ([2**70], "other values"),
     ],
 )
 def test_a_wrong_prompt_is_told(prompt: Any, fault: str) -> None:
@@ -171,5 +171,5 @@ def test_a_wrong_prompt_is_told(prompt: Any, fault: str) -> None:
 
 
 def test_no_samples_are_told() -> None:
-    with pytest.raises(ConfigError, match="no samples"):
+    with pytest.raises(ConfigError, match="empty data set"):
         token_ids([], 4, Path("some/file"), "tok_input")

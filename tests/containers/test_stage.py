@@ -143,7 +143,7 @@ def test_its_terminal_is_as_large_as_ours(
 def test_a_stage_that_is_killed_is_no_success(
     create: Callable[..., list[str]], daemon: Daemon, dockerd: Dockerd, tmp_path: Path
 ) -> None:
-    with pytest.raises(RunFailed, match="a stage was killed") as caught:
+    with pytest.raises(RunFailed, match="stage killed") as caught:
         run_stage(daemon, "stage", create("sh", "-c", "echo last words; kill -9 $$"), tmp_path / "log", terminal=False)
     assert caught.value.found == "exit code 137\nlast words"
     assert not dockerd.docker("ps", "--all", "--quiet")
