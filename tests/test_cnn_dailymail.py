@@ -117,4 +117,4 @@ def test_the_script_writes_both_files(parquet: Path, tmp_path: Path) -> None:
     assert all(Path(line).is_file() for line in ended.stdout.split())
     ended = subprocess.run([*command, "--model-dir=none"], check=False, capture_output=True, text=True, cwd=CHECKOUT)
     assert ended.returncode == EnvironmentMissing.exit_code
-    assert ended.stderr.startswith("error: there is no tokenizer")
+    assert ended.stderr.startswith("error: missing tokenizer")

@@ -139,5 +139,5 @@ def test_a_gpu_has_its_platforms_image(gpu: str, name: str) -> None:
 
 
 def test_an_unknown_gpu_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no accelerator mi999\n.*GPU_NAME\n.*expected: mi300x"):
+    with pytest.raises(ConfigError, match=r"unknown accelerator mi999\n.*GPU_NAME\n.*expected: mi300x"):
         accelerator_name("mi999")

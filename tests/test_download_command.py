@@ -60,9 +60,9 @@ def test_the_command_brings_each_part_to_its_place(
     ("words", "refused"),
     [
         ("--model nothing", (2, "there is no benchmark nothing")),
-        ("--model small --part calibration", (2, "small has no such part to download")),
-        ("--model demo", (2, "demo has nothing to download")),
-        ("--model small --part dataset", (4, "the checksum of d.pkl is wrong, so it was thrown away")),
+        ("--model small --part calibration", (2, "unknown part of small")),
+        ("--model demo", (2, "no downloads for demo")),
+        ("--model small --part dataset", (4, "wrong checksum of d.pkl; removed the file")),
     ],
 )
 def test_what_the_command_refuses(

@@ -136,7 +136,7 @@ def test_a_part_that_is_no_beginning_is_thrown_away(server: Publisher, tmp_path:
     part = tmp_path / f"b.{md5(MODEL)[:8]}.part"
     part.write_bytes(rubbish)
     if len(rubbish) < len(MODEL):
-        assert "checksum of b is wrong" in failure(wanted, tmp_path).what
+        assert "wrong checksum of b" in failure(wanted, tmp_path).what
         assert left(tmp_path) == []
     bring(wanted, tmp_path)
     assert left(tmp_path) == ["b"]
@@ -206,8 +206,8 @@ def test_no_network(server: Publisher, tmp_path: Path) -> None:
         fetch(stored(uri), tmp_path, lambda text, _: said.append(text))
     assert caught.value.what == f"{host} is unreachable"
     assert said == [
-        f"dataset: asking for the list of {uri}",
-        *[f"trying again in {wait} s: {host} cannot be reached" for wait in wire.WAITS_S],
+        f"dataset: listing files of {uri}",
+        *[f"retry in {wait} s: {host} is unreachable" for wait in wire.WAITS_S],
     ]
 
 
@@ -221,8 +221,8 @@ def test_what_goes_wrong_meanwhile_is_said(server: Publisher, tmp_path: Path) ->
         fetch(stored(uri, "b"), tmp_path, lambda text, _: said.append(text))
     host = server.url.removeprefix("http://")
     again = [text for text in said if text.startswith("retry in")]
-    assert again[0] == f"trying again in 0.01 s: the connection to {host} broke"
-    assert again[1] == f"trying again in 0.01 s: {server.url}/folder/b was answered with HTTP 503 Service Unavailable"
+    assert again[0] == f"retry in 0.01 s: connection to {host} lost"
+    assert again[1] == f"retry in 0.01 s: {server.url}/folder/b: HTTP 503 Service Unavailable"
 
 
 def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(server: Publisher, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(server: Pu
     assert isinstance(error, EnvironmentMissing)
     assert error.what == "not enough disk space for this download"
     assert error.where == str(tmp_path / "new" / "folder")
-    assert error.expected == "1.0 EB more"
+    assert error.expected == "1.0 EB free"
     assert error.found.endswith("B free")
     assert server.content_requests() == []
     assert left(tmp_path) == []

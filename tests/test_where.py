@@ -29,6 +29,6 @@ def test_where_a_submission_runs(environ: dict[str, str], accelerated: bool, doc
 
 
 def test_an_unknown_environment_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no ENVIRONMENT production") as caught:
+    with pytest.raises(ConfigError, match="unknown ENVIRONMENT production") as caught:
         where({"ENVIRONMENT": "production"}, accelerated=False, docker=True)
     assert caught.value.expected == "local or container"

@@ -28,14 +28,16 @@ def refused(done: "subprocess.CompletedProcess[str]", *sentences: str) -> None:
 def test_no_daemon(account: Account, command: tuple[str, ...]) -> None:
     done = account.run(*command, DOCKER_HOST="unix:///nowhere.sock")
     refused(
-        done, "error: no Docker daemon answers\n  where: unix:///nowhere.sock\n", "sudo systemctl enable --now docker"
+        done,
+        "error: Docker daemon not reachable\n  where: unix:///nowhere.sock\n",
+        "sudo systemctl enable --now docker",
     )
 
 
 def test_no_daemon_for_a_submission(account: Account) -> None:
     done = account.run(*SUBMISSION, DOCKER_HOST="unix:///nowhere.sock")
     assert done.returncode == 2  # make's own
-    assert "error: no Docker daemon answers\n" in done.stderr
+    assert "error: Docker daemon not reachable\n" in done.stderr
     assert "Error 3\n" in done.stderr
 
 
@@ -44,7 +46,7 @@ def test_no_permission(account: Account, command: tuple[str, ...]) -> None:
     done = replace(account, groups=()).run(*command)
     refused(
         done,
-        "error: this user may not use Docker\n",
+        "error: no permission to use Docker\n",
         "sudo groupadd --force docker\n",
         'docker "$USER"\n',
         "newgrp docker\n",
@@ -57,7 +59,7 @@ def test_no_image(account: Account, gpu: str) -> None:
     platform = {"h200": "cuda", "mi300x": "rocm"}[gpu]
     refused(
         done,
-        "error: the image is not built\n",
+        "error: missing image\n",
         f"harness-llm-submission:{platform}",
         "bash setup/build_submission_env.sh\n",
     )
@@ -76,7 +78,7 @@ def test_no_gpu_runtime(account: Account, cuda_image: str, dockerd: Dockerd) -> 
     done = account.run(*START, GPU_NAME="h200")
     refused(
         done,
-        "error: containers do not get at the GPUs of this machine\n",
+        "error: GPUs of this machine are not accessible in containers\n",
         "could not select device driver",
         "sudo nvidia-ctk runtime configure --runtime=docker\n",
     )
@@ -98,14 +100,14 @@ def cpu_image(dockerd: Dockerd, base_image: str) -> Iterator[str]:
 def test_a_folder_that_is_not_there(account: Account, cpu_image: str) -> None:
     done = account.run(*START, LAB_MODEL="/nowhere/models")
     refused(
-        done, "what is to be mounted at /model is not there\n", "where: /nowhere/models\n", "mkdir -p /nowhere/models"
+        done, "missing folder for /model in the container\n", "where: /nowhere/models\n", "mkdir -p /nowhere/models"
     )
     assert not Path("/nowhere").exists()  # docker's --volume would have made it
 
 
 def test_a_folder_that_may_not_be_written(account: Account, cpu_image: str) -> None:
     done = account.run(*START, LAB_DATASET="/usr/share")
-    refused(done, "what stands at /data may not be written by the user inside\n", "where: /usr/share\n", "LAB_DATASET")
+    refused(done, "no write permission for /data in the container\n", "where: /usr/share\n", "LAB_DATASET")
 
 
 def test_no_space(account: Account) -> None:
@@ -118,9 +120,7 @@ def test_no_space(account: Account) -> None:
             done = account.run(*BUILD, DOCKER_HOST=small.host)
     finally:
         run("umount", "--lazy", disk)
-    refused(
-        done, "error: there is too little disk space for the images\n", f"where: {disk / 'data'}\n", "found: 0.1 GiB\n"
-    )
+    refused(done, "error: not enough disk space for the images\n", f"where: {disk / 'data'}\n", "found: 0.1 GiB\n")
 
 
 @pytest.mark.parametrize("asked", ["", "0:0", "nobody"])
