@@ -51,13 +51,11 @@ def main() -> int:
         from harness_llm.containers.start import start
 
         return start(options.image, command, os.environ, printed=options.print)
-    if options.verb == "build":
-        from harness_llm.containers.build import build
+    from harness_llm.containers.build import build, clean
 
+    if options.verb == "build":
         build(options.image, os.environ, printed=options.print)
     else:
-        from harness_llm.containers.clean import clean
-
         clean(os.environ)
     return 0
 

@@ -1,4 +1,4 @@
-"""Build the images: build arguments from setup/containers.yaml, the rules and the environment."""
+"""Build and remove the images. Build arguments: setup/containers.yaml, the rules and the environment."""
 
 import os
 import shlex
@@ -9,13 +9,15 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from docker.errors import APIError
+
 from harness_llm.config.inference_checkout import COMMIT, SUBMODULES, URL
 from harness_llm.containers import packages
 from harness_llm.containers.arguments import Build, build_arguments
 from harness_llm.containers.certificates import bundle_file, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import SHARED, Accelerator, ImageName, image_tag, load_accelerator
 from harness_llm.containers.daemon import connect
-from harness_llm.containers.from_environment import container_program, is_podman
+from harness_llm.containers.from_environment import CHECKOUT_LABEL, container_program, is_podman
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.evaluate.mbxp.container import IMAGE, IMAGE_SOURCE
 from harness_llm.paths import CHECKOUT, Workspace
@@ -63,6 +65,31 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
     _prepare(environ)
     _run(build_arguments(planned), Workspace(CHECKOUT).build / "containers" / f"build_{image}.log")
     sys.stdout.write(f"{planned.tag}\n")
+
+
+def clean(environ: Mapping[str, str]) -> None:
+    """Remove the images and print their names; keep runs, models and data.
+
+    Raises:
+        EnvironmentMissing: no Docker daemon, or a container of such an image exists.
+    """
+    daemon = connect(podman=is_podman(container_program(environ)))
+    containers = daemon.client.containers.list(all=True, filters={"label": CHECKOUT_LABEL})
+    if containers:
+        names = " ".join(str(container.name) for container in containers)
+        raise EnvironmentMissing(
+            "images are in use by containers",
+            found=names,
+            hint=f"stop them with docker rm --force {names}, and run the same command again",
+        )
+    for image in daemon.client.images.list(filters={"label": f"{LABEL}.image"}):
+        try:
+            daemon.client.images.remove(str(image.id), force=True)
+        except APIError as error:
+            raise EnvironmentMissing(
+                "cannot remove image", where=" ".join(image.tags) or str(image.id), found=str(error.explanation)
+            ) from error
+        sys.stdout.write(f"{' '.join(image.tags) or image.short_id}\n")
 
 
 def build_mbxp(program: str) -> None:

@@ -18,8 +18,7 @@ from typing import Any
 
 from docker.errors import APIError, NotFound
 
-from harness_llm.containers.daemon import Daemon
-from harness_llm.containers.refusal import refusal
+from harness_llm.containers.daemon import Daemon, refusal
 from harness_llm.errors import INTERRUPTED, RunFailed
 
 STOP_TIMEOUT_S = 90  # for an interrupted stage to end its children

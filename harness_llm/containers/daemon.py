@@ -30,6 +30,14 @@ GPU_RUNTIME = (
     "\n      sudo nvidia-ctk runtime configure --runtime=docker"
     "\n      sudo systemctl restart docker"
 )
+EXIT_CODES = (125, 126, 127)
+"""Exit codes of `docker run` when Docker itself fails (docs.docker.com, "docker container run", exit status)."""
+_LIMITS = (
+    "the Docker daemon cannot raise a limit above its own; show its limits with"
+    '\n      prlimit --pid "$(pidof dockerd)" --memlock --stack'
+    "\n      and set lower ones (bytes), for example DOCKER_ARGS='--ulimit memlock=8388608 --ulimit stack=8388608'"
+)
+_HINTS = {"rlimit": _LIMITS}  # by a part of Docker's message
 
 
 @dataclass(frozen=True)
@@ -181,3 +189,13 @@ def _os_error(error: BaseException) -> OSError | None:
 
 def _address(client: docker.DockerClient) -> str:
     return str(client.api.base_url).replace("http+docker://localhost", "docker's socket")
+
+
+def refusal(message: str, *, where: str) -> EnvironmentMissing:
+    """Return the error with Docker's message.
+
+    Args:
+        where: the image or program.
+    """
+    hint = next((hint for part, hint in _HINTS.items() if part in message), "")
+    return EnvironmentMissing("Docker cannot start the container", where=where, found=message.strip(), hint=hint)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from harness_llm.containers import from_environment as setting
 from harness_llm.containers.container_spec import Accelerator, image_tag
-from harness_llm.containers.daemon import GPU_RUNTIME, Daemon, connect
+from harness_llm.containers.daemon import EXIT_CODES, GPU_RUNTIME, Daemon, connect, refusal
 from harness_llm.containers.mounts import faults, folders
-from harness_llm.containers.refusal import EXIT_CODES, refusal
 from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.hardware.drivers import image_cuda
 from harness_llm.hardware.gpu_state import read_devices
