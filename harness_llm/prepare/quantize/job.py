@@ -75,7 +75,7 @@ class Job(BaseModel):
         store = self.calibration.store
         digest = origin(store).get("sha256") or open_store(store).digest
         record = {"file": self.calibration.file, "sha256": digest, **amount.model_dump()}
-        return record | ({"joined": "concatenated and cut into pieces of that length"} if self.recipe.joined else {})
+        return record | ({"joined": "end to end, and cut into pieces of that length"} if self.recipe.joined else {})
 
 
 def pieces(prompts: Sequence[list[int]], length: int) -> list[list[int]]:
