@@ -194,7 +194,9 @@ def test_joined_samples_are_equal_pieces_of_all_of_them(workspace: Workspace) ->
 
 def test_a_set_that_is_too_small_is_refused_before_anything_starts(workspace: Workspace) -> None:
     own = job(workspace, recipe(calibration={"samples": 11, "sequence_length": 96}))
-    with pytest.raises(ConfigError, match=r"too few calibration samples for fp8-static\n  where: demo/set\n.*>= 11\n.*10"):
+    with pytest.raises(
+        ConfigError, match=r"too few calibration samples for fp8-static\n  where: demo/set\n.*>= 11\n.*10"
+    ):
         quantize_checkpoint(own, workspace, silent, python=Path(sys.executable))
 
 
