@@ -33,7 +33,7 @@ def sources(**environ: str) -> dict[str, Path]:
 def test_root_must_name_the_user_of_the_container() -> None:
     with pytest.raises(ConfigError, match="hint: set RUN_AS=1000:1000"):
         setting.run_as({}, 0, 0)
-    with pytest.raises(ConfigError, match="hint: RUN_AS=1007:100 "):
+    with pytest.raises(ConfigError, match="hint: set RUN_AS=1007:100 "):
         setting.run_as({"SUDO_UID": "1007", "SUDO_GID": "100"}, 0, 0)
     assert setting.run_as({"RUN_AS": "1000:1001"}, 0, 0) == (1000, 1001)
     assert setting.run_as({}, 1000, 1001) == (1000, 1001)

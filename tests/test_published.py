@@ -73,7 +73,7 @@ def test_missing_data_set_is_reported_with_the_download_command(
     file.unlink()
     error = refused(benchmark, workspace)
     assert error.where == str(file)
-    assert f"{setting} of models/llama2-70b/benchmark.yaml" in error.expected
+    assert f"{setting} in models/llama2-70b/benchmark.yaml" in error.expected
     assert "LAB_DATASET" in error.expected
     assert error.hint == f"harness-llm download --model llama2-70b --part {part}"
 

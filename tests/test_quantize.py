@@ -194,7 +194,9 @@ def test_joined_calibration_samples_have_equal_length(workspace: Workspace) -> N
 
 def test_too_small_calibration_set_is_refused_before_the_start(workspace: Workspace) -> None:
     own = job(workspace, recipe(calibration={"samples": 11, "sequence_length": 96}))
-    with pytest.raises(ConfigError, match=r"fewer samples than fp8-static wants\n  where: demo/set\n.*>= 11\n.*10"):
+    with pytest.raises(
+        ConfigError, match=r"too few calibration samples for fp8-static\n  where: demo/set\n.*>= 11\n.*10"
+    ):
         quantize_checkpoint(own, workspace, silent, python=Path(sys.executable))
 
 
