@@ -14,7 +14,7 @@ from terminal import Terminal
 from workspaces import make_workspace
 
 from harness_llm import commands
-from harness_llm.config import inference_checkout
+from harness_llm.config import inference_checkout as official
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.environment import (
     UNUSED,

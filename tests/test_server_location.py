@@ -99,7 +99,7 @@ def doctor(harness: CommandLine, url: str, check: str) -> list[str]:
 def test_hardware_of_a_named_node_is_read_from_the_system_file(workspace: Workspace, harness: CommandLine) -> None:
     write_system(workspace, NAMED)
     assert not request_of(workspace, DISTANT, "closed").measures_this_host
-    nothing = {"host_processor_model_name: (nothing)", "accelerators_per_node: (nothing)"}
+    nothing = {"host_processor_model_name: (empty)", "accelerators_per_node: (empty)"}
     assert nothing <= set(doctor(harness, DISTANT, "System description"))
     assert not nothing & set(doctor(harness, LOCAL, "System description"))
 

@@ -23,12 +23,12 @@ def packaged_variants(submission: Submission, scores: Scores) -> list[str]:
         EnvironmentMissing: the gates depend on the scores of a reference, which are not available here.
     """
     missed = _missed(submission, scores)
-    if met := [variant for variant, faults in missed.items() if not faults]:
+    if met := [variant for variant, gates in missed.items() if not gates]:
         return [name for name in submission.names if name in met or submission.benchmark.mapped]
     raise GateFailed(
         f"accuracy of {submission.benchmark.name} too low for round {submission.rules.round}",
         expected="scores that meet all gates of a variant in every scenario",
-        found="\n         ".join(f"{variant}: {'; '.join(faults)}" for variant, faults in missed.items()),
+        found="\n         ".join(f"{variant}: {'; '.join(gates)}" for variant, gates in missed.items()),
         hint="the open division accepts results below the gates: --division open",
     )
 
@@ -36,17 +36,17 @@ def packaged_variants(submission: Submission, scores: Scores) -> list[str]:
 def left_out(submission: Submission, scores: Scores) -> list[str]:
     """One sentence for each variant of the round whose gates the scores miss."""
     missed = _missed(submission, scores)
-    return [f"not packaged as {variant}: {'; '.join(faults)}" for variant, faults in missed.items() if faults]
+    return [f"not packaged as {variant}: {'; '.join(gates)}" for variant, gates in missed.items() if gates]
 
 
 def _missed(submission: Submission, scores: Scores) -> dict[str, list[str]]:
     """Missed gates by variant of the round."""
     if submission.division == "open" or submission.small:
         return {variant: [] for variant in submission.variants}
-    return {variant: _faults(submission, rules, scores) for variant, rules in submission.variants.items()}
+    return {variant: _missed_gates(submission, rules, scores) for variant, rules in submission.variants.items()}
 
 
-def _faults(submission: Submission, rules: BenchmarkRules, scores: Scores) -> list[str]:
+def _missed_gates(submission: Submission, rules: BenchmarkRules, scores: Scores) -> list[str]:
     gates = gates_for(submission.benchmark, rules, None)
     verdicts = ((scenario, verdict) for scenario, found in scores.items() for verdict in judge(found, gates))
     return [f"{scenario}, {verdict}" for scenario, verdict in verdicts if not verdict.passed]

@@ -52,9 +52,9 @@ def verify(entries: Iterable[Answer], scenario: str, eos_ids: Collection[int], w
     answers = list(entries)
     if not answers:
         raise ConfigError("no answers in the log of TEST06", where=where, hint="run TEST06 with its audit.config")
-    first = None if scenario == "Offline" else _faults(answers, _first_token_fault)
-    eos = _faults(answers, lambda answer: _eos_fault(answer, eos_ids))
-    length = _faults(answers, _length_fault)
+    first = None if scenario == "Offline" else _failures(answers, _first_token_failure)
+    eos = _failures(answers, lambda answer: _eos_failure(answer, eos_ids))
+    length = _failures(answers, _length_failure)
     return Verdict(
         first_token=None if first is None else not first,
         eos=not eos,
@@ -68,11 +68,11 @@ def judge(evidence: Evidence) -> Verdict:
     return verify(evidence.answers, evidence.scenario, evidence.eos_ids)
 
 
-def _faults(answers: list[Answer], fault: Callable[[Answer], str | None]) -> list[str]:
-    return [f"sample {answer.qsl_idx}: {text}" for answer in answers if (text := fault(answer))]
+def _failures(answers: list[Answer], check: Callable[[Answer], str | None]) -> list[str]:
+    return [f"sample {answer.qsl_idx}: {text}" for answer in answers if (text := check(answer))]
 
 
-def _first_token_fault(answer: Answer) -> str | None:
+def _first_token_failure(answer: Answer) -> str | None:
     if answer.first is None or not len(answer.first):
         return "no reported first token"
     head = answer.ids[: len(answer.first)]
@@ -81,14 +81,14 @@ def _first_token_fault(answer: Answer) -> str | None:
     return f"reported first token {answer.first.tolist()}, but the answer begins with {head.tolist()}"
 
 
-def _eos_fault(answer: Answer, eos_ids: Collection[int]) -> str | None:
+def _eos_failure(answer: Answer, eos_ids: Collection[int]) -> str | None:
     positions = np.flatnonzero(np.isin(answer.ids, list(eos_ids))).tolist()
     if not positions or positions == [len(answer.ids) - 1]:
         return None
     return f"end-of-sequence ids at {positions} of {len(answer.ids)} tokens; allowed only as the last token"
 
 
-def _length_fault(answer: Answer) -> str | None:
+def _length_failure(answer: Answer) -> str | None:
     if answer.token_count == len(answer.ids):
         return None
     return f"{answer.token_count} reported tokens, but the answer has {len(answer.ids)}"
