@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness_llm.config.assets import Assets, prepare
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.options import Options
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
 from harness_llm.evaluate.decoding import decoder
 from harness_llm.evaluate.score import score_answers
@@ -44,13 +45,13 @@ COMMAND = "python -m benchmarks.engines"
 ENGINES = ("vllm", "openai")
 WANTED_ROUGE = 0.2
 ROUGE = ("ROUGE1", "ROUGE2", "ROUGEL")
-WORDS = {
-    "system_name": "bench-engines",
-    "model": "demo",
-    "scenarios": "Offline",
-    "profile": "smoke",
-    "set_": ["harness_config.replicas=1"],
-}
+OPTIONS = Options(
+    system_name="bench-engines",
+    model="demo",
+    scenarios=("Offline",),
+    profile="smoke",
+    set=("harness_config.replicas=1",),
+)
 PATIENCE_MS = 1000
 PATIENCE_S = 60.0
 
@@ -208,10 +209,10 @@ def _document(served: dict[str, Served], comparison: Comparison) -> dict[str, An
 
 def run(alone: int, loaded: int, console: Console) -> Comparison:
     """Measure and report."""
-    request = resolve(choose(WORDS), Workspace())
+    request = resolve(OPTIONS, Workspace())
     request = replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
     panel = Panel(console)
-    with hold(request.choices.gpu, COMMAND):
+    with hold(request.options.gpu, COMMAND):
         assets = prepare(Pipeline(request, panel).preparation, panel.stage)
         served = {engine: serve(engine, request, assets, alone, loaded) for engine in ENGINES}
     comparison = compare(*(served[engine] for engine in ENGINES))

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measurement import WANTED, Pair, summary
-from benchmarks.session import COMMAND, demo_request, measure_pairs, warm_arms
+from benchmarks.session import COMMAND, DEMO, demo_request, measure_pairs, warm_arms
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
 from harness_llm.hardware.device_lock import hold
@@ -62,7 +62,7 @@ def run(pairs: int, seconds: float, console: Console, request: Request | None = 
     request = request or demo_request()
     done: list[Pair] = []
     load_before = os.getloadavg()
-    with hold(request.choices.gpu, COMMAND), warm_arms(request, Panel(console)) as (bench, raw):
+    with hold(request.options.gpu, COMMAND), warm_arms(request, Panel(console)) as (bench, raw):
         for pair in measure_pairs(bench, raw, pairs, seconds):
             done.append(pair)
             console.print(f"offline, pair {len(done)} of {pairs}: ratio {pair.ratio:.3f}")
@@ -110,10 +110,10 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure a model that is named; ends as the other benchmarks do."""
     given = _arguments()
-    named = {"model": given.model, "gpu": given.gpu, "stand_in": given.stand_in}
+    options = replace(DEMO, model=given.model or DEMO.model, gpu=given.gpu or "", stand_in=given.stand_in)
     console = Console(stderr=True)
     try:
-        request = demo_request(words={key: value for key, value in named.items() if value}, sets=given.set)
+        request = demo_request(options=options, sets=given.set)
         request = _random(request) if given.random_weights else request
         found = run(given.repeats, given.seconds, console, request)
     except HarnessError as error:

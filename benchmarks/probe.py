@@ -18,8 +18,8 @@ from rich.table import Table
 from benchmarks.simulated import IDLE_S, Engine, SimulatedPool, Simulation
 from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
 from harness_llm.config.engine_config import EngineConfig, load_config
+from harness_llm.config.plan import loadgen_models
 from harness_llm.config.profile import load_profile
-from harness_llm.config.request import loadgen_models
 from harness_llm.config.user_conf import UserConf, parse
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_text

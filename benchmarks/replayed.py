@@ -17,8 +17,8 @@ import numpy as np
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.engines import REPLAY
-from harness_llm.config.options import choose
-from harness_llm.config.request import resolve
+from harness_llm.config.options import Options
+from harness_llm.config.plan import resolve
 from harness_llm.errors import RunFailed
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.loadgen.logs import DETAIL, parse_detail
@@ -92,19 +92,19 @@ def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iter
     """A replica pool of `replicas` that replay, in one process unless `sets` say otherwise."""
     conf = folder / "user.conf"
     conf.write_text("llama2-70b.Offline.target_qps = 1\nllama2-70b.Server.target_qps = 1\n")
-    words = {
-        "model": "llama2-70b",
-        "gpu": "mi300x",
-        "division": "open",
-        "engine": REPLAY,
-        "scenarios": scenario,
-        "profile": "smoke",
-        "system_name": "make-bench",
-        "total_sample_count": SAMPLES,
-        "user_conf": conf,
-        "set_": [f"harness_config.replicas={replicas}", *sets],
-    }
-    request = resolve(choose(words), Workspace())
+    options = Options(
+        model="llama2-70b",
+        gpu="mi300x",
+        division="open",
+        engine=REPLAY,
+        scenarios=(scenario,),
+        profile="smoke",
+        system_name="make-bench",
+        total_sample_count=SAMPLES,
+        user_conf=conf,
+        set=(f"harness_config.replicas={replicas}", *sets),
+    )
+    request = resolve(options, Workspace())
     request = replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
     [plan] = request.scenarios
     assets = write_assets(folder)

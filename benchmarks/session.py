@@ -1,16 +1,16 @@
 """One bench: both arms started and warm, then pair after pair."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from benchmarks.arms import Raw, measure_harness
 from benchmarks.measurement import Measurement, Pair
 from harness_llm.config.assets import prepare
 from harness_llm.config.load import issued
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.options import Options
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.panel import Panel
@@ -19,17 +19,16 @@ from harness_llm.pipeline.submit import Pipeline
 from harness_llm.replicas.local import start_pool
 
 COMMAND = "make bench"
-# The runs lie with the others, as those of a system of this name.
-WORDS = {"system_name": "make-bench", "model": "demo", "profile": "smoke"}
+# The runs are in build/logs, under a system of this name.
+DEMO = Options(system_name="make-bench", model="demo", profile="smoke")
 
 
 def demo_request(
-    scenario: str = "Offline", replicas: int = 1, *, words: Mapping[str, Any] | None = None, sets: Sequence[str] = ()
+    scenario: str = "Offline", replicas: int = 1, *, options: Options = DEMO, sets: Sequence[str] = ()
 ) -> Request:
-    """One scenario at the smoke profile's sample count, without a probe; of the demo unless `words` name another."""
-    given = {"scenarios": scenario, "set_": [f"harness_config.replicas={replicas}", *sets]}
-    words = {**WORDS, **given, **(words or {})}
-    request = resolve(choose(words), Workspace())
+    """Return one scenario of the smoke profile, without a probe."""
+    settings = (f"harness_config.replicas={replicas}", *sets)
+    request = resolve(replace(options, scenarios=(scenario,), set=settings), Workspace())
     return replace(request, profile=request.profile.model_copy(update={"probe_s": 0}))
 
 
@@ -43,7 +42,7 @@ def demo_bench(request: Request, panel: Panel) -> Iterator[ScenarioContext]:
     scorer = Scorer(request.benchmark, request.variants, assets)
     pool = start_pool(
         plan.config,
-        engine=request.choices.engine,
+        engine=request.options.engine,
         checkpoint=assets.checkpoint,
         calibration=assets.calibration,
         logs=request.log_folder,

@@ -142,7 +142,7 @@ class Soak:
 @contextmanager
 def _vllm(console: Console) -> Iterator[ScenarioContext]:
     request = demo_request("Server", replicas=2)
-    with hold(request.choices.gpu, "make soak"), demo_bench(request, Panel(console)) as bench:
+    with hold(request.options.gpu, "make soak"), demo_bench(request, Panel(console)) as bench:
         yield bench
 
 

@@ -1,110 +1,144 @@
-"""The command line. Every command is imported where it is used, so that --help answers at once."""
+"""The command line. Each command imports what it needs, so that --help is fast."""
 
+import functools
+import inspect
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from harness_llm.config.aliases import translate
+from harness_llm.config.options import (
+    OUTPUT,
+    SETTINGS,
+    SYSTEM,
+    WHAT_TO_RUN,
+    Options,
+    declared_options,
+    option_name,
+    split_names,
+)
 from harness_llm.containers import lifeline
 from harness_llm.errors import INTERRUPTED, EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.pipeline.doctor.purpose import Part
 
 if TYPE_CHECKING:
-    from harness_llm.config.options import Choices
     from harness_llm.pipeline.panel import Panel
 
 VERBOSE = "HARNESS_LLM_VERBOSE"
+_ARGUMENTS = "Arguments"
+_GROUPS = (_ARGUMENTS, WHAT_TO_RUN, SYSTEM, SETTINGS, OUTPUT)
+_RESULTS = ("tests", "package", "ray")  # options that change neither the selection of runs nor the tree
+_SCORING = ("model", "round", "profile", "stand_in", "total_sample_count")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.", rich_help_panel=OUTPUT)]
 
 app = typer.Typer(
-    help="From a machine with accelerators to a finished, checked MLPerf Inference submission for LLMs.",
-    epilog="Exit codes: 0 good, 1 a check or gate says no, 2 wrong use, 3 something is missing here, 4 a run failed, "
-    "130 interrupted. -v before the command shows tracebacks.",
+    help="Run an MLPerf Inference submission for LLMs: prepare, measure, package and check.",
+    epilog="Exit codes: 0 success, 1 a check or gate failed, 2 wrong use, 3 missing on this machine, 4 a run failed, "
+    "130 interrupted. -v before the command shows tracebacks. --install-completion installs completion for your shell.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
-Model = Annotated[
-    str, typer.Option(help="benchmark, a folder of models/; default: llama2-70b, demo without accelerator")
-]
-Models = Annotated[
-    str, typer.Option("--model", help="benchmarks, folders of models/, comma-separated; default as elsewhere")
-]
-Gpu = Annotated[
-    str, typer.Option(help="chooses code/user_<gpu>.conf and models/*/*_<gpu>.yaml; default: what is found")
-]
-RoundName = Annotated[str, typer.Option("--round", help="default: the newest that has the benchmark")]
-Division = Annotated[str, typer.Option(help="closed or open; default: the benchmark's first")]
-Category = Annotated[str, typer.Option(help="datacenter or edge; default: the benchmark's first")]
-Scenarios = Annotated[
-    str,
-    typer.Option(help="comma-separated; Offline=SingleStream infers it (edge); default: what a closed result needs"),
-]
-ProfileName = Annotated[
-    str, typer.Option("--profile", help="test, smoke, rehearsal, fast or valid; default: smoke without accelerator")
-]
-EngineName = Annotated[str, typer.Option("--engine", help="what answers the queries")]
-Company = Annotated[str, typer.Option(help="the submitter")]
-SystemName = Annotated[str, typer.Option(help="for example 8xMI300X_2xEPYC_9554")]
-StandIn = Annotated[bool, typer.Option("--stand-in", help="try it with the demo's model and made-up data")]
-GpuCount = Annotated[int | None, typer.Option(min=1, help="devices to use; default: a node as models/*.yaml say")]
-HighAccuracy = Annotated[bool, typer.Option("--high-accuracy", help="count as the strictest variant alone (-99.9)")]
-Environment = Annotated[
-    bool, typer.Option("--environment", help="read COMPANY, SYSTEM_NAME, OFFLINE ... as AMD's scripts do: see README")
-]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value on top of models/*.yaml")]
-SampleCount = Annotated[int | None, typer.Option("--total-sample-count", min=1, help="fewer samples; bars from closed")]
-OnReplicaLoss = Annotated[
-    str, typer.Option(help="requeue or fail: what a lost replica means to a run; as harness_config.on_replica_failure")
-]
-RayAddress = Annotated[
-    str, typer.Option("--ray", envvar="RAY_ADDRESS", help="head of a Ray cluster, host:port: docs/cluster.md")
-]
-Tests = Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance; default: all")]
-Packed = Annotated[bool, typer.Option("--package/--no-package", help="make the tree and check it")]
-UserConf = Annotated[Path | None, typer.Option(help="another file than code/user_<gpu>.conf")]
+
+class _GroupedHelp(TyperCommand):
+    """Shows the options of a command under their headings."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        records: dict[str, list[tuple[str, str]]] = {group: [] for group in _GROUPS}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                group = getattr(parameter, "rich_help_panel", None) or (OUTPUT if parameter.is_eager else _ARGUMENTS)
+                records[group].append(record)
+        for group in filter(records.get, _GROUPS):
+            with formatter.section(group):
+                formatter.write_dl(records[group])
+
+
+def _command(
+    *, only: Collection[str] | None = None, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command whose first parameter, `Options`, becomes one command line option for each field.
+
+    Args:
+        only: the fields, if not all.
+        without: fields that the command has no use for.
+    """
+    fields = [name for name in declared_options() if (only is None or name in only) and name not in without]
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(function).parameters.values()
+        arguments = [*_parameters(fields), *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
+
+        @functools.wraps(function)
+        def command(**values: Any) -> None:
+            options = _options({name: values.pop(name) for name in fields})
+            function(options, **values)
+
+        # typer reads the signature and the annotations.
+        command.__signature__ = inspect.Signature(arguments)  # type: ignore[attr-defined]
+        command.__annotations__ = {argument.name: argument.annotation for argument in arguments}
+        help_ = inspect.getdoc(function)
+        return app.command(cls=_GroupedHelp, short_help=help_)(command)
+
+    return register
+
+
+def _parameters(names: Collection[str]) -> Iterator[inspect.Parameter]:
+    """The fields `names` of `Options` as typer's parameters."""
+    types = get_type_hints(Options)
+    for name, (field, declared) in declared_options().items():
+        if name not in names:
+            continue
+        kind, default, option = types[name], field.default, option_name(name)
+        if declared.commas:
+            kind, default = str, ""
+        elif default == ():
+            kind, default = list[str] | None, None
+        elif default is True:
+            option = f"{option}/--no-{name}"
+        info = typer.Option(
+            option,
+            help=declared.help,
+            rich_help_panel=declared.group,
+            envvar=declared.always_read or None,
+            min=1 if kind == int | None else None,
+            show_default=False,
+        )
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def _options(values: dict[str, Any]) -> Options:
+    """Options of the arguments that typer has read."""
+    for name, (field, declared) in declared_options().items():
+        if declared.commas and name in values:
+            values[name] = split_names(values[name]) or field.default
+    if "set" in values:
+        values["set"] = tuple(values["set"] or ())
+    options = Options(**values)
+    if options.environment:
+        from harness_llm.config.environment import unused_variables
+
+        for line in unused_variables(os.environ):
+            sys.stderr.write(f"{line}\n")
+    return options
 
 
 @app.callback()
-def _options(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="show tracebacks")] = False,
+def _verbose(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False,
 ) -> None:
     if verbose:
         os.environ[VERBOSE] = "1"
-
-
-def _choices(words: dict[str, Any]) -> "Choices":
-    from harness_llm.config.options import choose
-
-    return choose(words)
-
-
-def _each(words: dict[str, Any]) -> list["Choices"]:
-    """Of several benchmarks, one after the other; all are looked at before the first is run."""
-    return [_choices(words | {"model": model}) for model in (words["model"] or "").split(",")]
-
-
-def _completed(words: dict[str, Any]) -> dict[str, Any]:
-    """With what --environment adds."""
-    if not words["environment"]:
-        return words
-    from harness_llm.pipeline.make_targets import from_environment, unused
-
-    for line in unused(os.environ):
-        sys.stderr.write(f"{line}\n")
-    return from_environment(words, os.environ)
-
-
-def _default_model() -> str:
-    from harness_llm.config.options import default_model
-
-    return default_model()
 
 
 def _panel() -> "Panel":
@@ -115,248 +149,174 @@ def _panel() -> "Panel":
     return Panel(Console(stderr=True))
 
 
-@app.command()
+@_command()
 def submit(
-    model: Models = "",
-    gpu: Gpu = "",
-    round_name: RoundName = "",
-    division: Division = "",
-    category: Category = "",
-    scenarios: Scenarios = "",
-    profile: ProfileName = "",
-    stand_in: StandIn = False,
-    engine: EngineName = "",
-    company: Company = "",
-    system_name: SystemName = "",
-    set_: Sets = None,
-    on_replica_failure: OnReplicaLoss = "",
-    total_sample_count: SampleCount = None,
-    user_conf: UserConf = None,
-    gpu_count: GpuCount = None,
-    high_accuracy: HighAccuracy = False,
-    ray: RayAddress = "",
-    environment: Environment = False,
-    tests: Tests = "",
-    packed: Packed = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan and stop")] = False,
-) -> None:
-    """Download, quantize and run what is missing, package, check; the same command again continues."""
-    from harness_llm.commands import submit as command
-
-    words = _completed(locals())
-    command(_each(words), _panel(), dry_run=dry_run, packed=words["packed"])
-
-
-@app.command()
-def doctor(
-    model: Models = "",
-    gpu: Gpu = "",
-    round_name: RoundName = "",
-    division: Division = "",
-    category: Category = "",
-    scenarios: Scenarios = "",
-    profile: ProfileName = "",
-    stand_in: StandIn = False,
-    engine: EngineName = "",
-    company: Company = "",
-    system_name: SystemName = "",
-    set_: Sets = None,
-    on_replica_failure: OnReplicaLoss = "",
-    total_sample_count: SampleCount = None,
-    user_conf: UserConf = None,
-    gpu_count: GpuCount = None,
-    high_accuracy: HighAccuracy = False,
-    ray: RayAddress = "",
-    environment: Environment = False,
-    tests: Tests = "",
-    packed: Packed = True,
-    part: Annotated[
-        Part, typer.Option(help="host: what the machine that starts containers shows; software: what an image shows")
-    ] = Part.ALL,
-    as_json: Annotated[bool, typer.Option("--json", help="results as one JSON document")] = False,
-) -> None:
-    """Make the checks that submit, with the same options, starts with; exit code 3 if one refuses."""
-    from harness_llm.pipeline.doctor.doctor import doctor as command
-
-    words = _completed(locals())
-    raise typer.Exit(command(lambda: _each(words), packed=words["packed"], part=part, as_json=as_json))
-
-
-@app.command()
-def prepare(
-    model: Models = "",
-    gpu: Gpu = "",
-    round_name: RoundName = "",
-    division: Division = "",
-    category: Category = "",
-    scenarios: Scenarios = "",
-    profile: ProfileName = "",
-    stand_in: StandIn = False,
-    engine: EngineName = "",
-    company: Company = "",
-    system_name: SystemName = "",
-    set_: Sets = None,
-    total_sample_count: SampleCount = None,
-    user_conf: UserConf = None,
-    gpu_count: GpuCount = None,
-) -> None:
-    """Download, train and quantize what submit, with the same options, would run; the same command again continues."""
-    from harness_llm.commands import prepare as command
-
-    command(_each(locals()), _panel())
-
-
-@app.command()
-def run(
-    model: Models = "",
-    gpu: Gpu = "",
-    round_name: RoundName = "",
-    division: Division = "",
-    category: Category = "",
-    scenarios: Scenarios = "",
-    profile: ProfileName = "",
-    stand_in: StandIn = False,
-    engine: EngineName = "",
-    company: Company = "",
-    system_name: SystemName = "",
-    set_: Sets = None,
-    on_replica_failure: OnReplicaLoss = "",
-    total_sample_count: SampleCount = None,
-    user_conf: UserConf = None,
-    gpu_count: GpuCount = None,
-    high_accuracy: HighAccuracy = False,
-    ray: RayAddress = "",
-    environment: Environment = False,
-    tests: Annotated[str, typer.Option(help="comma-separated: performance, accuracy, compliance")] = "performance",
-    accuracy: Annotated[bool, typer.Option("--accuracy", help="the same as --tests accuracy")] = False,
-) -> None:
-    """Run runs, whether they were run before or not."""
-    from harness_llm.commands import run as command
-
-    command(_each(_completed(locals() | {"tests": "accuracy" if accuracy else tests})), _panel())
-
-
-@app.command()
-def package(
-    model: Model = "",
-    gpu: Gpu = "",
-    round_name: RoundName = "",
-    division: Division = "",
-    category: Category = "",
-    scenarios: Scenarios = "",
-    profile: ProfileName = "",
-    stand_in: StandIn = False,
-    engine: EngineName = "",
-    company: Company = "",
-    system_name: SystemName = "",
-    set_: Sets = None,
-    gpu_count: GpuCount = None,
-    calibration_only: Annotated[
-        bool, typer.Option("--calibration-only", help="write the calibration document, before any run")
+    options: Options,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and exit.", rich_help_panel=OUTPUT)
     ] = False,
 ) -> None:
-    """Make the tree and its archive of runs that are there."""
+    """Prepare, run, package and check a submission; run the same command again to continue."""
+    from harness_llm.commands import submit as command
+
+    command(options, _panel(), dry_run=dry_run)
+
+
+@_command()
+def doctor(
+    options: Options,
+    part: Annotated[
+        Part,
+        typer.Option(
+            help="host: the checks of a machine that starts containers; software: those of an image.",
+            rich_help_panel=WHAT_TO_RUN,
+        ),
+    ] = Part.ALL,
+    as_json: AsJson = False,
+) -> None:
+    """Check whether submit, with the same options, can run here."""
+    from harness_llm.pipeline.doctor.doctor import doctor as command
+
+    raise typer.Exit(command(options, part=part, as_json=as_json))
+
+
+@_command(without=("tests", "package"))
+def prepare(options: Options) -> None:
+    """Download, train and quantize what submit, with the same options, needs."""
+    from harness_llm.commands import prepare as command
+
+    command(options, _panel())
+
+
+@_command(without=("package",))
+def run(
+    options: Options,
+    accuracy: Annotated[
+        bool, typer.Option("--accuracy", help="The same as --tests accuracy.", rich_help_panel=WHAT_TO_RUN)
+    ] = False,
+) -> None:
+    """Run the tests of --tests (default: performance), even if results of them exist."""
+    from harness_llm.commands import run as command
+
+    tests = ("accuracy",) if accuracy else options.tests or ("performance",)
+    command(replace(options, tests=tests), _panel())
+
+
+@_command(without=_RESULTS)
+def package(
+    options: Options,
+    calibration_only: Annotated[
+        bool,
+        typer.Option("--calibration-only", help="Write only the calibration document.", rich_help_panel=OUTPUT),
+    ] = False,
+) -> None:
+    """Make the submission tree from finished runs, check it and make the archive."""
     from harness_llm.commands import package as command
 
-    command(_choices(locals()), _panel(), calibration_only=calibration_only)
+    command(options, _panel(), calibration_only=calibration_only)
 
 
-@app.command()
-def status(
-    model: Model = "",
-    gpu: Gpu = "",
-    round_name: RoundName = "",
-    division: Division = "",
-    scenarios: Scenarios = "",
-    profile: ProfileName = "",
-    stand_in: StandIn = False,
-    system_name: SystemName = "",
-) -> None:
-    """Show the matrix scenario x test, and why a run is not done."""
+@_command(without=(*_RESULTS, "company"))
+def status(options: Options) -> None:
+    """Show which runs are finished, and why others are not."""
     from harness_llm.commands import status as command
 
-    command(_choices(locals()))
+    command(options)
 
 
-@app.command()
+@_command(only=_SCORING)
 def score(
-    log_dir: Annotated[Path, typer.Argument(help="a folder with mlperf_log_accuracy.json")],
-    model: Model = "",
-    round_name: RoundName = "",
-    profile: ProfileName = "",
-    stand_in: StandIn = False,
-    total_sample_count: SampleCount = None,
-    output: Annotated[Path | None, typer.Option(help="write accuracy.txt here")] = None,
+    options: Options,
+    log_dir: Annotated[Path, typer.Argument(help="Folder with mlperf_log_accuracy.json.")],
+    output: Annotated[
+        Path | None, typer.Option(help="Write accuracy.txt to this file.", rich_help_panel=OUTPUT)
+    ] = None,
 ) -> None:
-    """Score the answers of an accuracy run and hold them to the gates."""
+    """Score the answers of an accuracy run and compare them with the accuracy gates."""
     from harness_llm.commands import score as command
 
-    command(log_dir, _choices(locals()), output)
+    command(log_dir, options, output)
 
 
-@app.command()
+@_command(only=_SCORING)
 def verify(
-    log_dir: Annotated[Path, typer.Argument(help="a folder with the logs of a compliance run")],
-    # familiar.py makes --scenarios of --scenario.
-    scenario: Annotated[str, typer.Option("--scenario", "--scenarios", help="the scenario that was run")],
-    test: Annotated[str, typer.Option(help="TEST06, TEST07 or TEST09; default: the benchmark's only one")] = "",
-    model: Model = "",
-    round_name: RoundName = "",
-    profile: ProfileName = "",
-    stand_in: StandIn = False,
-    total_sample_count: SampleCount = None,
-    output: Annotated[Path | None, typer.Option(help="write the verdict here")] = None,
+    options: Options,
+    log_dir: Annotated[Path, typer.Argument(help="Folder with the logs of a compliance run.")],
+    # aliases.py replaces --scenario by --scenarios.
+    scenario: Annotated[
+        str, typer.Option("--scenario", "--scenarios", help="Scenario of the run.", rich_help_panel=WHAT_TO_RUN)
+    ],
+    test: Annotated[
+        str,
+        typer.Option(
+            help="TEST06, TEST07 or TEST09. Default: the only one of the benchmark.", rich_help_panel=WHAT_TO_RUN
+        ),
+    ] = "",
+    output: Annotated[Path | None, typer.Option(help="Write the verdict to this file.", rich_help_panel=OUTPUT)] = None,
 ) -> None:
     """Verify the run of a compliance test."""
     from harness_llm.commands import verify as command
 
-    command(log_dir, _choices({"scenarios": scenario, "tests": test, **locals()}), output)
+    options = replace(options, scenarios=(scenario,), tests=(test,) if test else None)
+    command(log_dir, options, output)
 
 
-@app.command()
+@_command(only=("model",))
 def download(
-    model: Model = "",
+    options: Options,
     part: Annotated[
-        list[str] | None, typer.Option(help="dataset, calibration, livecodebench or model; default: all")
+        list[str] | None,
+        typer.Option(
+            help="dataset, calibration, livecodebench or model. Default: all. Repeatable.", rich_help_panel=WHAT_TO_RUN
+        ),
     ] = None,
 ) -> None:
-    """Fetch what a benchmark is made of, verified; the same command again continues."""
+    """Download and verify the model and the data sets of a benchmark."""
+    from harness_llm.config.request import default_model
     from harness_llm.prepare.downloads.download import download as command
 
-    command(model or _default_model(), part or (), _panel().stage)
+    command(options.model or default_model(), part or (), _panel().stage)
 
 
-@app.command()
+@_command(only=("model", "gpu"))
 def quantize(
-    model: Model = "",
-    recipe: Annotated[str, typer.Option(help="of models/quantization.yaml; default: that of the accelerator")] = "",
-    gpu: Annotated[str, typer.Option(help="the accelerator that will serve it; default: what is found")] = "",
+    options: Options,
+    recipe: Annotated[
+        str,
+        typer.Option(help="Recipe of models/quantization.yaml. Default: the accelerator's.", rich_help_panel=SETTINGS),
+    ] = "",
 ) -> None:
-    """Make the checkpoint that is served of the one that was downloaded."""
+    """Quantize the downloaded checkpoint for an accelerator."""
+    from harness_llm.config.request import default_model
     from harness_llm.prepare.quantize.quantize import quantize as command
 
-    command(model or _default_model(), recipe, gpu, _panel().stage)
+    command(options.model or default_model(), recipe, options.gpu, _panel().stage)
 
 
-@app.command()
+@_command(only=())
 def check(
-    tree: Annotated[Path, typer.Argument(help="the folder that holds closed/ or open/")],
-    round_name: RoundName = "",
-    as_json: Annotated[bool, typer.Option("--json", help="findings as one JSON document")] = False,
+    _: Options,
+    tree: Annotated[Path, typer.Argument(help="Folder with closed/ or open/.")],
+    round_name: Annotated[
+        str,
+        typer.Option("--round", help="Default: the round of the tree, or the newest.", rich_help_panel=WHAT_TO_RUN),
+    ] = "",
+    as_json: AsJson = False,
 ) -> None:
-    """Check a tree against the rules; with MLPERF_INFERENCE_DIR by the official checker too."""
+    """Check a submission tree; MLPERF_INFERENCE_DIR adds the official checker."""
     from harness_llm.commands import check as command
 
     raise typer.Exit(command(tree, round_name, as_json=as_json))
 
 
-@app.command()
+@_command(only=())
 def compare(
-    run_a: Annotated[Path, typer.Argument(help="a run below build/logs, or a folder above some")],
-    run_b: Annotated[Path, typer.Argument(help="the same, to be compared with it")],
-    as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
+    _: Options,
+    run_a: Annotated[Path, typer.Argument(help="A run below build/logs, or a folder with runs.")],
+    run_b: Annotated[Path, typer.Argument(help="The run or folder to compare it with.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Show two runs side by side: tokens/s, latency, accuracy, and what was not the same."""
+    """Compare the throughput, latency, accuracy and settings of two runs."""
     from harness_llm.commands import compare as command
 
     command(run_a, run_b, as_json=as_json)
@@ -367,7 +327,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def main() -> None:
-    """The console script: every end has its exit code."""
+    """Run a command and exit with its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     lifeline.watch()
     try:
@@ -380,14 +340,14 @@ def main() -> None:
     except OSError as error:
         if os.environ.get(VERBOSE):
             raise
-        sys.stderr.write(f"error: OS error: {error}\n\nhint: harness-llm -v shows where\n")
+        sys.stderr.write(f"error: OS error: {error}\n\nhint: harness-llm -v shows the traceback\n")
         sys.exit(EnvironmentMissing.exit_code)
     except Exception as error:  # a user sees no traceback without -v
         if os.environ.get(VERBOSE):
             raise
-        sys.stderr.write(f"error: this is a bug: {error!r}\n\nhint: harness-llm -v shows where\n")
+        sys.stderr.write(f"error: this is a bug: {error!r}\n\nhint: harness-llm -v shows the traceback\n")
         sys.exit(RunFailed.exit_code)
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # what typer makes of KeyboardInterrupt
+        if end.code == INTERRUPTED:  # typer's exit code for KeyboardInterrupt
             sys.stderr.write("interrupted; the same command continues\n")
         raise

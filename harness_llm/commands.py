@@ -1,4 +1,4 @@
-"""What each command of the command line does."""
+"""The commands of the command line."""
 
 import json
 import sys
@@ -15,9 +15,10 @@ from harness_llm.checker.findings import Finding, Severity, exit_code
 from harness_llm.checker.official import OfficialVerdict
 from harness_llm.checker.submission_tree import declared_round
 from harness_llm.config.inference_checkout import checkout
-from harness_llm.config.options import Choices, newest_round, require_names
+from harness_llm.config.options import Options
+from harness_llm.config.plan import plan_scenarios
 from harness_llm.config.profile import Profile
-from harness_llm.config.request import Request, resolve, understand
+from harness_llm.config.request import Request, check_request, load_request, load_requests, newest_round, require_names
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.evaluate.accuracy_file import render as render_accuracy
 from harness_llm.evaluate.accuracy_file import write as write_accuracy
@@ -31,105 +32,135 @@ from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree, describe_run
 from harness_llm.replicas.ray.cluster import survey
 from harness_llm.runs.record import Run, State
+from harness_llm.submission.archive import archive, remove_archive
 from harness_llm.submission.package import Package
 
 
-def submit(chosen: Sequence[Choices], panel: Panel, *, dry_run: bool, packed: bool) -> None:
-    """Check everything, then for each benchmark: plan, run what is missing, package, check."""
+def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
+    """Check all benchmarks, then for each: plan, run what is missing, package, check, archive."""
+    requests = load_requests(options, Workspace())
     if dry_run:
-        for choices in chosen:
-            _plan(choices, panel, packed=packed)
+        for request in requests:
+            _print_plan(request, panel)
         return
-    for ready in require(chosen, lambda choices: purpose_of(choices, packed=packed), panel.say):
+    for ready in require(requests, purpose_of, panel.say):
         pipeline = build_pipeline(ready.request, panel, ready.cluster)
         if ready.purpose is Purpose.SUBMIT:
-            _finish(ready.request, panel, pipeline.submit() if ready.request.asked else pipeline.package())
+            package_ = pipeline.submit() if ready.request.requested_tests else pipeline.package()
+            _check_and_archive(ready.request, panel, package_)
         else:
-            _end(pipeline.complete(), ready.request.profile, panel)
+            _report_runs(pipeline.complete(), ready.request.profile, panel)
 
 
-def _plan(choices: Choices, panel: Panel, *, packed: bool) -> None:
-    """Print what `submit` would do."""
-    require_names(choices, company=purpose_of(choices, packed=packed) is Purpose.SUBMIT)
-    request = resolve(choices, Workspace())
-    cluster = survey(choices.ray, request.workspace.stage_log("nodes")) if choices.ray else None
-    build_pipeline(request, panel, cluster).announce()
+def _print_plan(request: Request, panel: Panel) -> None:
+    require_names(request.options, company=purpose_of(request) is Purpose.SUBMIT)
+    request = plan_scenarios(check_request(request))
+    address = request.options.ray
+    cluster = survey(address, request.workspace.stage_log("nodes")) if address else None
+    pipeline = build_pipeline(request, panel, cluster)
+    pipeline.announce(pipeline.candidates(pipeline.assets()).select())
 
 
-def prepare(chosen: Sequence[Choices], panel: Panel) -> None:
-    """Put in place what `submit` runs, what is to be downloaded included."""
-    for ready in require(chosen, lambda _: Purpose.PREPARE, panel.say):
+def prepare(options: Options, panel: Panel) -> None:
+    """Download, train and quantize what `submit` needs."""
+    for ready in require(load_requests(options, Workspace()), lambda _: Purpose.PREPARE, panel.say):
         build_pipeline(ready.request, panel, ready.cluster).prepare()
 
 
-def _end(runs: Sequence[Run], profile: Profile, panel: Panel) -> None:
-    """Say where the runs lie; one that is no result ends with 1, but for one that its profile makes too short."""
+def run(options: Options, panel: Panel) -> None:
+    """Run the requested tests, even if they have results.
+
+    Raises:
+        GateFailed: a run is not VALID.
+    """
+    for ready in require(load_requests(options, Workspace()), lambda _: Purpose.MEASURE, panel.say):
+        _report_runs(build_pipeline(ready.request, panel, ready.cluster).run(), ready.request.profile, panel)
+
+
+def _report_runs(runs: Sequence[Run], profile: Profile, panel: Panel) -> None:
+    """Print the folder of each run.
+
+    Raises:
+        GateFailed: a run is not VALID, for another reason than that the profile's runs are short.
+    """
     for run in runs:
         sys.stdout.write(f"{run.path}\n")
     bad = [run for run in runs if run.state is not State.VALID]
     if not profile.packaged:
         for run in (run for run in bad if run.reasons == [TOO_FEW]):
             panel.say(
-                f"{run.run_key.scenario} {run.run_key.test} ran well; LoadGen's early stopping needs more queries"
+                f"{run.run_key.scenario} {run.run_key.test} completed; LoadGen's early stopping needs more queries"
             )
         bad = [run for run in bad if run.reasons != [TOO_FEW]]
-        panel.say(f"nothing is packaged of the profile {profile.name}")
+        panel.say(f"runs of the profile {profile.name} are not packaged")
     if bad:
         raise GateFailed("not every run is VALID", found="\n".join(describe_run(run) for run in bad))
 
 
-def _finish(request: Request, panel: Panel, packed: Package) -> None:
-    """Check the tree and say where it lies; errors end with 1."""
-    findings, verdicts = check_tree(packed.tree, request.round.round)
+def package(options: Options, panel: Panel, *, calibration_only: bool) -> None:
+    """Make the tree of finished runs, or only its calibration document, which needs no run."""
+    require_names(options)
+    for request in load_requests(options, Workspace()):
+        pipeline = Pipeline(plan_scenarios(check_request(request)), panel)
+        if calibration_only:
+            document, notices = pipeline.package_calibration()
+            for notice in notices:
+                panel.say(notice)
+            sys.stdout.write(f"{document}\n")
+        elif request.profile.packaged:
+            _check_and_archive(request, panel, pipeline.package())
+        else:
+            name = request.profile.name
+            raise ConfigError(
+                f"runs of the profile {name} are not packaged", hint="--profile smoke, or valid for a result"
+            )
+
+
+def _check_and_archive(request: Request, panel: Panel, made: Package) -> None:
+    """Check the tree, archive it if the check passes, and print both paths.
+
+    Raises:
+        GateFailed: the check found errors; the tree stays, without an archive.
+    """
+    findings, verdicts = check_tree(made.tree, request.round.round)
     panel.say(report.render(findings))
     if verdicts:
         panel.say(report.render_official(verdicts))
-    for line in keep_report(packed.tree, verdicts, request.round.round, checkout(request.workspace)):
+    for line in keep_report(made.tree, verdicts, request.round.round, checkout(request.workspace)):
         panel.say(line)
-    for notice in packed.notices:
+    for notice in made.notices:
         panel.say(notice)
-    panel.say(f"keep the whole accuracy logs that {packed.manifest} lists")
-    sys.stdout.write(f"{packed.tree}\n{packed.archive}\n")
-    if _verdict(findings, verdicts):
-        raise GateFailed("the tree is complete, but the check found errors", where=str(packed.tree))
+    panel.say(f"keep the complete accuracy logs that {made.manifest} lists")
+    sys.stdout.write(f"{made.tree}\n")
+    if _check_exit_code(findings, verdicts):
+        remove_archive(made.tree)
+        raise GateFailed(
+            "the check of the tree found errors, so no archive was made",
+            where=str(made.tree),
+            hint=f"after a correction: {request.options.command(verb='package')} --company {request.options.company}",
+        )
+    sys.stdout.write(f"{archive(made.tree, request.options.company)}\n")
 
 
-def _verdict(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -> int:
-    """The exit code; the official checker knows no smoke runs, so it has no say over a tree that admits to be one."""
+def _check_exit_code(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -> int:
+    """The official checker does not support smoke runs, so its verdict does not count for a tree of such runs."""
     if any(finding.severity is Severity.SCALE for finding in findings):
         return exit_code(findings)
     return exit_code(findings) or int(not all(verdict.passed for verdict in verdicts))
 
 
-def run(chosen: Sequence[Choices], panel: Panel) -> None:
-    """Run runs whatever was run before; a run that is not VALID ends with 1."""
-    for ready in require(chosen, lambda _: Purpose.MEASURE, panel.say):
-        _end(build_pipeline(ready.request, panel, ready.cluster).run(), ready.request.profile, panel)
+def status(options: Options) -> None:
+    """Print a table of scenarios and tests, then a line for each run that is not finished."""
+    require_names(options, company=False)
+    for request in load_requests(options, Workspace()):
+        _print_status(plan_scenarios(check_request(request)))
 
 
-def package(choices: Choices, panel: Panel, *, calibration_only: bool) -> None:
-    """Make the tree of runs that are there, or only its calibration document, which needs none."""
-    require_names(choices)
-    request = resolve(choices, Workspace())
-    if calibration_only:
-        document, notices = Pipeline(request, panel).package_calibration()
-        for notice in notices:
-            panel.say(notice)
-        sys.stdout.write(f"{document}\n")
-        return
-    if not request.profile.packaged:
-        name = request.profile.name
-        raise ConfigError(f"nothing is packaged of the profile {name}", hint="--profile smoke, or valid for a result")
-    _finish(request, panel, Pipeline(request, panel).package())
-
-
-def status(choices: Choices) -> None:
-    """Print the matrix, then a line for each run that is not done."""
-    require_names(choices, company=False)
-    request = resolve(choices, Workspace())
+def _print_status(request: Request) -> None:
     pipeline = Pipeline(request, Panel(Console(stderr=True)))
-    selection = pipeline.select(pipeline.assets())
-    table = Table("scenario", *request.tests, title=f"{request.benchmark.name} on {choices.system}")
+    selection = pipeline.candidates(pipeline.assets(), current=False).select()
+    title = f"{request.benchmark.name} on {request.options.system_name}"
+    table = Table("scenario", *request.tests, title=title)
     for plan in request.scenarios:
         run_keys = [s for s in selection.run_keys if s.run_key.scenario == plan.scenario]
         table.add_row(plan.scenario, *(s.state_text for s in run_keys))
@@ -141,9 +172,13 @@ def status(choices: Choices) -> None:
         console.print(f"{run_key.run_key}: {run_key.reason}", soft_wrap=True, highlight=False, markup=False)
 
 
-def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
-    """Score answers, print accuracy.txt; a missed gate ends with 1."""
-    request = understand(choices, Workspace())
+def score(log_dir: Path, options: Options, output: Path | None) -> None:
+    """Score the answers and print accuracy.txt.
+
+    Raises:
+        GateFailed: the scores miss the gate of every variant.
+    """
+    request = check_request(load_request(options, Workspace()))
     pipeline = Pipeline(request, Panel(Console(stderr=True)))
     scorer = pipeline.scorer(pipeline.required_assets())
     scores = scorer.score(log_dir / ACCURACY, "accuracy", request.samples("accuracy"))
@@ -156,21 +191,22 @@ def score(log_dir: Path, choices: Choices, output: Path | None) -> None:
         raise GateFailed("the answers miss the accuracy gate", where=str(log_dir), found=found)
 
 
-def verify(log_dir: Path, choices: Choices, output: Path | None) -> None:
-    """Verify a compliance test, print the file that the official checker reads; a failure ends with 1.
+def verify(log_dir: Path, options: Options, output: Path | None) -> None:
+    """Verify a compliance test and print the file that the official checker reads.
 
     Raises:
-        ConfigError: the benchmark has several such tests, and none is chosen.
+        ConfigError: the benchmark has several compliance tests, and --test names none.
+        GateFailed: the test failed.
     """
-    request = understand(choices, Workspace())
+    request = check_request(load_request(options, Workspace()))
     test, log = _compliance_test(request), log_dir / ACCURACY
 
-    def score() -> dict[str, float]:
+    def scores() -> dict[str, float]:
         pipeline = Pipeline(request, Panel(Console(stderr=True)))
         return pipeline.scorer(pipeline.required_assets()).score(log, test, request.samples(test))
 
-    (scenario,) = choices.scenarios
-    verdict = TESTS[test](gather(log, scenario, request.benchmark, request.round.compliance[test], score))
+    (scenario,) = request.options.measured
+    verdict = TESTS[test](gather(log, scenario, request.benchmark, request.round.compliance[test], scores))
     text = verdict.render()
     if output:
         output.write_text(text)
@@ -180,15 +216,15 @@ def verify(log_dir: Path, choices: Choices, output: Path | None) -> None:
 
 
 def _compliance_test(request: Request) -> str:
-    """The one that was chosen, or the benchmark's only one."""
+    """The test that --test names, or the benchmark's only one."""
     own = request.rules.compliance
-    chosen = [test for test in own if test in request.asked]
-    if len(chosen) != 1:
+    named = [test for test in own if test in request.requested_tests]
+    if len(named) != 1:
         raise ConfigError(
             f"{request.benchmark.name} has {len(own)} compliance tests in round {request.round.round}",
             expected=f"--test {' or '.join(own)}" if own else "a round or a benchmark that has one",
         )
-    return chosen[0]
+    return named[0]
 
 
 def compare(run_a: Path, run_b: Path, *, as_json: bool) -> None:
@@ -201,15 +237,15 @@ def compare(run_a: Path, run_b: Path, *, as_json: bool) -> None:
     console = Console()
     for name, folder, own in (("A", run_a, runs_a), ("B", run_b, runs_b)):
         alone = [scenario for scenario in own if scenario not in found]
-        text = f"{name}: {folder}" + (f"; alone in having {', '.join(alone)}" if alone else "")
+        text = f"{name}: {folder}" + (f"; only {name} has {', '.join(alone)}" if alone else "")
         console.print(text, soft_wrap=True, highlight=False, markup=False)
     comparison.show(found, console)
 
 
 def check(tree: Path, round_name: str, *, as_json: bool) -> int:
-    """Print the findings; the exit code."""
+    """Check a tree and print the findings; returns the exit code."""
     if not tree.is_dir():
-        raise ConfigError("there is no such tree", where=str(tree), hint="name the folder that holds closed/ or open/")
+        raise ConfigError("there is no such tree", where=str(tree), hint="name the folder with closed/ or open/")
     round_name = round_name or declared_round(tree) or newest_round()
     sys.stderr.write(f"by the rules of round {round_name}\n")
     findings, verdicts = check_tree(tree, round_name)
@@ -219,4 +255,4 @@ def check(tree: Path, round_name: str, *, as_json: bool) -> int:
         sys.stdout.write(report.render(findings) + "\n")
         if verdicts:
             sys.stdout.write(report.render_official(verdicts) + "\n")
-    return _verdict(findings, verdicts)
+    return _check_exit_code(findings, verdicts)

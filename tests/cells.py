@@ -13,8 +13,9 @@ import numpy as np
 import psutil
 import pytest
 
-from harness_llm.config.options import Choices
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.options import Options
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.loadgen.health import HealthMonitor
@@ -77,7 +78,7 @@ class RunKeys:
         number = next(_started)
         conf = self.workspace.user_confs / f"user_{number}.conf"
         conf.write_text(targets)
-        choices = Choices(
+        options = Options(
             model="demo",
             gpu="cpu",
             round="v6.1",
@@ -86,13 +87,12 @@ class RunKeys:
             scenarios=(scenario,),
             profile="smoke",
             engine="vllm",
-            submitter="",
-            system="pytest-box",
-            sets=sets,
-            sample_count=samples,
+            system_name="pytest-box",
+            set=sets,
+            total_sample_count=samples,
             user_conf=conf,
         )
-        request = resolve(choices, self.workspace)
+        request = resolve(options, self.workspace)
         started = dt.datetime(2026, 7, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=number)
         return replace(request, profile=request.profile.model_copy(update={"probe_s": probe_s}), started=started)
 

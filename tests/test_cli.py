@@ -36,7 +36,7 @@ def test_help_names_every_command_and_every_exit_code(harness: CommandLine) -> N
     assert done.code == 0
     for command in COMMANDS:
         assert f"\n  {command} " in done.out
-    for code in ("0 good", "1 a check", "2 wrong use", "3 something", "4 a run failed", "130 interrupted"):
+    for code in ("0 success", "1 a check", "2 wrong use", "3 missing", "4 a run failed", "130 interrupted"):
         assert code in " ".join(done.out.split())
 
 
@@ -98,7 +98,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
         (["--scenario=Batch"], ["there is no scenario Batch"]),
         (["--round", "v9.9"], ["there is no round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),
         (["--profile", "slow"], ["there is no profile slow", "expected: test, smoke, rehearsal, fast, valid"]),
-        (["--gpu", "h2000"], ["no LoadGen targets for this GPU", "user_h2000.conf", "user_cpu.conf", "--gpu"]),
+        (["--gpu", "h2000"], ["missing LoadGen targets for this GPU", "user_h2000.conf", "user_cpu.conf", "--gpu"]),
         (["--device", "h2000"], ["user_h2000.conf"]),
         (["--division", "half"], ["cannot stand in the half division", "expected: open", "hint: --division open"]),
         (["--category", "home"], ["no category home", "expected: datacenter"]),
@@ -224,7 +224,7 @@ def test_sigterm_is_an_interrupt(tmp_path: Path) -> None:
     program = """
 import os, signal, sys, types
 from harness_llm import cli
-cli._choices = cli._panel = lambda *_: None
+cli._panel = lambda *_: None
 sys.modules["harness_llm.commands"] = types.SimpleNamespace(
     submit=lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
 )

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from runs import write_run
 
-from harness_llm.commands import _end
+from harness_llm.commands import _report_runs
 from harness_llm.config.profile import load_profile
 from harness_llm.errors import GateFailed
 from harness_llm.evaluate.run_result import TOO_FEW
@@ -25,17 +25,17 @@ def end(tmp_path: Path, profile: str, *records: dict[str, Any], said: io.StringI
     """What the user is told, where the command ends well."""
     said = said or io.StringIO()
     runs = [write_run(tmp_path, "Server", "performance", hour=i, **facts) for i, facts in enumerate(records)]
-    _end(runs, load_profile(profile, Workspace(CHECKOUT)), Panel(Console(file=said, width=200)))
+    _report_runs(runs, load_profile(profile, Workspace(CHECKOUT)), Panel(Console(file=said, width=200)))
     return said.getvalue()
 
 
 @pytest.mark.parametrize("records", [[BAD], [{}, BAD]])
-def test_a_try_with_too_few_queries_for_early_stopping_ends_well(
+def test_a_try_with_too_few_queries_for_early_stopping_report_runss_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], records: list[dict[str, Any]]
 ) -> None:
     said = end(tmp_path, "test", *records)
-    assert "Server performance ran well; LoadGen's early stopping needs more queries" in said
-    assert "nothing is packaged of the profile test" in said
+    assert "Server performance completed; LoadGen's early stopping needs more queries" in said
+    assert "runs of the profile test are not packaged" in said
     assert len(capsys.readouterr().out.splitlines()) == len(records)
 
 
@@ -43,11 +43,11 @@ def test_a_try_with_too_few_queries_for_early_stopping_ends_well(
     ("profile", "record"),
     [("smoke", BAD), ("fast", BAD), ("valid", BAD), ("test", WORSE), ("test", LATE), ("test", LOST)],
 )
-def test_what_else_is_not_valid_ends_with_1(tmp_path: Path, profile: str, record: dict[str, Any]) -> None:
+def test_what_else_is_not_valid_report_runss_with_1(tmp_path: Path, profile: str, record: dict[str, Any]) -> None:
     said = io.StringIO()
     with pytest.raises(GateFailed, match="not every run is VALID") as caught:
         end(tmp_path, profile, {}, record, said=said)
-    assert "ran well" not in said.getvalue()
+    assert "completed" not in said.getvalue()
     assert record["reasons"][-1] in caught.value.found
     assert caught.value.found.count("Server performance") == 1
 

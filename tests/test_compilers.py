@@ -5,9 +5,10 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from asked import options
 
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.hardware import compilers
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.doctor import examination as checks
@@ -37,7 +38,7 @@ def program(file: Path) -> None:
 
 def request(engine: str = "vllm") -> Request:
     words = {"model": "llama2-70b", "gpu": "h100", "engine": engine, "scenarios": "Offline"}
-    return resolve(choose(words), Workspace(CHECKOUT))
+    return resolve(options(**words), Workspace(CHECKOUT))
 
 
 def test_triton_needs_a_c_compiler_and_the_header_of_python(bare_node: Path) -> None:

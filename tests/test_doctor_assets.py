@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from asked import options
 from machines import hide_tools
 from rich.console import Console
 from workspaces import make_workspace
 
 from harness_llm.commands import prepare
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
-from harness_llm.config.options import choose
+from harness_llm.config.request import load_request
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import CHECKOUT, Workspace
@@ -49,8 +50,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def examined(
     purpose: Purpose = Purpose.PREPARE, model: str = "llama2-70b", part: Part = Part.ALL
 ) -> dict[str, CheckResult]:
-    choices = choose({"model": model, "gpu": "h200", "division": "open", "system_name": "box"})
-    return {result.name: result for result in examine(choices, purpose, part=part).results}
+    request = load_request(options(model=model, gpu="h200", division="open", system_name="box"), Workspace())
+    return {result.name: result for result in examine(request, purpose, part=part).results}
 
 
 def test_a_gated_model_without_a_token_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +111,8 @@ def test_the_demo_makes_its_own() -> None:
 def test_prepare_refuses_before_the_first_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "download", lambda *_: pytest.fail("a download began"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, GB))
-    choices = choose({"model": "llama2-70b", "gpu": "h200"})
     with pytest.raises(EnvironmentMissing, match="2 checks refuse") as caught:
-        prepare([choices], Panel(Console(stderr=True)))
+        prepare(options(model="llama2-70b", gpu="h200"), Panel(Console(stderr=True)))
     assert "Hugging Face token" in caught.value.found
     assert "Disk" in caught.value.found
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asked import options
 from fake_node import MI300X, amd_process, nvidia_gpu, nvidia_smi, use_path, write_node
 from machines import PCI, hide_tools, write_root
 from workspaces import make_workspace
 
-from harness_llm.config.options import Choices, choose
+from harness_llm.config.request import Request, load_request
 from harness_llm.hardware import device_lock as devices
 from harness_llm.hardware.gpu_state import Devices
+from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
 from harness_llm.pipeline.doctor.driver_checks import check_nvidia_driver, installed_cuda
 from harness_llm.pipeline.doctor.examination import examine
@@ -33,12 +35,13 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
 
 
-def choices(gpu: str, **words: object) -> Choices:
-    return choose({"model": "llama2-70b", "gpu": gpu, "division": "open", "system_name": "box"} | words)
+def loaded(gpu: str, **words: object) -> Request:
+    values = {"model": "llama2-70b", "gpu": gpu, "division": "open", "system_name": "box"} | words
+    return load_request(options(**values), Workspace())
 
 
 def examined(root: Path, gpu: str, part: Part = Part.ALL, **words: object) -> list[CheckResult]:
-    return list(examine(choices(gpu, **words), Purpose.MEASURE, part=part, root=root).results)
+    return list(examine(loaded(gpu, **words), Purpose.MEASURE, part=part, root=root).results)
 
 
 def of(results: list[CheckResult], name: str) -> CheckResult:

@@ -3,7 +3,8 @@
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +16,43 @@ from workspaces import make_workspace
 from harness_llm import commands
 from harness_llm.checker import official
 from harness_llm.config.engines import ENGINES
-from harness_llm.config.options import Choices
+from harness_llm.config.environment import (
+    UNUSED,
+    VARIABLES,
+    from_environment,
+    short_name,
+    system_name,
+    unused_variables,
+)
+from harness_llm.config.options import Options
+from harness_llm.config.request import load_requests
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.make_targets import (
     ENGINE_BUILDS,
-    UNUSED,
-    VARIABLES,
-    from_environment,
     generate_engines,
     link_dirs,
-    short_name,
-    system_name,
-    unused,
 )
 from harness_llm.runs.record import State, find_runs
 
-WORDS: dict[str, Any] = {"model": "llama2-70b", "system_name": "box", "packed": True, "tests": "", "stand_in": True}
+OPTIONS = Options(model="llama2-70b", system_name="box", stand_in=True)
 SCRIPTS = sorted(CHECKOUT.glob("submission/*.sh"))
 
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `harness-llm WORDS` with an environment; gives the choices of each benchmark, and whether it is packaged."""
+    """Runs `harness-llm WORDS` with an environment; gives the options of each benchmark."""
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
     make_workspace(tmp_path)
-    found: list[tuple[Choices, bool]] = []
+    found: list[Options] = []
 
-    def note(chosen: Sequence[Choices], _: object, *, packed: bool = False, **__: object) -> None:
-        found.extend((choices, packed) for choices in chosen)
+    def note(options: Options, *_: object, **__: object) -> None:
+        found.extend(request.options for request in load_requests(options, Workspace()))
 
     monkeypatch.setattr(commands, "submit", note)
     monkeypatch.setattr(commands, "run", note)
 
-    def ask(line: str, *more: str, **environment: str) -> list[tuple[Choices, bool]]:
+    def ask(line: str, *more: str, **environment: str) -> list[Options]:
         found.clear()
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
@@ -61,7 +65,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_a_script_is_told_by_the_environment(asked: Any) -> None:
     line = "submit --model llama2-70b --environment"
-    [(choices, packed)] = asked(
+    [options] = asked(
         line,
         COMPANY="Acme",
         SYSTEM_NAME="box",
@@ -71,9 +75,9 @@ def test_a_script_is_told_by_the_environment(asked: Any) -> None:
         INTERACTIVE="1",
         ROUND="v6.0",
     )
-    assert packed
-    assert (choices.submitter, choices.system, choices.gpu, choices.gpu_count) == ("Acme", "box", "h100", 8)
-    assert (choices.scenarios, choices.tests, choices.round) == (
+    assert options.package
+    assert (options.company, options.system_name, options.gpu, options.gpu_count) == ("Acme", "box", "h100", 8)
+    assert (options.scenarios, options.tests, options.round) == (
         ("Server", "Interactive"),
         ("performance", "accuracy", "compliance"),
         "v6.0",
@@ -82,14 +86,19 @@ def test_a_script_is_told_by_the_environment(asked: Any) -> None:
 
 def test_what_is_typed_wins(asked: Any) -> None:
     line = "submit --model llama2-70b --environment --gpu h200 --scenarios offline --tests accuracy --no-package"
-    [(choices, packed)] = asked(line, GPU_NAME="h100", OFFLINE="0", SERVER="1", SYSTEM_NAME="box", PACKAGE="1")
-    assert (choices.gpu, choices.scenarios, choices.tests, packed) == ("h200", ("Offline",), ("accuracy",), False)
+    [options] = asked(line, GPU_NAME="h100", OFFLINE="0", SERVER="1", SYSTEM_NAME="box", PACKAGE="1")
+    assert (options.gpu, options.scenarios, options.tests, options.package) == (
+        "h200",
+        ("Offline",),
+        ("accuracy",),
+        False,
+    )
 
 
 def test_nothing_is_read_unasked(asked: Any) -> None:
-    [(choices, packed)] = asked("submit --stand-in --model llama2-70b", COMPANY="Acme", PACKAGE="0", OFFLINE="0")
-    assert (choices.submitter, choices.tests, packed) == ("", None, True)
-    assert "Offline" in choices.scenarios
+    [options] = asked("submit --stand-in --model llama2-70b", COMPANY="Acme", PACKAGE="0", OFFLINE="0")
+    assert (options.company, options.tests, options.package) == ("", None, True)
+    assert "Offline" in options.scenarios
 
 
 @pytest.mark.parametrize(
@@ -101,31 +110,34 @@ def test_nothing_is_read_unasked(asked: Any) -> None:
     ],
 )
 def test_switches(environment: Mapping[str, str], tests: tuple[str, ...], packed: bool) -> None:
-    found = from_environment(WORDS, environment)
-    assert (found["tests"], found["packed"]) == (tests, packed)
+    found = from_environment(OPTIONS, environment)
+    assert (found.tests, found.package) == (tests, packed)
 
 
 @pytest.mark.parametrize(
     ("environment", "what"),
     [
-        ({"ACCURACY": "yes"}, "ACCURACY is a switch"),
-        ({"INTERACTIVE": "2"}, "INTERACTIVE is a switch"),
-        ({"GPU_COUNT": "eight"}, "GPU_COUNT is no number of devices"),
-        ({"GPU_COUNT": "0"}, "GPU_COUNT is no number of devices"),
-        (dict.fromkeys(("PERFORMANCE", "ACCURACY", "COMPLIANCE", "PACKAGE"), "0"), "everything is switched off"),
+        ({"ACCURACY": "yes"}, "invalid ACCURACY"),
+        ({"INTERACTIVE": "2"}, "invalid INTERACTIVE"),
+        ({"GPU_COUNT": "eight"}, "invalid GPU_COUNT"),
+        ({"GPU_COUNT": "0"}, "invalid GPU_COUNT"),
+        (
+            dict.fromkeys(("PERFORMANCE", "ACCURACY", "COMPLIANCE", "PACKAGE"), "0"),
+            "no test and no packaging is requested",
+        ),
     ],
 )
 def test_values_that_cannot_be(environment: Mapping[str, str], what: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        from_environment(WORDS, environment)
+        from_environment(OPTIONS, environment)
     assert caught.value.what == what
 
 
 def test_variables_that_change_nothing_are_named() -> None:
-    assert unused(dict.fromkeys(UNUSED, "1") | {"HOME": "/root"}) == [
+    assert unused_variables(dict.fromkeys(UNUSED, "1") | {"HOME": "/root"}) == [
         f"{n} is not used: {w}" for n, w in UNUSED.items()
     ]
-    assert unused({"ENABLE_POWER_SETUP": "0", "RESULTS": ""}) == []
+    assert unused_variables({"ENABLE_POWER_SETUP": "0", "RESULTS": ""}) == []
 
 
 @pytest.mark.parametrize(
@@ -152,8 +164,10 @@ def test_a_system_without_a_name_gets_the_one_of_amd_s_scripts() -> None:
     ("environment", "start"), [({"GPU_COUNT": "4"}, "4xH100_"), ({}, "8xH100_"), ({"GPU_NAME": "cpu"}, "")]
 )
 def test_its_parts_are_said_or_found(environment: dict[str, str], start: str) -> None:
-    found = from_environment({**WORDS, "system_name": ""}, {"CPU_NAME": "EPYC_9554", "GPU_NAME": "h100"} | environment)
-    assert re.fullmatch(rf"{start}\d+xEPYC_9554", found["system_name"])
+    found = from_environment(
+        replace(OPTIONS, system_name=""), {"CPU_NAME": "EPYC_9554", "GPU_NAME": "h100"} | environment
+    )
+    assert re.fullmatch(rf"{start}\d+xEPYC_9554", found.system_name)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
@@ -211,7 +225,7 @@ def test_a_try_runs_what_is_asked_and_no_more(terminal: Terminal) -> None:
     assert "performance" not in plan.err
     done = terminal.run(*words, "performance")
     assert done.code == 0, done.err
-    assert "Server performance ran well; LoadGen's early stopping needs more queries" in done.err
+    assert "Server performance completed; LoadGen's early stopping needs more queries" in done.err
     runs = find_runs(terminal.workspace.logs, "box")
     assert [(run.run_key.test, run.state) for run in runs] == [("performance", State.INVALID)]
     assert done.out == f"{runs[0].path}\n"
@@ -240,16 +254,16 @@ def test_a_try_runs_what_is_asked_and_no_more(terminal: Terminal) -> None:
 )
 def test_run_args(asked: Any, run_args: str, models: list[str], facts: dict[str, Any]) -> None:
     found = asked("run --environment --run-args", run_args, MODEL="demo", STAND_IN="1")
-    assert [choices.model for choices, _ in found] == models
-    for choices, _ in found:
-        assert {name: getattr(choices, name) for name in facts} == facts
-        assert choices.system
+    assert [options.model for options in found] == models
+    for options in found:
+        assert {name: getattr(options, name) for name in facts} == facts
+        assert options.system
 
 
 def test_no_engine_needs_engines_generated() -> None:
     assert set(ENGINES) == set(ENGINE_BUILDS)
     assert generate_engines("vllm").startswith("vllm has no engines to generate: ")
-    with pytest.raises(ConfigError, match="there is no engine tensorrt"):
+    with pytest.raises(ConfigError, match="unknown engine tensorrt"):
         generate_engines("tensorrt")
 
 
@@ -259,7 +273,7 @@ def test_the_scratch_space_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (workspace.build / "models" / "own").mkdir(parents=True)
     for _ in range(2):
         lines = list(link_dirs(workspace, str(scratch)))
-        assert [line.split(" ")[1] for line in lines] == ["->", "stays", "->"]
+        assert [line.split(" ")[1] for line in lines] == ["->", "stays,", "->"]
     assert (workspace.build / "data").readlink() == scratch / "data"
     assert (workspace.build / "models" / "own").is_dir()
     assert {folder.name for folder in scratch.iterdir()} == {"data", "models", "preprocessed_data"}
@@ -270,7 +284,7 @@ def test_the_scratch_space_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_scratch_space_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(EnvironmentMissing, match="the scratch space cannot be made") as caught:
+    with pytest.raises(EnvironmentMissing, match="cannot make the scratch space") as caught:
         list(link_dirs(Workspace(tmp_path), str(tmp_path / "file")))
     assert caught.value.where == f"MLPERF_SCRATCH_PATH: {tmp_path}/file/data"
 

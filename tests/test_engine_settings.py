@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import options
 from gpu_settings import GPUS, HERE, Case, all_cases
 
 from harness_llm.config.engine_facts import resolve_facts, weight_bits
 from harness_llm.config.model_shape import model_dtype, read_shape
-from harness_llm.config.options import choose
-from harness_llm.config.request import resolve
+from harness_llm.config.plan import resolve
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
 from harness_llm.pipeline.engine_settings.backend_rules import broken_rules, load_rules
 from harness_llm.pipeline.engine_settings.candidate import Resolution
@@ -154,8 +154,8 @@ def test_the_pass_names_scenario_and_argument_that_vllm_refuses(
 ) -> None:
     """More sequences than tokens in a step: no limit of one argument, so that vLLM alone sees it."""
     sets = ["llm_config.max_num_seqs=4096", "llm_config.max_num_batched_tokens=2048"]
-    words = {"model": "llama2-70b", "gpu": "h100", "division": "open", "scenarios": "Offline", "set_": sets}
-    request = resolve(choose(words), HERE)
+    words = {"model": "llama2-70b", "gpu": "h100", "division": "open", "scenarios": "Offline", "set": sets}
+    request = resolve(options(**words), HERE)
     monkeypatch.setattr("harness_llm.paths.Workspace.cache", property(lambda _: tmp_path))
     (error,) = check_by_vllm(request)
     assert (error.level, error.exit_code) == (Level.ERROR, 2)
@@ -166,11 +166,11 @@ def test_the_pass_names_scenario_and_argument_that_vllm_refuses(
 
 
 def test_rules_of_all_scenarios_are_joined() -> None:
-    words = {"model": "llama2-70b", "gpu": "h100", "set_": ["llm_config.dtype=float16"], "scenarios": "Offline,Server"}
-    found = [result for result in check_rules(resolve(choose(words), HERE)) if result.level is Level.ERROR]
+    words = {"model": "llama2-70b", "gpu": "h100", "set": ["llm_config.dtype=float16"], "scenarios": "Offline,Server"}
+    found = [result for result in check_rules(resolve(options(**words), HERE)) if result.level is Level.ERROR]
     assert [result.where for result in found] == ["Offline, Server: FP8 KV cache with float16"]
 
 
 def test_nothing_is_checked_where_vllm_serves_nothing() -> None:
-    request = resolve(choose({"model": "gptj", "gpu": "h100", "scenarios": "Offline"}), HERE)
+    request = resolve(options(model="gptj", gpu="h100", scenarios="Offline"), HERE)
     assert check_rules(request) == check_by_vllm(request) == []

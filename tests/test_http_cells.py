@@ -17,6 +17,7 @@ import msgspec
 import psutil
 import pytest
 import run_keys
+from asked import options
 from real_loadgen import needs_loadgen
 from rich.console import Console
 from token_server import TokenServer, answer_to
@@ -27,8 +28,8 @@ if find_spec("vllm") is None:  # config knows its arguments from its source
     pytest.skip("vLLM is not installed", allow_module_level=True)
 
 from harness_llm.config.assets import Assets
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.errors import RunFailed
 from harness_llm.evaluate.run_result import RunResult, Scorer
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
@@ -97,9 +98,9 @@ def request_for(workspace: Workspace, scenario: str, *sets: str, samples: int = 
         "engine": "openai",
         "system_name": "pytest-box",
         "total_sample_count": samples,
-        "set_": [*SETS, *sets],
+        "set": [*SETS, *sets],
     }
-    request = resolve(choose(words), workspace)
+    request = resolve(options(**words), workspace)
     started = dt.datetime(2026, 7, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=next(_started))
     return replace(request, profile=request.profile.model_copy(update={"probe_s": 0}), started=started)
 

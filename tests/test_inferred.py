@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import filled, options
 from runs import BENCHMARK, write_all
 from submissions import submission_of
 from test_tree import assets
 
-from harness_llm.config.options import Choices, choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.options import Options
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.errors import ConfigError
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.doctor.settings_checks import check_inferred
@@ -23,18 +25,21 @@ TESTS = ("performance", "accuracy", "TEST06")
 DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.30.0"}
 
 
-def chosen(scenarios: str, model: str = EDGE, **words: Any) -> Choices:
-    return choose({"model": model, "gpu": "h100", "scenarios": scenarios, "system_name": "box"} | words)
+WORDS = {"gpu": "h100", "system_name": "box"}
+
+
+def chosen(scenarios: str, model: str = EDGE) -> Options:
+    return filled(Workspace(CHECKOUT), model=model, scenarios=scenarios, **WORDS)
 
 
 def ask(scenarios: str, model: str = EDGE, **words: Any) -> Request:
-    return resolve(chosen(scenarios, model, **words), Workspace(CHECKOUT))
+    return resolve(options(model=model, scenarios=scenarios, **WORDS | words), Workspace(CHECKOUT))
 
 
 def test_only_the_source_is_measured() -> None:
     request = ask("singlestream,offline=singlestream")
     assert [plan.scenario for plan in request.scenarios] == ["SingleStream"]
-    assert request.choices.inferred == (("Offline", "SingleStream"),)
+    assert request.options.inferred == (("Offline", "SingleStream"),)
 
 
 def test_the_command_that_repeats_it_says_so() -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from asked import options
 from command_line import CommandLine
 from machines import hide_tools
 from workspaces import CLOSED, NAMES, SUBMIT, make_workspace
 
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.config.server_location import distant_servers, location_violations
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import Workspace
@@ -47,7 +48,7 @@ def write_system(workspace: Workspace, text: str) -> None:
 
 def request_of(workspace: Workspace, url: str, division: str) -> Request:
     words: dict[str, Any] = {"model": CLOSED, "engine": "openai", "scenarios": "Offline", "system_name": "box"}
-    return resolve(choose(words | {"division": division, "set_": [f"server_config.url={url}"]}), workspace)
+    return resolve(options(**(words | {"division": division, "set": [f"server_config.url={url}"]})), workspace)
 
 
 def test_addresses_of_this_host_are_not_distant() -> None:

@@ -1,10 +1,10 @@
 import io
 
 import pytest
+from asked import options
 from rich.console import Console
 
-from harness_llm.config.options import choose
-from harness_llm.config.request import resolve
+from harness_llm.config.plan import resolve
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
@@ -49,7 +49,7 @@ def test_too_few_devices_are_refused(found: int, inherited: dict[str, str]) -> N
 def test_the_replicas_of_a_scenario_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness_llm.pipeline.submit.gpu_count", lambda *_, **__: 8)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    request = resolve(choose({"model": "llama2-70b", "gpu": "h100", "scenarios": "Offline"}), Workspace(CHECKOUT))
+    request = resolve(options(model="llama2-70b", gpu="h100", scenarios="Offline"), Workspace(CHECKOUT))
     pipeline = Pipeline(request, Panel(Console(file=io.StringIO())), machine={})
     seen = [place["CUDA_VISIBLE_DEVICES"] for place in pipeline._places(request.scenarios[0])]
     assert seen == ["0,1", "2,3", "4,5", "6,7"]

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asked import options
 from rich.console import Console
 
 from harness_llm.config.benchmark import load_benchmark
-from harness_llm.config.options import choose
-from harness_llm.config.request import resolve
+from harness_llm.config.plan import resolve
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
@@ -91,7 +91,7 @@ def test_what_is_missing_is_brought_in_order(
 def test_every_command_that_needs_the_assets_brings_them(
     command: Callable[[Pipeline], object], preparation: PublishedPreparation, brought: list[tuple[str, ...]]
 ) -> None:
-    choices = choose({"model": MODEL, "gpu": "mi300x", "division": "open", "system_name": "box", "company": "Acme"})
+    requested = options(model=MODEL, gpu="mi300x", division="open", system_name="box", company="Acme")
     with pytest.raises(EnvironmentMissing):  # nothing was really brought
-        command(Pipeline(resolve(choices, Workspace(CHECKOUT)), Panel(Console(stderr=True))))
+        command(Pipeline(resolve(requested, Workspace(CHECKOUT)), Panel(Console(stderr=True))))
     assert brought == [("download", MODEL, "dataset", "calibration", "model"), ("quantize", MODEL, "mi300x")]

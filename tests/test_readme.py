@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from asked import filled
 from command_line import CommandLine
 from runs import SUBJECT, SYSTEM, write_run
 from submissions import submission_of
@@ -12,7 +13,7 @@ from workspaces import make_workspace
 
 from harness_llm import commands
 from harness_llm.config.benchmark import load_benchmark
-from harness_llm.config.options import Choices, choose
+from harness_llm.config.options import Options
 from harness_llm.paths import Workspace
 from harness_llm.rules import load_round
 from harness_llm.runs.record import RunRecord, find_runs
@@ -24,7 +25,7 @@ TESTS = ("performance", "accuracy", "TEST06")
 RARE = {
     "model": "llama3.1-8b",
     "gpu": "h100",
-    "round_name": "v5.1",
+    "round": "v5.1",
     "division": "open",
     "category": "datacenter",
     "scenarios": "Server,Offline,MultiStream=SingleStream",
@@ -32,12 +33,13 @@ RARE = {
     "engine": "transformers",
     "system_name": "my-box",
     "stand_in": True,
-    "set_": ["llm_config.max_num_seqs=7", "harness_config.backlog=3"],
+    "set": ["llm_config.max_num_seqs=7", "harness_config.backlog=3"],
     "total_sample_count": 77,
     "user_conf": Path("my user.conf"),
     "gpu_count": 3,
     "high_accuracy": True,
     "ray": "auto",
+    "on_replica_failure": "fail",
 }
 """Words, none of which is what one gets without saying it."""
 
@@ -56,15 +58,15 @@ def command_line(
 
 
 def test_the_command_repeats_every_choice(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    choices = choose(RARE)
-    unsaid = choose({})
-    said = {field.name for field in fields(Choices) if getattr(choices, field.name) != getattr(unsaid, field.name)}
-    assert said | {"submitter", "tests", "category", "division"} == {field.name for field in fields(Choices)}
-    found: list[Choices] = []
-    monkeypatch.setattr(commands, "submit", lambda chosen, *_, **__: found.extend(chosen))
+    choices, unsaid = filled(**RARE), filled()
+    said = {field.name for field in fields(Options) if getattr(choices, field.name) != getattr(unsaid, field.name)}
+    others = {"company", "tests", "category", "division", "environment", "package", "scenario_switches"}
+    assert said | others == {field.name for field in fields(Options)}
+    found: list[Options] = []
+    monkeypatch.setattr(commands, "submit", lambda given, *_, **__: found.append(given))
     assert command_line(*shlex.split(choices.command())[1:]).code == 0
     assert command_line(*shlex.split(choices.command("Offline"))[1:]).code == 0
-    assert found == [choices, replace(choices, scenarios=("Offline",), inferred=())]
+    assert found == [choices, replace(choices, scenarios=("Offline",))]
 
 
 def lines_of(readme: Path) -> list[str]:
@@ -76,7 +78,7 @@ def test_a_result_s_readme_repeats_it_from_the_tree(
     workspace: Workspace, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = {"model": "llama2-70b", "gpu": "h100", "division": "open", "scenarios": "Offline"}
-    choices = choose(words | {"system_name": SYSTEM, "set_": ["llm_config.max_num_seqs=7"], "total_sample_count": 300})
+    choices = filled(**words, system_name=SYSTEM, set=["llm_config.max_num_seqs=7"], total_sample_count=300)
     fingerprint = SUBJECT | {"inherited": {"OMP_NUM_THREADS": "1", "VLLM_X": "a b"}}
     for test in TESTS:
         record = {"command": choices.command("Offline"), "fingerprint": fingerprint, "benchmark": choices.model}
@@ -112,7 +114,7 @@ def test_a_published_benchmark_is_fetched_and_quantized_first(
     model: str,
     lines: list[str],
 ) -> None:
-    choices = choose({"model": model, "gpu": "h200", "system_name": "box", "division": "open", "scenarios": "Offline"})
+    choices = filled(model=model, gpu="h200", system_name="box", division="open", scenarios="Offline")
     record = write_run(workspace.logs, "Offline", "performance", command=choices.command()).record
     assert isinstance(record, RunRecord)
     submission = submission_of(load_benchmark(model, workspace), profile="valid", rules=load_round(choices.round))

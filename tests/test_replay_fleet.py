@@ -11,7 +11,7 @@ from rich.console import Console
 from benchmarks.replayed import AT_ONCE, measure, measure_null, replay_bench, with_load
 from benchmarks.soak import Once
 from harness_llm import commands
-from harness_llm.config.options import choose
+from harness_llm.config.options import Options
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
 from harness_llm.pipeline.panel import Panel
@@ -68,9 +68,9 @@ def test_no_run_of_it_counts(bench: ScenarioContext) -> None:
 
 
 def test_submit_and_package_refuse_it() -> None:
-    words = {"model": "demo", "engine": "replay", "system_name": "pytest-box", "submitter": "Acme"}
+    options = Options(model="demo", engine="replay", system_name="pytest-box", company="Acme")
     with pytest.raises(ConfigError, match="the replay engine computes nothing"):
-        commands.submit([choose(words)], Panel(Console(stderr=True)), dry_run=False, packed=True)
+        commands.submit(options, Panel(Console(stderr=True)), dry_run=False)
 
 
 @pytest.fixture(scope="module")

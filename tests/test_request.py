@@ -3,11 +3,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import filled, options
 from workspaces import CLOSED, append, make_workspace
 
 from harness_llm.config.load import Load
-from harness_llm.config.options import Choices, choose, newest_round, require_names
-from harness_llm.config.request import Request, resolve, understand
+from harness_llm.config.options import Options
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request, check_request, load_request, newest_round, require_names
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 from harness_llm.rules import round_names
@@ -24,11 +26,11 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 @pytest.fixture
 def ask(workspace: Workspace) -> Callable[..., Request]:
     """Resolve what a user types."""
-    return lambda **words: resolve(choose(WORDS | words), workspace)
+    return lambda **words: resolve(options(**(WORDS | words)), workspace)
 
 
 def test_what_is_not_said_is_filled(workspace: Workspace) -> None:
-    assert choose(WORDS) == Choices(
+    assert filled(workspace, **WORDS) == Options(
         model="demo",
         gpu="cpu",
         round=round_names()[-1],
@@ -37,15 +39,13 @@ def test_what_is_not_said_is_filled(workspace: Workspace) -> None:
         scenarios=("Offline", "Server"),
         profile="smoke",
         engine="vllm",
-        submitter="",
-        system="",
     )
-    assert choose(WORDS | {"gpu": "mi300x"}).profile == "valid"
-    assert choose(WORDS | {"model": CLOSED}).division == "closed"
+    assert filled(workspace, **WORDS, gpu="mi300x").profile == "valid"
+    assert filled(workspace, **WORDS, model=CLOSED).division == "closed"
 
 
 def test_scenarios_are_spelt_as_one_likes() -> None:
-    assert choose(WORDS | {"scenarios": "offline, SERVER,singlestream"}).scenarios == (
+    assert filled(scenarios="offline, SERVER,singlestream").scenarios == (
         "Offline",
         "Server",
         "SingleStream",
@@ -69,14 +69,14 @@ def test_the_newest_round_that_has_a_benchmark() -> None:
     ],
 )
 def test_names_are_wanted(submitter: str, system: str, company: bool, what: str, hint: str) -> None:
-    choices = choose(WORDS | {"company": submitter, "system_name": system})
+    choices = options(**(WORDS | {"company": submitter, "system_name": system}))
     with pytest.raises(ConfigError, match=what) as caught:
         require_names(choices, company=company)
     assert hint in caught.value.hint
 
 
 def test_runs_need_no_submitter() -> None:
-    require_names(choose(WORDS | {"system_name": "box"}), company=False)
+    require_names(options(**(WORDS | {"system_name": "box"})), company=False)
 
 
 def test_each_scenario_gets_its_own_load(ask: Callable[..., Request]) -> None:
@@ -134,12 +134,12 @@ def test_another_file_of_targets(ask: Callable[..., Request], tmp_path: Path) ->
     ("words", "what", "expected"),
     [
         ({"scenarios": "Offlin"}, "there is no scenario Offlin", "Offline, Server, Interactive, SingleStream"),
-        ({"scenarios": "Offline,offline"}, "a scenario stands twice", ""),
+        ({"scenarios": "Offline,offline"}, "a scenario is named twice", ""),
         ({"category": "edge"}, "demo has no category edge", "datacenter"),
         ({"division": "Closed"}, "demo has no division Closed", "open"),
         ({"division": "closed"}, "demo has no division closed", "open"),
         ({"engine": "vlm"}, "demo has no engine vlm", "vllm, transformers, openai, llmboost, replay"),
-        ({"round_name": "v9.0"}, "there is no round v9.0", ", ".join(round_names())),
+        ({"round": "v9.0"}, "there is no round v9.0", ", ".join(round_names())),
         ({"profile": "slow"}, "there is no profile slow", "test, smoke, rehearsal, fast, valid"),
     ],
 )
@@ -151,10 +151,10 @@ def test_words_that_are_not_known(ask: Callable[..., Request], words: dict[str, 
 
 
 def test_a_published_benchmark_follows_from_files(ask: Callable[..., Request]) -> None:
-    found = ask(model="llama2-70b", gpu="mi300x", round_name="v5.1", scenarios="")
-    assert found.choices.division == "closed"
-    assert found.choices.category == "datacenter"
-    assert found.choices.profile == "valid"
+    found = ask(model="llama2-70b", gpu="mi300x", round="v5.1", scenarios="")
+    assert found.options.division == "closed"
+    assert found.options.category == "datacenter"
+    assert found.options.profile == "valid"
     assert [*found.variants] == ["llama2-70b-99.9", "llama2-70b-99"]
     assert [plan.scenario for plan in found.scenarios] == ["Offline", "Server"]
     assert all(not plan.violations for plan in found.scenarios)
@@ -165,20 +165,20 @@ def test_a_published_benchmark_follows_from_files(ask: Callable[..., Request]) -
     [("llama3.1-8b-edge", "edge", ("SingleStream", "Offline")), ("gptj", "datacenter", ("Server", "Offline"))],
 )
 def test_scenarios_and_category_are_the_benchmark_s_own(model: str, category: str, scenarios: tuple[str, ...]) -> None:
-    found = choose({"model": model, "stand_in": True})
+    found = filled(model=model, stand_in=True)
     assert found.category == category
     assert set(found.scenarios) == set(scenarios)
 
 
 def test_a_benchmark_that_a_round_lacks_names_the_rounds_that_have_it(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match=r"round v6\.1 has no benchmark gptj-99\.9") as caught:
-        ask(model="gptj", gpu="h200", round_name="v6.1")
+        ask(model="gptj", gpu="h200", round="v6.1")
     assert caught.value.hint == "the rounds that have it: v5.0"
 
 
 def test_interactive_was_a_benchmark_of_its_own(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match=r"round v5\.0 has no scenario Interactive for llama2-70b") as caught:
-        ask(model="llama2-70b", gpu="h200", round_name="v5.0", scenarios="Interactive")
+        ask(model="llama2-70b", gpu="h200", round="v5.0", scenarios="Interactive")
     assert caught.value.hint == "MODEL=llama2-70b-interactive"
     own = ask(model="llama2-70b-interactive", gpu="h200", scenarios="Server").scenarios[0]
     assert own.loadgen_model == "llama2-70b-interactive"
@@ -189,9 +189,9 @@ def test_beam_search_wants_an_engine_that_has_it(ask: Callable[..., Request]) ->
         ask(model="gptj", gpu="h200", engine="vllm")
     assert "transformers" in caught.value.expected
     own = ask(model="gptj", gpu="h200")
-    assert own.choices.engine == "transformers"
+    assert own.options.engine == "transformers"
     assert not own.scenarios[1].stream
-    assert ask(model="gptj", gpu="h200", engine="vllm", division="open", set_=("sampling.beams=1",)).scenarios
+    assert ask(model="gptj", gpu="h200", engine="vllm", division="open", set=("sampling.beams=1",)).scenarios
 
 
 def test_first_tokens_want_an_engine_that_streams(ask: Callable[..., Request]) -> None:
@@ -212,7 +212,7 @@ def test_a_test_with_samples_of_its_own_tells_loadgen(ask: Callable[..., Request
 
 
 def test_high_accuracy_is_the_strictest_variant_alone(ask: Callable[..., Request]) -> None:
-    words = {"model": "llama2-70b", "gpu": "h200", "round_name": "v6.0"}
+    words = {"model": "llama2-70b", "gpu": "h200", "round": "v6.0"}
     assert list(ask(**words).variants) == ["llama2-70b-99.9", "llama2-70b-99"]
     found = ask(**words, high_accuracy=True)
     assert list(found.variants) == found.submission.names == ["llama2-70b-99.9"]
@@ -220,9 +220,9 @@ def test_high_accuracy_is_the_strictest_variant_alone(ask: Callable[..., Request
 
 def test_tests_are_named_one_by_one_or_as_compliance(ask: Callable[..., Request]) -> None:
     words = {"model": "gpt-oss-120b", "gpu": "h200"}
-    assert ask(**words).asked == ("performance", "accuracy", "TEST07", "TEST09")
-    assert ask(**words, tests="compliance,performance").asked == ("performance", "TEST07", "TEST09")
-    assert ask(**words, tests="TEST09").asked == ("TEST09",)
+    assert ask(**words).requested_tests == ("performance", "accuracy", "TEST07", "TEST09")
+    assert ask(**words, tests="compliance,performance").requested_tests == ("performance", "TEST07", "TEST09")
+    assert ask(**words, tests="TEST09").requested_tests == ("TEST09",)
     with pytest.raises(ConfigError, match="there is no test TEST06"):
         ask(**words, tests="TEST06")
     with pytest.raises(ConfigError, match=r"llama3\.1-8b-edge has no compliance test"):
@@ -231,7 +231,7 @@ def test_tests_are_named_one_by_one_or_as_compliance(ask: Callable[..., Request]
 
 def test_all_scenarios_cannot_be_switched_off(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match="no scenario is left to run"):
-        ask(scenarios="", switches={"Offline": False, "Server": False, "Interactive": False})
+        ask(scenarios="", scenario_switches=tuple((name, False) for name in ("Offline", "Server", "Interactive")))
 
 
 def test_devices_become_replicas_of_each_scenario(ask: Callable[..., Request]) -> None:
@@ -241,7 +241,7 @@ def test_devices_become_replicas_of_each_scenario(ask: Callable[..., Request]) -
 
 
 def test_runs_are_looked_at_without_settings_of_this_machine(workspace: Workspace) -> None:
-    choices = choose({"model": "llama3.1-405b", "gpu": "cpu", "scenarios": "Offline"})
+    choices = options(model="llama3.1-405b", gpu="cpu", scenarios="Offline")
     with pytest.raises(ConfigError, match="no settings for"):
         resolve(choices, workspace)
-    assert understand(choices, workspace).rules.samples == 8313
+    assert check_request(load_request(choices, workspace)).rules.samples == 8313

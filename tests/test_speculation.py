@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import options
 from gpu_settings import HERE, all_cases
 
 from harness_llm.config.benchmark import load_benchmark
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.config.speculation import draft_folder, with_speculation
 from harness_llm.errors import ConfigError
 from harness_llm.paths import MODELS_VARIABLE, Workspace
@@ -48,8 +49,8 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ask(model: str, scenarios: str = "Interactive", *, speculating: str = "Interactive", **words: Any) -> Request:
-    given = {"model": model, "gpu": "b200", "scenarios": scenarios, "set_": [f"{SWITCH}={speculating}"]}
-    return resolve(choose(given | words), HERE)
+    given = {"model": model, "gpu": "b200", "scenarios": scenarios, "set": [f"{SWITCH}={speculating}"]}
+    return resolve(options(**(given | words)), HERE)
 
 
 def write_head(models: Path, **more: Any) -> Path:
@@ -80,8 +81,8 @@ def test_the_rounds_allow_two_benchmarks_in_interactive_alone() -> None:
         ("llama2-70b", "Interactive", "Interactive", {}, "no scenario of this benchmark in this round"),
         ("deepseek-r1", "Offline", "Offline", {}, "Interactive"),
         ("deepseek-r1", "Interactive", "Interactive,Server", {"division": "open"}, "Interactive"),
-        ("gpt-oss-120b", "Interactive", "Interactive", {"round_name": "v6.0"}, "no scenario"),
-        ("deepseek-r1", "Offline", "Interactive", {"round_name": "v5.1"}, "no scenario"),
+        ("gpt-oss-120b", "Interactive", "Interactive", {"round": "v6.0"}, "no scenario"),
+        ("deepseek-r1", "Offline", "Interactive", {"round": "v5.1"}, "no scenario"),
         (
             "deepseek-r1",
             "Interactive",
@@ -104,13 +105,13 @@ def test_it_is_refused_where_the_rules_do_not_allow_it(
 @pytest.mark.parametrize("name", ["speculative_config", "spec_method", "spec_model", "spec_tokens"])
 def test_arguments_of_the_engine_do_not_switch_it_on(name: str) -> None:
     with pytest.raises(ConfigError, match="not yours to set") as caught:
-        ask("deepseek-r1", speculating="", set_=[f"llm_config.{name}=x"])
+        ask("deepseek-r1", speculating="", set=[f"llm_config.{name}=x"])
     assert SWITCH in caught.value.expected
 
 
 @pytest.mark.parametrize("round_", ["v6.0", "v6.1"])
 def test_deepseek_speculates_with_the_head_of_its_checkpoint(round_: str) -> None:
-    request = ask("deepseek-r1", "Offline,Interactive", round_name=round_)
+    request = ask("deepseek-r1", "Offline,Interactive", round=round_)
     offline, interactive = (plan.config for plan in request.scenarios)
     assert interactive.llm_config["speculative_config"] == MTP
     assert interactive.draft_tokens == 3
@@ -162,7 +163,7 @@ def test_a_quantized_head_is_refused(models: Path) -> None:
     [("transformers", []), ("replay", []), ("openai", ["server_config.kind=sglang"])],
 )
 def test_an_engine_that_does_not_take_the_argument_is_refused(engine: str, sets: list[str]) -> None:
-    plain = ask("deepseek-r1", speculating="", set_=[f"{SWITCH}=Interactive", *sets]).scenarios[0].config
+    plain = ask("deepseek-r1", speculating="", set=[f"{SWITCH}=Interactive", *sets]).scenarios[0].config
     allowed = load_round("v6.1").benchmark("deepseek-r1").speculation
     with pytest.raises(ConfigError, match=f"the engine {engine} does not speculate"):
         with_speculation(plain, "Interactive", engine=engine, allowed=allowed, models=Path("models"))

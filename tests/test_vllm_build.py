@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from asked import options
 
 from harness_llm.config.engine_config import EngineConfig
-from harness_llm.config.options import choose
-from harness_llm.config.request import Request, resolve
+from harness_llm.config.plan import resolve
+from harness_llm.config.request import Request
 from harness_llm.containers.container_spec import load_spec
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware.drivers import LAYER_CUDA, MINIMUM_DRIVERS, image_cuda, is_older, minimum_driver
@@ -25,8 +26,8 @@ RUNNING = "server_config.url=http://localhost:1,http://localhost:2,http://localh
 
 
 def request(gpu: str = "h100", engine: str = "vllm", *sets: str) -> Request:
-    words = {"model": "llama2-70b", "gpu": gpu, "engine": engine, "scenarios": "Offline", "set_": sets}
-    return resolve(choose(words), Workspace(CHECKOUT))
+    words = {"model": "llama2-70b", "gpu": gpu, "engine": engine, "scenarios": "Offline", "set": sets}
+    return resolve(options(**words), Workspace(CHECKOUT))
 
 
 def config(engine: str = "vllm", *sets: str) -> EngineConfig:

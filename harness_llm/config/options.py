@@ -1,188 +1,167 @@
-"""The words of the command line, and what stands for those that were not said."""
+"""The options of all commands: what the command line, the environment and aliases of other harnesses set.
+
+This module imports no other module of the package, so that `harness-llm --help` is fast.
+"""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from harness_llm.config.benchmark import Benchmark, load_benchmark
-from harness_llm.config.engines import REPLAY
-from harness_llm.config.profile import load_profile
-from harness_llm.config.stand_in import DEMO, stand_in
-from harness_llm.errors import ConfigError
-from harness_llm.hardware.gpus import NO_ACCELERATOR, detect_gpu
-from harness_llm.paths import Workspace
-from harness_llm.rules import BenchmarkRules, load_round, round_names
-
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream")
-DEFAULT_MODELS = {True: "demo", False: "llama2-70b"}  # by whether there is no accelerator
+MEASURED = ("performance", "accuracy")  # the tests of every benchmark
+COMPLIANCE = "compliance"  # all compliance tests of a benchmark
+
+# Headings of --help.
+WHAT_TO_RUN, SYSTEM, SETTINGS, OUTPUT = "What to run", "System", "Settings", "Output"
 
 
 @dataclass(frozen=True)
-class Choices:
-    """The words of the command line.
+class Declaration:
+    """How a field of `Options` is set.
 
     Attributes:
-        sets: `section.key=value`, on top of the configuration files.
-        stand_in: whether the demo's checkpoint and made-up data take the benchmark's place, to try everything else.
-        sample_count: the user's own number of samples; None leaves it to the profile.
-        gpu_count: devices to use; None leaves their number to the configuration files.
-        high_accuracy: whether a result counts for the strictest variant alone.
-        ray: the address of the Ray cluster whose nodes hold the replicas; empty for this machine alone.
-        inferred: scenarios whose results are those of another one, as (scenario, source).
-        tests: what `submit` and `run` do, by name, or `compliance` for all of its tests; None is everything.
+        help, group: text and heading in --help.
+        variable: the environment variable that --environment reads, which is the setting of make too.
+        always_read: an environment variable that is read without --environment.
+        commas: whether one argument has several values with commas between them.
     """
 
-    model: str
-    gpu: str
-    round: str
-    division: str
-    category: str
-    scenarios: tuple[str, ...]
-    profile: str
-    engine: str
-    submitter: str
-    system: str
-    stand_in: bool = False
-    sets: tuple[str, ...] = ()
-    sample_count: int | None = None
-    user_conf: Path | None = None
-    gpu_count: int | None = None
-    high_accuracy: bool = False
-    ray: str = ""
-    tests: tuple[str, ...] | None = None
-    inferred: tuple[tuple[str, str], ...] = ()
+    help: str
+    group: str
+    variable: str = ""
+    always_read: str = ""
+    commas: bool = False
+
+
+def _option(help_: str, group: str, *, default: Any = "", **more: Any) -> Any:
+    return field(default=default, metadata={Declaration: Declaration(help_, group, **more)})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asks for. An empty field is not set; in `Request.options` the defaults are filled in.
+
+    Attributes:
+        tests: None for all.
+        scenario_switches: scenarios that AMD's scripts add to the default ones, or leave out.
+    """
+
+    model: str = _option(
+        "Benchmark, a folder of models/; submit accepts several, separated by commas. Default: llama2-70b; demo "
+        "without an accelerator.",
+        WHAT_TO_RUN,
+        variable="MODEL",
+    )
+    scenarios: tuple[str, ...] = _option(
+        "Scenarios, separated by commas; Offline=SingleStream infers Offline (edge). Default: those that the closed "
+        "division requires.",
+        WHAT_TO_RUN,
+        default=(),
+        variable="SCENARIOS",
+        commas=True,
+    )
+    tests: tuple[str, ...] | None = _option(
+        "Tests, separated by commas: performance, accuracy, compliance, or one compliance test, such as TEST06.",
+        WHAT_TO_RUN,
+        default=None,
+        commas=True,
+    )
+    profile: str = _option(
+        "Length of the runs: test, smoke, rehearsal, fast or valid. Default: valid; smoke without an accelerator and "
+        "with --stand-in.",
+        WHAT_TO_RUN,
+        variable="PROFILE",
+    )
+    round: str = _option("MLPerf round. Default: the newest that has the benchmark.", WHAT_TO_RUN, variable="ROUND")
+    division: str = _option("closed or open. Default: the benchmark's first.", WHAT_TO_RUN, variable="DIVISION")
+    category: str = _option("datacenter or edge. Default: the benchmark's first.", WHAT_TO_RUN, variable="CATEGORY")
+    stand_in: bool = _option("Use the demo's model and generated data, to try a benchmark.", WHAT_TO_RUN, default=False)
+    high_accuracy: bool = _option("Submit only the most accurate variant (-99.9).", WHAT_TO_RUN, default=False)
+    total_sample_count: int | None = _option(
+        "Use fewer samples than the data set has. Not for the closed division.", WHAT_TO_RUN, default=None
+    )
+    company: str = _option("Submitter.", SYSTEM, variable="COMPANY")
+    system_name: str = _option("Name of the system, such as 8xMI300X_2xEPYC_9554.", SYSTEM, variable="SYSTEM_NAME")
+    gpu: str = _option(
+        "Accelerator, or cpu; selects code/user_<gpu>.conf and models/*/*<gpu>.yaml. Default: the detected one.",
+        SYSTEM,
+        variable="GPU_NAME",
+    )
+    gpu_count: int | None = _option(
+        "Number of accelerators. Default: the number that models/*/*.yaml use.",
+        SYSTEM,
+        default=None,
+        variable="GPU_COUNT",
+    )
+    ray: str = _option("Ray cluster that runs the replicas, host:port.", SYSTEM, always_read="RAY_ADDRESS")
+    engine: str = _option(
+        "vllm, transformers, openai, llmboost or replay. Default: the benchmark's.", SETTINGS, variable="ENGINE"
+    )
+    set: tuple[str, ...] = _option("section.key=value, instead of models/*/*.yaml. Repeatable.", SETTINGS, default=())
+    user_conf: Path | None = _option(  # noqa: RUF009 - a dataclass field
+        "LoadGen targets. Default: code/user_<gpu>.conf.", SETTINGS, default=None
+    )
+    on_replica_failure: str = _option(
+        "requeue: send the queries of a failed replica to the others; fail: end the run.", SETTINGS
+    )
+    environment: bool = _option(
+        "Read COMPANY, SYSTEM_NAME, OFFLINE and other environment variables of AMD's scripts.", SETTINGS, default=False
+    )
+    package: bool = _option("Make the submission tree and check it.", OUTPUT, default=True)
+    scenario_switches: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The scenarios that are run."""
+        return tuple(name for name in self.scenarios if "=" not in name)
+
+    @property
+    def inferred(self) -> tuple[tuple[str, str], ...]:
+        """The scenarios whose results are those of another one, as (scenario, source)."""
+        pairs = (name.partition("=") for name in self.scenarios if "=" in name)
+        return tuple((target, source) for target, _, source in pairs)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Settings `section.key=value` that replace those of configuration files."""
+        failure = self.on_replica_failure
+        return (*self.set, *([f"harness_config.on_replica_failure={failure}"] if failure else []))
 
     def command(self, *scenarios: str, verb: str = "submit") -> str:
-        """What repeats all tests of `scenarios`, or of all; `--company` is left to whoever submits."""
-        choices = replace(self, scenarios=scenarios, inferred=()) if scenarios else self
-        return shlex.join(["harness-llm", verb, *_options(choices)])
+        """The command line that repeats all tests of `scenarios`, or of all, without a submitter."""
+        # A node of a Ray cluster finds the address itself.
+        options = replace(self, company="", tests=None, package=True, ray=self.ray and "auto")
+        if scenarios:
+            options = replace(options, scenarios=scenarios)
+        return shlex.join(["harness-llm", verb, *_arguments(options)])
 
 
-# Options by what they choose; what is a flag or repeated stands apart.
-_OPTIONS = {
-    "--model": "model",
-    "--gpu": "gpu",
-    "--gpu-count": "gpu_count",
-    "--round": "round",
-    "--division": "division",
-    "--category": "category",
-    "--profile": "profile",
-    "--engine": "engine",
-    "--system-name": "system",
-    "--total-sample-count": "sample_count",
-    "--user-conf": "user_conf",
-}
-_FLAGS = {"--stand-in": "stand_in", "--high-accuracy": "high_accuracy"}
+def declared_options() -> dict[str, tuple[Field[Any], Declaration]]:
+    """The fields of `Options` that the command line sets, by name."""
+    return {f.name: (f, f.metadata[Declaration]) for f in fields(Options) if Declaration in f.metadata}
 
 
-def _options(choices: Choices) -> Iterator[str]:
-    for option, name in _OPTIONS.items():
-        if value := getattr(choices, name):
-            yield from (option, str(value))
-    if choices.ray:
-        yield from ("--ray", "auto")  # whatever the address, on a node of the cluster that is its own
-    yield from ("--scenarios", ",".join((*choices.scenarios, *(f"{name}={s}" for name, s in choices.inferred))))
-    yield from (option for option, name in _FLAGS.items() if getattr(choices, name))
-    for words in choices.sets:
-        yield from ("--set", words)
+def option_name(name: str) -> str:
+    """The option that sets the field `name`."""
+    return f"--{name.replace('_', '-')}"
 
 
-def newest_round(variants: Sequence[str] = ()) -> str:
-    """The newest round, or the newest that has one of `variants`."""
-    names = [n for n in round_names() if not variants or load_round(n).benchmarks.keys() & set(variants)]
-    if not names:
-        raise ConfigError(f"no round has {variants[0]}", expected=", ".join(round_names()))
-    return names[-1]
+def split_names(text: str) -> tuple[str, ...]:
+    """The comma-separated names in `text`."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
-def choose(words: Mapping[str, Any]) -> Choices:
-    """Fill what the command line left open; an empty word is one that was not given.
-
-    `switches` are scenarios that are to be run or not, whatever is usual.
-    """
-    rehearsed = bool(words.get("profile")) and load_profile(words["profile"], Workspace()).rehearsed
-    stand_in = rehearsed or bool(words.get("stand_in"))
-    gpu = words.get("gpu") or (None if stand_in and not rehearsed else detect_gpu()) or NO_ACCELERATOR
-    model, strict = words.get("model") or default_model(gpu), bool(words.get("high_accuracy"))
-    benchmark = find_benchmark(model, Workspace(), as_stand_in=stand_in, rehearsed=rehearsed, high_accuracy=strict)
-    round_ = load_round(words.get("round_name") or newest_round(benchmark.variants))
-    rules = next(iter(round_.variants(benchmark.variants).values()))
-    category = words.get("category") or next(iter(rules.scenarios))
-    return Choices(
-        model=benchmark.name,
-        gpu=gpu,
-        round=round_.round,
-        division=words.get("division") or benchmark.divisions[0],
-        category=category,
-        scenarios=_scenarios(words.get("scenarios") or "", words.get("switches") or {}, rules, category),
-        profile=words.get("profile") or ("smoke" if gpu == NO_ACCELERATOR or stand_in else "valid"),
-        engine=words.get("engine") or (REPLAY if rehearsed else benchmark.engine),
-        submitter=words.get("company") or "",
-        system=words.get("system_name") or "",
-        stand_in=stand_in,
-        sets=(*(words.get("set_") or ()), *_on_loss(words.get("on_replica_failure") or "")),
-        sample_count=words.get("total_sample_count"),
-        user_conf=words.get("user_conf"),
-        gpu_count=words.get("gpu_count"),
-        high_accuracy=strict,
-        ray=words.get("ray") or "",
-        tests=_listed(words.get("tests")),
-        inferred=_inferred(words.get("scenarios") or ""),
-    )
-
-
-def _on_loss(word: str) -> list[str]:
-    return [f"harness_config.on_replica_failure={word}"] if word else []
-
-
-def _listed(words: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if isinstance(words, str):
-        return tuple(dict.fromkeys(word.strip() for word in words.split(","))) if words else None
-    return words
-
-
-def default_model(gpu: str = "") -> str:
-    """What is run where no model is named."""
-    return DEFAULT_MODELS[(gpu or detect_gpu() or NO_ACCELERATOR) == NO_ACCELERATOR]
-
-
-def find_benchmark(
-    name: str, workspace: Workspace, *, as_stand_in: bool, rehearsed: bool, high_accuracy: bool
-) -> Benchmark:
-    """The benchmark called `name`, or what stands in for it; as the strictest of its variants alone if asked."""
-    benchmark = load_benchmark(name, workspace)
-    if high_accuracy:
-        benchmark = benchmark.model_copy(update={"variants": benchmark.variants[:1]})
-    if not as_stand_in:
-        return benchmark
-    return stand_in(benchmark, load_benchmark(DEMO, workspace), rehearsed=rehearsed)
-
-
-def _scenarios(words: str, switches: Mapping[str, bool], rules: BenchmarkRules, category: str) -> tuple[str, ...]:
-    """The scenarios named, or those that a closed result of the category needs, but for those switched on or off."""
-    if words:
-        return tuple(_spelt(name) for name in words.split(",") if "=" not in name)
-    usual = rules.scenarios[category].usual if category in rules.scenarios else ()
-    return tuple(name for name in dict.fromkeys((*usual, *switches)) if switches.get(name, True))
-
-
-def _inferred(words: str) -> tuple[tuple[str, str], ...]:
-    """`Offline=SingleStream`: a scenario, and the one that it is inferred from."""
-    pairs = (name.partition("=") for name in words.split(",") if "=" in name)
-    return tuple((_spelt(target), _spelt(source)) for target, _, source in pairs)
-
-
-def _spelt(scenario: str) -> str:
-    """`offline` is Offline; what is no scenario stays as it is, to be named in the error."""
-    known = {name.lower(): name for name in SCENARIOS}
-    return known.get(scenario.strip().lower(), scenario)
-
-
-def require_names(choices: Choices, *, company: bool = True) -> None:
-    """Runs need a system's name, trees a submitter too."""
-    if company and not choices.submitter:
-        raise ConfigError("missing --company", hint='--company Acme, or COMPANY="Acme" for make and scripts')
-    if not choices.system:
-        raise ConfigError("missing --system-name", hint="--system-name my-box, or SYSTEM_NAME=my-box for make")
+def _arguments(options: Options) -> Iterator[str]:
+    for name, (option, declared) in declared_options().items():
+        value = getattr(options, name)
+        if value == option.default:
+            continue
+        if value is True:
+            yield option_name(name)
+        elif isinstance(value, tuple) and not declared.commas:
+            for one in value:
+                yield from (option_name(name), one)
+        else:
+            yield from (option_name(name), ",".join(value) if declared.commas else str(value))

@@ -190,7 +190,7 @@ def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
 
 def _probe(context: ScenarioContext) -> ProbeSpec | None:
     request, config = context.request, context.plan.config
-    if not request.profile.probe_s or not ENGINES[request.choices.engine].steps:
+    if not request.profile.probe_s or not ENGINES[request.options.engine].steps:
         return None
     sampling = sampling_of(request, context.plan, "performance")
     return ProbeSpec(
@@ -247,7 +247,7 @@ def _record(
     host: dict[str, str],
 ) -> RunRecord:
     request = context.request
-    choices = request.choices
+    options = request.options
     facts = run_facts(request, context.plan, context.assets, run_key.test)
     seen = caching_violations(attempt.counted, context.plan.config.draft_tokens) + identity_violations(
         context.fingerprint.get("servers", [])
@@ -258,12 +258,12 @@ def _record(
         state=run_result.state,
         reasons=run_result.reasons + notes + [f"not for closed: {line}" for line in seen],
         **asdict(run_key),
-        system=choices.system,
+        system=options.system_name,
         round=request.round.round,
-        division=choices.division,
+        division=options.division,
         profile=request.profile.name,
-        engine=choices.engine,
-        command=choices.command(run_key.scenario),
+        engine=options.engine,
+        command=options.command(run_key.scenario),
         started=started,
         ended=dt.datetime.now(dt.UTC),
         fingerprint=context.fingerprint,

@@ -1,6 +1,7 @@
-"""From a request to a checked tree: plans the runs, runs the missing ones, packages, checks."""
+"""A submission: prepare the assets, plan and run what is missing, package."""
 
 import datetime as dt
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -38,20 +39,21 @@ from harness_llm.replicas.ray.launcher import ray_launcher
 from harness_llm.rules import load_round
 from harness_llm.runs.fingerprint import fingerprint
 from harness_llm.runs.record import Run, State, find_runs
-from harness_llm.runs.selection import Selection, Wanted, select, with_inferred
+from harness_llm.runs.selection import Candidates, Selection, Wanted, with_inferred
 from harness_llm.submission.package import Package, package, package_calibration
 
-_SAME_WORK = ("dataset", "samples", "sampling", "profile", "accuracy")  # facts of a run that must be today's
+# Facts of a run that must equal those of a run that would be made now.
+_SAME_WORK = ("dataset", "samples", "sampling", "profile", "accuracy")
 
 
 @dataclass
 class Pipeline:
-    """One submission under way.
+    """Prepares, runs and packages one request.
 
     Attributes:
-        machine: what this machine tells of itself, or all nodes of the cluster together.
-        cluster: whose nodes hold the replicas; without one this machine does.
-        rates: samples a second by scenario, as measured last; predicts the next run.
+        machine: hardware and software of this machine, or of all nodes of the cluster together.
+        cluster: the nodes that run the replicas; None for this machine.
+        rates: measured samples per second by scenario, which predict the next run.
     """
 
     request: Request
@@ -61,23 +63,23 @@ class Pipeline:
     rates: dict[str, float] = field(default_factory=dict)
 
     def submit(self) -> Package:
-        """Run what is missing of the tests asked for, and package; the same call again continues."""
+        """Run the requested tests that are missing, and make the tree; the same call again continues."""
         with self._devices():
-            assets = self._complete()
-            return self._package(self.select(assets, anew=True), assets)
+            selection, assets = self._complete()
+            return self._package(selection, assets)
 
     def complete(self) -> list[Run]:
-        """Run what is missing of the tests asked for; the run that counts in each run, else the newest attempt."""
+        """Run the requested tests that are missing; returns the selected run of each test, or the newest attempt."""
         with self._devices():
-            selection = self.select(self._complete(), anew=True)
-            return [s.run for s in selection.run_keys if s.run and s.run_key.test in self.request.asked]
+            selection, _ = self._complete()
+            return [s.run for s in selection.run_keys if s.run and s.run_key.test in self.request.requested_tests]
 
     def run(self) -> list[Run]:
-        """Run the tests asked for in every scenario, whatever has been run before."""
+        """Run the requested tests of every scenario, even if they have results."""
         with self._devices():
             assets = self._prepare()
-            plans = self.request.scenarios
-            return [r for plan in plans for r in self._run_scenario(plan, self.request.asked, assets)]
+            tests = self.request.requested_tests
+            return [run for plan in self.request.scenarios for run in self._run_scenario(plan, tests, assets)]
 
     def prepare(self) -> None:
         """Download, train and quantize what the runs need."""
@@ -85,64 +87,68 @@ class Pipeline:
             self._prepare()
 
     def _devices(self) -> AbstractContextManager[None]:
-        choices = self.request.choices
-        return hold(choices.gpu, choices.command())
+        options = self.request.options
+        return hold(options.gpu, options.command())
 
-    def _complete(self) -> Assets:
-        request = self.request
-        self.announce()
+    def _complete(self) -> tuple[Selection, Assets]:
+        """Run what is missing; returns the selection with the new runs, and the assets."""
+        found = self.assets()
+        candidates = self.candidates(found)
+        selection = candidates.select()
+        self.announce(selection)
         assets = self._prepare()
-        selection = self.select(assets, anew=True)
-        for plan in request.scenarios:
+        if found is None:
+            candidates = self.candidates(assets)
+            selection = candidates.select()
+        made: list[Run] = []
+        for plan in self.request.scenarios:
             missing = [s.run_key.test for s in selection.missing if s.run_key.scenario == plan.scenario]
-            if tests := [test for test in missing if test in request.asked]:
-                self._run_scenario(plan, tests, assets)
-        return assets
+            if tests := [test for test in missing if test in self.request.requested_tests]:
+                made += self._run_scenario(plan, tests, assets)
+        return candidates.select(made), assets
 
     def package(self) -> Package:
-        """Package the runs that count.
+        """Make the tree of finished runs.
 
         Raises:
-            EnvironmentMissing: the assets that the runs would be compared with are not there.
-            GateFailed: a run is not done.
+            EnvironmentMissing: the assets of the runs are missing.
+            GateFailed: a run is not finished.
         """
         assets = self.required_assets()
-        return self._package(self.select(assets), assets)
+        return self._package(self.candidates(assets, current=False).select(), assets)
 
     def package_calibration(self) -> tuple[Path, list[str]]:
-        """Write the calibration document, which needs no run; its path, and sentences for the submitter.
+        """Write the calibration document, which needs no run; returns its path and notices for the submitter.
 
         Raises:
-            EnvironmentMissing: the checkpoint is not there.
+            EnvironmentMissing: the checkpoint is missing.
         """
         request, assets = self.request, self.preparation.assets
         if not weight_files(assets.checkpoint):
             raise EnvironmentMissing(
-                "the checkpoint that will be served is missing",
-                where=str(assets.checkpoint),
-                hint=request.choices.command(verb="prepare"),
+                "missing checkpoint", where=str(assets.checkpoint), hint=request.options.command(verb="prepare")
             )
         fingerprints = {plan.scenario: self.fingerprint(plan, assets) for plan in request.scenarios}
         return package_calibration(request.submission, fingerprints, request.workspace, assets.checkpoint)
 
     def _package(self, selection: Selection, assets: Assets) -> Package:
         request = self.request
-        chosen = [status.run.record for status in selection.run_keys if status.run and status.run.record]
-        nodes = chosen[0].nodes if chosen else {}
+        records = [status.run.record for status in selection.run_keys if status.run and status.run.record]
+        nodes = records[0].nodes if records else {}
         machine = merged([node.machine for node in nodes.values()]) if nodes else self.machine
         ecc = merged_ecc([node.ecc for node in nodes.values()]) if nodes else None
         if not nodes and not request.measures_this_host:
             machine, ecc = {}, UNTOLD
-        selection = with_inferred(selection, request.choices.inferred)
+        selection = with_inferred(selection, request.options.inferred)
         if checkout(request.workspace):
-            self.panel.say("official scripts: scoring the logs, unless they were scored before; minutes for a data set")
+            self.panel.say("the official scripts score the logs that they have not scored yet; this takes minutes")
         return package(request.submission, selection, machine, request.workspace, assets, ecc=ecc)
 
     def _prepare(self) -> Assets:
-        """Download, train and quantize what is missing; check that all nodes of a cluster see it."""
+        """Download, train and quantize what is missing; check that every node of a cluster has it."""
         preparation = self.preparation
         if isinstance(preparation, PublishedPreparation):
-            provide(preparation, self.request.choices.gpu, self.panel.stage)
+            provide(preparation, self.request.options.gpu, self.panel.stage)
         assets = prepare(preparation, self.panel.stage)
         if self.cluster:
             paths = [assets.checkpoint, assets.calibration, *filter(None, [assets.draft])]
@@ -151,38 +157,41 @@ class Pipeline:
 
     @property
     def preparation(self) -> Preparation:
-        """What puts the benchmark's assets in place."""
+        """The stages that make the benchmark's assets."""
         request = self.request
         return preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
 
     def unprepared(self) -> list[str]:
-        """Stages of the preparation that are still to come."""
+        """The stages of the preparation that are not done."""
         return missing(self.preparation)
 
     def assets(self) -> Assets | None:
-        """The assets, if they are all there."""
+        """The assets; None if one is missing."""
         return None if self.unprepared() else self.preparation.assets
 
     def required_assets(self) -> Assets:
-        """The assets; an error says which are missing."""
+        """The assets.
+
+        Raises:
+            EnvironmentMissing: one is missing.
+        """
         if stages := self.unprepared():
-            name = self.request.benchmark.name
             raise EnvironmentMissing(
-                f"{name} is not prepared",
-                found=f"still to do: {', '.join(stages)}",
-                hint=self.request.choices.command(verb="prepare"),
+                f"{self.request.benchmark.name} is not prepared",
+                found=f"stages to do: {', '.join(stages)}",
+                hint=self.request.options.command(verb="prepare"),
             )
         return self.preparation.assets
 
     def scorer(self, assets: Assets) -> Scorer:
-        """What scores accuracy runs."""
+        """The scorer of accuracy runs."""
         return Scorer(self.request.benchmark, self.request.variants, assets)
 
     def fingerprint(self, plan: ScenarioPlan, assets: Assets) -> dict[str, Any]:
-        """What a run of `plan` would be a measurement of, now."""
+        """The fingerprint that a run of `plan` has if it is made now."""
         return fingerprint(
             plan.config,
-            engine=self.request.choices.engine,
+            engine=self.request.options.engine,
             checkpoint=checkpoint_digest(assets.checkpoint),
             draft=checkpoint_digest(assets.draft) if assets.draft and plan.config.draft_tokens else "",
             loadgen=loadgen_version(self.request.round),
@@ -190,61 +199,64 @@ class Pipeline:
             nodes=self.cluster.facts() if self.cluster else (),
         )
 
-    def select(self, assets: Assets | None, *, anew: bool = False) -> Selection:
-        """Which runs are done; none without the assets.
+    @functools.cached_property
+    def _earlier_runs(self) -> list[Run]:
+        """All runs of the system before this command, read once."""
+        return find_runs(self.request.workspace.logs, self.request.options.system_name)
 
-        Runs that could be made now count (`anew`: not repeated by `submit`), otherwise those of the newest fingerprint.
+    def candidates(self, assets: Assets | None, *, current: bool = True) -> Candidates:
+        """The runs of this request, with the conditions for their selection; no runs without the assets.
+
+        Args:
+            current: select runs that equal those that would be made now, otherwise those of the newest fingerprint.
         """
         request = self.request
-        if assets is None:
-            nothing = Wanted(
-                request.benchmark.name, request.profile.name, request.round.round, request.choices.division
-            )
-            return select([], request.choices.scenarios, request.tests, nothing)
+        fingerprints = (
+            {p.scenario: self.fingerprint(p, assets) for p in request.scenarios} if assets and current else {}
+        )
         wanted = Wanted(
             benchmark=request.benchmark.name,
             profile=request.profile.name,
             round=request.round.round,
-            division=request.choices.division,
+            division=request.options.division,
             rehearsed=request.profile.rehearsed,
-            fingerprints={plan.scenario: self.fingerprint(plan, assets) for plan in request.scenarios} if anew else {},
+            fingerprints=fingerprints,
         )
-        plans = {plan.scenario: plan for plan in request.scenarios}
-        runs = [
-            run
-            for run in find_runs(request.workspace.logs, request.choices.system)
-            if run.run_key.benchmark == request.benchmark.name
-            and run.run_key.scenario in plans
-            and run.run_key.test in request.tests
-            and self._same_work(run, plans[run.run_key.scenario], assets)
-        ]
-        return select(runs, list(plans), request.tests, wanted)
+        runs = [run for run in self._earlier_runs if self._same_work(run, assets)] if assets else []
+        return Candidates(runs, request.options.measured, request.tests, wanted)
 
-    def _same_work(self, run: Run, plan: ScenarioPlan, assets: Assets) -> bool:
-        """Whether a run had today's data set and sampling; its user.conf may be another."""
+    def _same_work(self, run: Run, assets: Assets) -> bool:
+        """Whether a run is of this request, with its data set and sampling; the user.conf may differ."""
+        plan = next((p for p in self.request.scenarios if p.scenario == run.run_key.scenario), None)
+        if (
+            run.run_key.benchmark != self.request.benchmark.name
+            or not plan
+            or run.run_key.test not in self.request.tests
+        ):
+            return False
         if run.record is None:
             return True
         now = run_facts(self.request, plan, assets, run.run_key.test)
         return all(run.record.run_facts.get(key) == now[key] for key in _SAME_WORK)
 
-    def announce(self) -> None:
-        """Print the plan: what is to be prepared, every run, and how long it should last."""
+    def announce(self, selection: Selection) -> None:
+        """Print the plan: the stages of the preparation, and every run with its predicted duration."""
         for stage in self.unprepared():
             self.panel.say(f"  to prepare: {stage}")
         total = 0.0
-        for status in self.select(self.assets(), anew=True).run_keys:
-            if status.run_key.test not in self.request.asked:
+        for status in selection.run_keys:
+            if status.run_key.test not in self.request.requested_tests:
                 continue
             view = self._view(status.run_key.scenario, status.run_key.test)
             total += 0 if status.done else view.predicted_s
             words = "done" if status.done else f"{view.total} samples, about {clock(view.predicted_s)}"
             reason = f" ({status.state_text}: {status.reason})" if status.run and not status.done else ""
             self.panel.say(f"  {status.run_key.scenario:13}{status.run_key.test:13}{words}{reason}")
-        self.panel.say(f"about {clock(total)} of measuring; each scenario starts its engine once")
+        self.panel.say(f"about {clock(total)} of measurement; the engine starts once per scenario")
 
     def _view(self, scenario: str, test: str) -> RunView:
         plan = next(p for p in self.request.scenarios if p.scenario == scenario)
-        rate = self.rates.get(scenario) or self._known_rate(plan)
+        rate = self.rates.get(scenario) or self._earlier_rate(plan)
         audit = self.request.audit_samples(test)
         return RunView(
             name=f"{scenario} {test}",
@@ -253,19 +265,16 @@ class Pipeline:
             limit=self.request.rules.latency_ms.get(scenario),
         )
 
-    def _known_rate(self, plan: ScenarioPlan) -> float:
-        """What this system reached before; what it is asked to reach while it never ran."""
-        runs = find_runs(self.request.workspace.logs, self.request.choices.system)
+    def _earlier_rate(self, plan: ScenarioPlan) -> float:
+        """Samples per second of the newest run on this system; the target if there is none."""
         rates = [
             run.record.metrics["samples_per_second"]
-            for run in runs
+            for run in self._earlier_runs
             if run.record
             and (run.run_key.benchmark, run.run_key.scenario) == (self.request.benchmark.name, plan.scenario)
             and "samples_per_second" in run.record.metrics
         ]
-        if rates:
-            return rates[-1]
-        return plan.load.target_qps or 1 / plan.load.target_latency_s
+        return rates[-1] if rates else plan.load.target_qps or 1 / plan.load.target_latency_s
 
     def _run_scenario(self, plan: ScenarioPlan, tests: Sequence[str], assets: Assets) -> list[Run]:
         scorer = self.scorer(assets)
@@ -275,22 +284,22 @@ class Pipeline:
             return [self.run_test(context, test) for test in tests]
 
     def run_test(self, context: ScenarioContext, test: str) -> Run:
-        """Run `test` on a complete replica pool; repeat it once when a replica failed during the measurement."""
+        """Run `test` on a complete replica pool; repeat it once if a replica failed during the measurement."""
         run = self._execute_run(context, test)
         if run.state is not State.DEGRADED:
             return run
-        self.panel.say("  the system was not whole meanwhile; once more when it is")
-        anew = replace(context.request, started=dt.datetime.now(dt.UTC))
-        return self._execute_run(replace(context, request=anew), test)
+        self.panel.say("  a replica failed during the run; the run is repeated with all replicas")
+        request = replace(context.request, started=dt.datetime.now(dt.UTC))
+        return self._execute_run(replace(context, request=request), test)
 
     @contextmanager
     def _pool(self, plan: ScenarioPlan, assets: Assets) -> Iterator[ReplicaPool]:
         request = self.request
-        self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.choices.engine}")
+        self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.options.engine}")
         placed, launcher = self._placed(plan)
         pool = start_pool(
             plan.config,
-            engine=request.choices.engine,
+            engine=request.options.engine,
             checkpoint=assets.checkpoint,
             calibration=assets.calibration,
             logs=request.log_folder / plan.scenario,
@@ -305,17 +314,17 @@ class Pipeline:
             pool.stop()
 
     def _placed(self, plan: ScenarioPlan) -> tuple[Placement, Launcher]:
-        """What each replica gets, and what starts it."""
+        """The devices and CPUs of each replica, and the function that starts replicas."""
         if self.cluster:
-            accelerated = self.request.choices.gpu != NO_ACCELERATOR
-            ray = ray_launcher(self.cluster, plan.config, self.request.choices.engine, accelerated=accelerated)
+            accelerated = self.request.options.gpu != NO_ACCELERATOR
+            ray = ray_launcher(self.cluster, plan.config, self.request.options.engine, accelerated=accelerated)
             return ray.placed, ray
-        devices = self._places(plan)[: len(place_names(plan.config, self.request.choices.engine))]
+        devices = self._places(plan)[: len(place_names(plan.config, self.request.options.engine))]
         return placement(devices, plan.config.harness_config.loadgen_cpus), launch
 
     def _places(self, plan: ScenarioPlan) -> list[dict[str, str]]:
-        """What each replica sees of this machine's accelerators; servers that run already look after theirs."""
-        name, config = self.request.choices.gpu, plan.config
+        """The environment that gives each replica its accelerators; running servers have their own."""
+        name, config = self.request.options.gpu, plan.config
         gpu = None if config.server_config.url else load_gpus(self.request.workspace).get(name)
         found = gpu_count(name, workspace=self.request.workspace) if gpu else 0
         return place(gpu, found, os.environ, replicas=config.replicas, size=config.group)
@@ -335,26 +344,26 @@ class Pipeline:
         return run
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        """A status line of LoadGen's process."""
+        """Show a status message of LoadGen's process."""
         self.panel.progress(body)
 
 
 def build_pipeline(request: Request, panel: Panel, cluster: Cluster | None) -> Pipeline:
-    """A pipeline on this machine, or on the nodes of `cluster`."""
+    """A pipeline for this machine, or for the nodes of `cluster`."""
     if not cluster:
         return Pipeline(request, panel)
     return Pipeline(request, panel, merged([node.look.machine for node in cluster.nodes]), cluster)
 
 
 def describe_run(run: Run) -> str:
-    """How a run ended, in one line and its figures."""
+    """The state and metrics of a run in one line, then one line for each reason."""
     figures = ", ".join(f"{k} {v:,.2f}" for k, v in (run.record.metrics if run.record else {}).items())
     lines = [f"{run.run_key.scenario} {run.run_key.test}: {run.state}" + (f", {figures}" if figures else "")]
     return "\n".join([*lines, *(f"  {reason}" for reason in run.reasons)])
 
 
 def check_tree(tree: Path, round_name: str) -> tuple[list[Finding], list[OfficialVerdict]]:
-    """Our findings, and the official checker's verdicts where there is a checkout of it."""
+    """The findings of this checker, and the verdicts of the official one if mlcommons/inference is checked out."""
     inference = checkout(Workspace())
     verdicts = run_official(tree, round_name, inference) if inference else []
     return check(tree, load_round(round_name)), verdicts

@@ -77,6 +77,20 @@ class Selection:
         return chosen
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The runs that a selection is made from, oldest first, and its conditions."""
+
+    runs: Sequence[Run]
+    scenarios: Sequence[str]
+    tests: Sequence[str]
+    wanted: Wanted
+
+    def select(self, newer: Sequence[Run] = ()) -> Selection:
+        """Select from the runs and from `newer` ones."""
+        return select([*self.runs, *newer], self.scenarios, self.tests, self.wanted)
+
+
 def select(runs: Iterable[Run], scenarios: Sequence[str], tests: Sequence[str], wanted: Wanted) -> Selection:
     """Choose, per scenario, runs of one fingerprint: the newest VALID one of each test.
 

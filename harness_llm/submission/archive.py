@@ -31,6 +31,13 @@ def archive(tree: Path, submitter: str) -> Path:
     return target
 
 
+def remove_archive(tree: Path) -> None:
+    """Remove the archive of an earlier state of `tree`, and its checksum."""
+    target = tree.with_name(f"{tree.name}.tar.gz")
+    for file in (target, target.with_name(f"{target.name}.sha256")):
+        file.unlink(missing_ok=True)
+
+
 def _aside(path: Path) -> Path:
     return path.with_name(f"{path.name}.tmp-{os.getpid()}")
 

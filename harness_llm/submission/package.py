@@ -1,4 +1,4 @@
-"""From a complete selection of runs to the tree and its archive."""
+"""From a complete selection of runs to the tree."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -15,7 +15,6 @@ from harness_llm.hardware.ecc import Ecc, State, read_ecc
 from harness_llm.paths import Workspace
 from harness_llm.runs.selection import Selection
 from harness_llm.submission.accuracy_manifest import write_manifest
-from harness_llm.submission.archive import archive
 from harness_llm.submission.calibration import read_quantization
 from harness_llm.submission.consistency import require_one_system
 from harness_llm.submission.datacenter import requirements
@@ -31,7 +30,6 @@ class Package(NamedTuple):
     """What `package` made; `notices` are sentences for the submitter, `manifest` is from `write_manifest`."""
 
     tree: Path
-    archive: Path
     manifest: Path
     notices: list[str]
 
@@ -76,7 +74,7 @@ def package(
     *,
     ecc: Ecc | None = None,
 ) -> Package:
-    """Describe the system, assemble the tree, pack it.
+    """Describe the system and assemble the tree.
 
     Args:
         detected, ecc: as for `describe_system`.
@@ -107,7 +105,7 @@ def package(
     notices += own_notices(runs, documents.outputs)
     notices += availability_notices(documents.description["status"], fingerprints.values())
     notices += left_out(submission, accuracy_scores(selection.runs))
-    return Package(tree, archive(tree, submission.submitter), write_manifest(tree, runs), notices)
+    return Package(tree, write_manifest(tree, runs), notices)
 
 
 def package_calibration(

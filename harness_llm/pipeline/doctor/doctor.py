@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness_llm.config.options import Choices
-from harness_llm.config.profile import load_profile
-from harness_llm.config.request import Request
+from harness_llm.config.options import Options
+from harness_llm.config.request import Request, load_requests
 from harness_llm.errors import EnvironmentMissing, HarnessError
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, errors, from_error
@@ -20,23 +19,21 @@ if TYPE_CHECKING:
     from harness_llm.replicas.ray.cluster import Cluster
 
 
-def purpose_of(choices: Choices, *, packed: bool) -> Purpose:
-    """What `harness-llm submit` does with these options; `packed` is its --package."""
-    return Purpose.SUBMIT if packed and load_profile(choices.profile, Workspace()).packaged else Purpose.MEASURE
+def purpose_of(request: Request) -> Purpose:
+    """What `harness-llm submit` does with the options of `request`."""
+    return Purpose.SUBMIT if request.options.package and request.profile.packaged else Purpose.MEASURE
 
 
-def doctor(choose: Callable[[], Sequence[Choices]], *, packed: bool, part: Part, as_json: bool) -> int:
+def doctor(options: Options, *, part: Part, as_json: bool) -> int:
     """Print the result of every check; returns the exit code.
 
     Args:
-        choose: returns the options, one for each benchmark, or raises HarnessError.
-        packed: whether a tree is to be made, as for `submit`.
         part: which checks are made.
         as_json: print one JSON document.
     """
     try:
-        passes = [examine(one, purpose_of(one, packed=packed), part=part, tell=_tell) for one in choose()]
-        results = together(passes)
+        requests = load_requests(options, Workspace())
+        results = together([examine(one, purpose_of(one), part=part, tell=_tell) for one in requests])
     except HarnessError as error:
         results = [from_error("Options", error)]
     return show(results, as_json=as_json)
@@ -63,15 +60,15 @@ class Ready:
     cluster: "Cluster | None"
 
 
-def require(chosen: Sequence[Choices], purpose: Callable[[Choices], Purpose], tell: Tell) -> list[Ready]:
+def require(requests: Sequence[Request], purpose: Callable[[Request], Purpose], tell: Tell) -> list[Ready]:
     """Check all benchmarks, print warnings through `tell`, and refuse what cannot be submitted.
 
     Raises:
-        ConfigError: a check failed, and all that failed found a wrong configuration.
+        ConfigError: a check failed, and every failed check found a wrong configuration.
         EnvironmentMissing: a check failed.
     """
-    purposes = [purpose(one) for one in chosen]
-    passes = [examine(one, asked, tell=tell) for one, asked in zip(chosen, purposes, strict=True)]
+    purposes = [purpose(request) for request in requests]
+    passes = [examine(request, asked, tell=tell) for request, asked in zip(requests, purposes, strict=True)]
     results = together(passes)
     if warnings := [result for result in results if result.level is Level.WARNING]:
         tell(render(warnings))

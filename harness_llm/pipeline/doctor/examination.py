@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness_llm.config.engine_config import EngineConfig
-from harness_llm.config.options import Choices
+from harness_llm.config.options import Options
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
 from harness_llm.hardware.device_lock import hold
@@ -80,49 +80,50 @@ class _Machine:
 
 
 def examine(
-    choices: Choices,
+    loaded: Request,
     purpose: Purpose,
     *,
     part: Part = Part.ALL,
     root: Path = Path("/"),
     tell: Tell = lambda _: None,
 ) -> Examination:
-    """Make every check that is relevant for `choices`; an error in one does not stop the others.
+    """Make every check that is relevant for a request; an error in one does not stop the others.
 
     Args:
+        loaded: from `load_request`.
         root: where /proc, /sys, /dev and /etc are found.
         tell: receives a line when a check takes long.
     """
-    workspace = Workspace()
-    request, settings = resolve_settings(choices, workspace, in_image=part is Part.HOST)
+    options, workspace = loaded.options, loaded.workspace
+    request, settings = resolve_settings(loaded, in_image=part is Part.HOST)
     if part is Part.SOFTWARE:
         return Examination([*settings, *_software(request, usable=bool(accelerators(root)))], request, None)
-    cluster, reached = _cluster(choices, workspace, tell)
-    results = [*settings, *reached, _other_submissions(choices)]
+    cluster, reached = _cluster(options, workspace, tell)
+    results = [*settings, *reached, _other_submissions(options)]
     if request:
         results += check_assets(request)
     if purpose is not Purpose.PREPARE:
         machine = _machine(request, cluster, part, root)
-        results.append(check_names(choices, purpose))
+        results.append(check_names(options, purpose))
         results += _system(request, purpose, machine, workspace)
-        devices = list(_gpus(choices, request, part, root))
+        devices = list(_gpus(options, request, part, root))
         results += devices
-        results += _hosts(choices, cluster, root)
+        results += _hosts(options, cluster, root)
         if part is Part.ALL:
-            results += _limits(choices, request, root)
+            results += _limits(options, request, root)
             results += _software(request, usable=bool(accelerators(root)) and not errors(devices))
     return Examination(results, request, cluster)
 
 
-def _cluster(choices: Choices, workspace: Workspace, tell: Tell) -> "tuple[Cluster | None, list[CheckResult]]":
+def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Cluster | None, list[CheckResult]]":
     """The cluster that `--ray` names."""
-    if not choices.ray:
+    if not options.ray:
         return None, []
     from harness_llm.replicas.ray.cluster import survey  # noqa: PLC0415 - loads httpx
 
-    tell(f"asking the nodes of the Ray cluster at {choices.ray}")
+    tell(f"asking the nodes of the Ray cluster at {options.ray}")
     try:
-        cluster = survey(choices.ray, workspace.stage_log("nodes"))
+        cluster = survey(options.ray, workspace.stage_log("nodes"))
     except HarnessError as error:
         return None, [from_error("Ray cluster", error)]
     for node in cluster.nodes:
@@ -141,12 +142,12 @@ def _machine(request: Request | None, cluster: "Cluster | None", part: Part, roo
     return _Machine(elsewhere | detect(root), read_ecc(root))
 
 
-def _other_submissions(choices: Choices) -> CheckResult:
+def _other_submissions(options: Options) -> CheckResult:
     """Check that no other submission uses the same devices."""
     name = "Other submissions"
     try:
-        with hold(choices.gpu, f"process {os.getpid()} checks"):
-            return passed(name, f"none on {choices.gpu}")
+        with hold(options.gpu, f"process {os.getpid()} checks"):
+            return passed(name, f"none on {options.gpu}")
     except HarnessError as error:
         return from_error(name, error)
 
@@ -161,28 +162,28 @@ def _system(
     yield from check_inferred(request)
     yield from check_rules(request)
     yield from check_nodes(request)
-    if purpose is Purpose.SUBMIT and request.choices.system:
+    if purpose is Purpose.SUBMIT and request.options.system_name:
         submission = replace(request.submission, submitter=request.submission.submitter or _UNNAMED)
         yield from check_system(submission, machine.detected, machine.ecc, workspace)
-    if request.choices.gpu != NO_ACCELERATOR and request.choices.division != "closed":
+    if request.options.gpu != NO_ACCELERATOR and request.options.division != "closed":
         yield from check_ecc(machine.ecc)
 
 
-def _gpus(choices: Choices, request: Request | None, part: Part, root: Path) -> Iterator[CheckResult]:
+def _gpus(options: Options, request: Request | None, part: Part, root: Path) -> Iterator[CheckResult]:
     """The checks of the GPUs of this machine that the replicas will use."""
     configs = [plan.config for plan in request.scenarios] if request else []
-    if choices.gpu == NO_ACCELERATOR or any(config.server_config.url for config in configs):
+    if options.gpu == NO_ACCELERATOR or any(config.server_config.url for config in configs):
         return
-    gpu = load_gpus(Workspace()).get(choices.gpu)
-    if choices.ray:
+    gpu = load_gpus(Workspace()).get(options.gpu)
+    if options.ray:
         yield not_checked("GPUs", "of other nodes", hint="run harness-llm doctor without --ray on each node")
     elif gpu is None:
-        yield not_checked("GPUs", f"models/gpus.yaml has no {choices.gpu}")
+        yield not_checked("GPUs", f"models/gpus.yaml has no {options.gpu}")
     else:
         wanted = Wanted(
-            name=choices.gpu,
+            name=options.gpu,
             gpu=gpu,
-            count=max((c.replicas * c.group for c in configs), default=choices.gpu_count or gpu.count),
+            count=max((c.replicas * c.group for c in configs), default=options.gpu_count or gpu.count),
             utilization=max((_utilization(c) for c in configs), default=UTILIZATION),
             cuda=None if part is Part.HOST else installed_cuda(versions()),
             visible=_visible(gpu, part),
@@ -204,17 +205,17 @@ def _visible(gpu: Gpu, part: Part) -> tuple[str, ...]:
     return tuple(name.strip() for name in named.split(",") if name.strip())
 
 
-def _hosts(choices: Choices, cluster: "Cluster | None", root: Path) -> Iterator[CheckResult]:
+def _hosts(options: Options, cluster: "Cluster | None", root: Path) -> Iterator[CheckResult]:
     """Host settings matter where accelerators wait for the host."""
-    if choices.gpu == NO_ACCELERATOR:
+    if options.gpu == NO_ACCELERATOR:
         return
     hosts = {node.address: node.look.host for node in cluster.nodes} if cluster else {"": read_host(root)}
     for address, host in hosts.items():
         yield from check_host(host, address)
 
 
-def _limits(choices: Choices, request: Request | None, root: Path) -> Iterator[CheckResult]:
-    if choices.gpu != NO_ACCELERATOR:
+def _limits(options: Options, request: Request | None, root: Path) -> Iterator[CheckResult]:
+    if options.gpu != NO_ACCELERATOR:
         groups = [plan.config.group for plan in request.scenarios] if request else []
         yield from check_limits(read_limits(root), max(groups, default=1))
 

@@ -1,14 +1,12 @@
 """Checks of names, rules, LoadGen targets and engine settings."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 
-from harness_llm.config.device_count import targets_file
-from harness_llm.config.options import Choices, require_names
-from harness_llm.config.request import Request, resolve, targets_of, understand
+from harness_llm.config.options import Options
+from harness_llm.config.plan import load_targets, plan_scenario, targets_path, with_plans
+from harness_llm.config.request import Request, check_request, require_names
 from harness_llm.errors import ConfigError, HarnessError
-from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.purpose import Purpose
 
@@ -16,55 +14,55 @@ _NAMES = "Names"
 _SETTINGS = "Settings"
 
 
-def resolve_settings(
-    choices: Choices, workspace: Workspace, *, in_image: bool = False
-) -> tuple[Request | None, list[CheckResult]]:
-    """The request, without scenarios where their settings have errors, and None where there is no such benchmark.
+def resolve_settings(request: Request, *, in_image: bool = False) -> tuple[Request | None, list[CheckResult]]:
+    """Plan the scenarios of `request`; returns None instead of a request with wrong options.
 
-    Every scenario is resolved even when another one has an error.
+    A scenario with an error has no plan, and the others are planned.
 
     Args:
         in_image: whether vLLM, whose engine arguments are part of the settings, may be installed in an image only.
     """
+    options = request.options
     try:
-        request = resolve(choices, workspace)
-        return request, [passed(_SETTINGS, f"{choices.model} on {choices.gpu}: {', '.join(choices.scenarios)}")]
-    except HarnessError:
-        pass
-    try:
-        request = understand(choices, workspace)
+        check_request(request)
     except HarnessError as error:
         return None, [from_error(_SETTINGS, error)]
     if in_image and not find_spec("vllm"):
-        return request, list(_without_vllm(choices, workspace))
-    alone = [replace(choices, scenarios=(scenario,)) for scenario in choices.scenarios] or [choices]
-    return request, list(dict.fromkeys(result for one in alone for result in _scenario(one, workspace)))
+        return request, list(_without_vllm(request))
+    try:
+        targets = load_targets(request)
+    except HarnessError as error:
+        return request, [from_error(_SETTINGS, error)]
+    plans, faults = [], []
+    for scenario in options.measured:
+        try:
+            plans.append(plan_scenario(scenario, request, targets))
+        except HarnessError as error:
+            faults.append(from_error(_SETTINGS, error))
+    if faults:
+        return request, list(dict.fromkeys(faults))
+    return with_plans(request, plans), [
+        passed(_SETTINGS, f"{options.model} on {options.gpu}: {', '.join(options.measured)}")
+    ]
 
 
-def _without_vllm(choices: Choices, workspace: Workspace) -> Iterator[CheckResult]:
-    """What can be checked of the settings where vLLM is in an image only."""
+def _without_vllm(request: Request) -> Iterator[CheckResult]:
+    """The checks of settings on a machine that has vLLM in an image only."""
     yield not_checked(_SETTINGS, "engine arguments, which the vLLM of the image names")
     try:
-        file = choices.user_conf or targets_file(targets_of(choices), choices.gpu_count, workspace)
+        file = targets_path(request)
         yield passed("Targets", str(file)) if file.is_file() else failed("Targets", "no such file", where=str(file))
     except HarnessError as error:
         yield from_error("Targets", error)
 
 
-def _scenario(choices: Choices, workspace: Workspace) -> Iterator[CheckResult]:
-    try:
-        resolve(choices, workspace)
-    except HarnessError as error:
-        yield from_error(_SETTINGS, error)
-
-
-def check_names(choices: Choices, purpose: Purpose) -> CheckResult:
+def check_names(options: Options, purpose: Purpose) -> CheckResult:
     """Check the names of submitter and system."""
     try:
-        require_names(choices, company=purpose is Purpose.SUBMIT)
+        require_names(options, company=purpose is Purpose.SUBMIT)
     except HarnessError as error:
         return from_error(_NAMES, error)
-    return passed(_NAMES, ", ".join(name for name in (choices.submitter, choices.system) if name))
+    return passed(_NAMES, ", ".join(name for name in (options.company, options.system_name) if name))
 
 
 def check_engine(request: Request, purpose: Purpose) -> Iterator[CheckResult]:
@@ -72,14 +70,14 @@ def check_engine(request: Request, purpose: Purpose) -> Iterator[CheckResult]:
     if purpose is not Purpose.SUBMIT:
         return
     try:
-        request.profile.check_engine(request.choices.engine)
+        request.profile.check_engine(request.options.engine)
     except HarnessError as error:
         yield from_error("Engine", error)
 
 
 def check_acceptance(request: Request) -> Iterator[CheckResult]:
     """Warn of scenarios whose results the official checker can never accept."""
-    division, asked = request.choices.division, request.choices.scenarios
+    division, asked = request.options.division, request.options.measured
     for refusal in request.rules.never_accepted:
         scenarios = [scenario for scenario in refusal.scenarios if scenario in asked]
         if division in refusal.divisions and scenarios:
@@ -92,17 +90,17 @@ def check_acceptance(request: Request) -> Iterator[CheckResult]:
 
 def check_inferred(request: Request) -> Iterator[CheckResult]:
     """Warn of what an inferred result is; whether it may be inferred is part of the settings."""
-    for target, source in request.choices.inferred:
+    for target, source in request.options.inferred:
         yield warned(
             "Inferred results",
             f"{target} is inferred from {source}: the official checker takes the queries/s of {source}, one at a time",
-            hint=f"--scenarios {','.join((*request.choices.scenarios, target))} measures {target}",
+            hint=f"--scenarios {','.join((*request.options.measured, target))} measures {target}",
         )
 
 
 def check_nodes(request: Request) -> Iterator[CheckResult]:
     """Check that a configuration whose replicas span nodes has a Ray cluster."""
-    if request.choices.ray or not any(plan.config.over_nodes for plan in request.scenarios):
+    if request.options.ray or not any(plan.config.over_nodes for plan in request.scenarios):
         return
     error = ConfigError(
         f"the replicas of {request.benchmark.name} span nodes, and no cluster is named",

@@ -33,13 +33,13 @@ def check_loadgen(request: Request) -> CheckResult:
 
 def check_vllm_build(request: Request) -> Iterator[CheckResult]:
     """Check that an engine of this environment can use the accelerators; nothing to check for other engines."""
-    choices, packages = request.choices, versions()
-    configs = [plan.config for plan in request.scenarios if computes_here(choices.engine, plan.config)]
+    options, packages = request.options, versions()
+    configs = [plan.config for plan in request.scenarios if computes_here(options.engine, plan.config)]
     if not configs:
         return
     try:
         for config in configs:
-            refuse_cpu_build(choices.gpu, choices.engine, config, packages)
+            refuse_cpu_build(options.gpu, options.engine, config, packages)
     except HarnessError as error:
         yield from_error(_BUILD, error)
     else:
@@ -64,7 +64,7 @@ def check_engine_arguments(request: Request, *, usable: bool) -> list[CheckResul
 
 def check_compilers(request: Request) -> Iterator[CheckResult]:
     """Check the compilers that the kernels of the CUDA build need; nothing to check for other builds."""
-    engine = request.choices.engine
+    engine = request.options.engine
     if torch_cuda() is None or not any(computes_here(engine, plan.config) for plan in request.scenarios):
         return
     if missing := missing_for_triton():
@@ -84,7 +84,7 @@ def check_compilers(request: Request) -> Iterator[CheckResult]:
 
 def check_scoring(request: Request) -> Iterator[CheckResult]:
     """Check that the answers of accuracy and compliance runs can be scored; takes seconds where graders are loaded."""
-    if set(request.asked) <= {_PERFORMANCE}:
+    if set(request.requested_tests) <= {_PERFORMANCE}:
         return
     methods = sorted(set(request.benchmark.accuracy.scoring.values()))
     if not set(methods) & set(NEEDS_MORE):
@@ -106,7 +106,7 @@ def check_official_scripts(request: Request) -> Iterator[CheckResult]:
     Without it harness-llm's own accuracy.txt is packaged, which a reviewer may object to; so it is a warning.
     """
     at_hand = checkout(request.workspace) is not None
-    if set(request.asked) <= {_PERFORMANCE} or not (at_hand or request.choices.division == "closed"):
+    if set(request.requested_tests) <= {_PERFORMANCE} or not (at_hand or request.options.division == "closed"):
         return
     from harness_llm.evaluate.official_accuracy import require_script  # noqa: PLC0415 - loads nltk
 

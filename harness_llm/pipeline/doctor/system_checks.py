@@ -54,13 +54,13 @@ def check_system(
 
 def check_availability(request: Request) -> Iterator[CheckResult]:
     """Check that a system whose file says `status: available` runs released software."""
-    file = system_file(request.workspace, request.choices.system)
+    file = system_file(request.workspace, request.options.system_name)
     if load_overrides(file, request.round).get("status") != AVAILABLE:
         return
     found = dict.fromkeys(
         fault
         for plan in request.scenarios
-        for fault in faults_of_release(software(request.choices.engine, plan.config))
+        for fault in faults_of_release(software(request.options.engine, plan.config))
     )
     for fault in found:
         yield warned(_AVAILABILITY, fault, where=f"{file}: status: {AVAILABLE}", expected=EXPECTED)

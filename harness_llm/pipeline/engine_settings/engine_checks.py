@@ -25,7 +25,7 @@ Found = tuple[str, CheckResult]
 
 def check_rules(request: Request) -> list[CheckResult]:
     """Check every scenario by the known rules of backends and the capacity of the KV cache; without vLLM."""
-    config, gpu = _config(request), gpu_facts(request.choices.gpu, load_gpus(request.workspace))
+    config, gpu = _config(request), gpu_facts(request.options.gpu, load_gpus(request.workspace))
     if config is None or gpu is None:
         return []
     found = [
@@ -45,7 +45,7 @@ def check_by_vllm(request: Request) -> list[CheckResult]:
     Raises:
         EnvironmentMissing: vLLM is installed and cannot be imported.
     """
-    config, gpu = _config(request), gpu_facts(request.choices.gpu, load_gpus(request.workspace))
+    config, gpu = _config(request), gpu_facts(request.options.gpu, load_gpus(request.workspace))
     if config is None or gpu is None or not request.scenarios:
         return []
     if not vllm_installed():
@@ -63,9 +63,9 @@ def check_by_vllm(request: Request) -> list[CheckResult]:
 
 def _config(request: Request) -> dict[str, Any] | None:
     """config.json of the served checkpoint; None where vLLM does not serve it or nothing of it is known."""
-    if request.choices.engine != "vllm" or request.choices.gpu == NO_ACCELERATOR:
+    if request.options.engine != "vllm" or request.options.gpu == NO_ACCELERATOR:
         return None
-    return served_config(request.benchmark, request.choices.gpu, request.workspace)
+    return served_config(request.benchmark, request.options.gpu, request.workspace)
 
 
 def gpu_facts(name: str, gpus: dict[str, Gpu]) -> Gpu | None:
