@@ -1,9 +1,9 @@
-"""The errors a user meets, and the exit code each of them ends with.
+"""Errors for the user, and their exit codes.
 
 HarnessError
 ├── ConfigError        2  wrong use or configuration
-├── EnvironmentMissing 3  something this machine lacks
-├── GateFailed         1  a check or gate says no
+├── EnvironmentMissing 3  missing package, program, device or file
+├── GateFailed         1  a check or gate failed
 └── RunFailed          4  a run ended without a result
 """
 
@@ -15,14 +15,14 @@ from typing import Any
 
 @dataclass
 class HarnessError(Exception):
-    """An error that is explained to the user instead of shown as a traceback.
+    """An error that the user sees as a message, without a traceback.
 
     Attributes:
-        what: one sentence without a full stop that names the fault.
+        what: the fault, without a full stop.
         where: the file, key or process concerned.
-        expected: what would have been right.
-        found: what was there instead.
-        hint: what to type or edit next.
+        expected: the right value.
+        found: the wrong value.
+        hint: what to type or to edit.
     """
 
     what: str
@@ -34,11 +34,11 @@ class HarnessError(Exception):
     exit_code = 1
 
     def facts(self) -> dict[str, Any]:
-        """What `rebuild` makes it of again in another process."""
+        """The attributes and the exit code, for `rebuild` in another process."""
         return {"exit_code": self.exit_code, **asdict(self)}
 
     def __str__(self) -> str:
-        """The message as the terminal shows it, one fact a line."""
+        """The message, one attribute per line."""
         lines = [self.what]
         lines += [
             f"  {label}: {text}"
@@ -51,7 +51,7 @@ class HarnessError(Exception):
 
 
 class GateFailed(HarnessError):
-    """A check, gate or probe said no; nothing is broken."""
+    """A check, gate or probe failed."""
 
     exit_code = 1
 
@@ -63,13 +63,13 @@ class ConfigError(HarnessError):
 
 
 class EnvironmentMissing(HarnessError):
-    """A package, program, device or file that the work needs is not on this machine."""
+    """A required package, program, device or file is missing on this machine."""
 
     exit_code = 3
 
 
 class RunFailed(HarnessError):
-    """A run started and ended without a result."""
+    """A run ended without a result."""
 
     exit_code = 4
 
@@ -80,14 +80,14 @@ _KINDS: dict[int, type[HarnessError]] = {
 
 
 INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C ends."""
+"""Exit code after Ctrl-C."""
 
 
 def exit_code_of(program: Callable[[], int | None]) -> int:
     """Run `program`, and print its HarnessError to stderr.
 
     Returns:
-        The program's own exit code, that of its error, or 130 after Ctrl-C.
+        The exit code of the program, of its error, or 130 after Ctrl-C.
     """
     try:
         return program() or 0
@@ -99,6 +99,6 @@ def exit_code_of(program: Callable[[], int | None]) -> int:
 
 
 def rebuild(facts: Mapping[str, Any]) -> HarnessError:
-    """The error that another process told of with its `facts`."""
-    words = {field: facts[field] for field in HarnessError.__dataclass_fields__}
-    return _KINDS[facts["exit_code"]](**words)
+    """The error of another process from its `facts`."""
+    attributes = {field: facts[field] for field in HarnessError.__dataclass_fields__}
+    return _KINDS[facts["exit_code"]](**attributes)

@@ -1,4 +1,4 @@
-"""Where things stand in a checkout."""
+"""Folders of a checkout."""
 
 import datetime as dt
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = Path(os.environ.get("HARNESS_LLM_ENVIRONMENTS") or CHECKOUT)
-"""Where the virtual environments lie; in a container apart from the checkout."""
+"""Folder of the virtual environments; in a container it is outside the checkout."""
 ROOT_VARIABLE = "HARNESS_LLM_WORKSPACE"
 MODELS_VARIABLE = "LAB_MODEL"
 DATA_VARIABLE = "LAB_DATASET"
@@ -15,29 +15,29 @@ SCRATCH_VARIABLE = "MLPERF_SCRATCH_PATH"
 
 
 def default_root() -> Path:
-    """The checkout, unless HARNESS_LLM_WORKSPACE names another folder with the same layout."""
+    """The checkout, or the folder with the same layout that HARNESS_LLM_WORKSPACE names."""
     return Path(os.environ.get(ROOT_VARIABLE) or CHECKOUT).resolve()
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folders of one checkout; everything the program writes lies under `build/` and `submission/`."""
+    """The folders of a checkout; harness-llm writes only to `build/` and `submission/`."""
 
     root: Path = field(default_factory=default_root)
 
     @property
     def benchmarks(self) -> Path:
-        """One folder per benchmark: what it is and how to run it."""
+        """One folder per benchmark, with its definition and engine settings."""
         return self.root / "models"
 
     @property
     def user_confs(self) -> Path:
-        """The LoadGen targets that a submitter edits, `user_<gpu>.conf`."""
+        """LoadGen targets, `user_<gpu>.conf`, which the submitter edits."""
         return self.root / "code"
 
     @property
     def build(self) -> Path:
-        """What is made here, runs among it."""
+        """Runs, models, data, logs and caches."""
         return self.root / "build"
 
     @property
@@ -47,12 +47,12 @@ class Workspace:
 
     @property
     def models(self) -> Path:
-        """Checkpoints, one folder each; LAB_MODEL names another place, MLPERF_SCRATCH_PATH the folder above it."""
+        """Checkpoints; LAB_MODEL replaces this folder, MLPERF_SCRATCH_PATH its parent."""
         return self._large(MODELS_VARIABLE, "models")
 
     @property
     def data(self) -> Path:
-        """Data sets and reference answers, one folder per benchmark; placed elsewhere as the models are."""
+        """Data sets and reference answers; LAB_DATASET replaces this folder, MLPERF_SCRATCH_PATH its parent."""
         return self._large(DATA_VARIABLE, "data")
 
     def _large(self, variable: str, name: str) -> Path:
@@ -61,29 +61,29 @@ class Workspace:
 
     @property
     def inference(self) -> Path:
-        """Where `make build` puts a checkout of mlcommons/inference."""
+        """The checkout of mlcommons/inference that `make build` makes."""
         return self.build / "inference"
 
     def stage_log(self, name: str) -> Path:
-        """What a stage of the preparation says on standard error."""
+        """Standard error of a stage of the preparation."""
         return self.build / "assets" / f"{name}.log"
 
     @property
     def cache(self) -> Path:
-        """What libraries would otherwise cache in the home directory."""
+        """Caches of libraries, which are in the home directory by default."""
         return self.build / "cache"
 
     @property
     def submission(self) -> Path:
-        """Where finished trees land."""
+        """Finished trees."""
         return self.root / "submission"
 
     @property
     def systems(self) -> Path:
-        """`<SYSTEM_NAME>.yaml`: what cannot be detected of a system."""
+        """`<SYSTEM_NAME>.yaml`: the facts of a system that cannot be detected."""
         return self.submission / "systems"
 
 
 def log_folder(logs: Path, started: dt.datetime, system: str, benchmark: str) -> Path:
-    """Where the submission that started at `started` keeps the runs of `benchmark`, `<scenario>/<test>/`."""
+    """The folder of the runs of `benchmark` in a submission that started at `started`, `<scenario>/<test>/`."""
     return logs / f"{started:%Y%m%dT%H%M%SZ}" / system / benchmark

@@ -59,7 +59,7 @@ def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     file = tmp_path / "models" / CLOSED / "benchmark.yaml"
     file.write_text("name: [toy\n")
-    with pytest.raises(ConfigError, match="no YAML") as caught:
+    with pytest.raises(ConfigError, match="invalid YAML") as caught:
         load_benchmark(CLOSED, workspace)
     assert caught.value.where == str(file)
     assert "line 2" in caught.value.found

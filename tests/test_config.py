@@ -168,11 +168,11 @@ def test_settings_are_sections_of_keys(workspace: Workspace, text: str) -> None:
 def test_what_is_no_yaml_is_named_with_its_line(workspace: Workspace) -> None:
     file = workspace.benchmarks / CLOSED / "offline_cpu.yaml"
     file.write_text("llm_config:\n\tdtype: half\n")
-    with pytest.raises(ConfigError, match="no YAML") as caught:
+    with pytest.raises(ConfigError, match="invalid YAML") as caught:
         load(workspace)
     assert caught.value.where == str(file)
     assert "line 2" in caught.value.found
-    with pytest.raises(ConfigError, match="no YAML") as caught:
+    with pytest.raises(ConfigError, match="invalid YAML") as caught:
         load(workspace, "llm_config.dtype=[", scenario="Server")
     assert caught.value.where == "--set llm_config.dtype=["
 

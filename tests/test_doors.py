@@ -14,7 +14,7 @@ from terminal import Terminal
 from workspaces import make_workspace
 
 from harness_llm import commands
-from harness_llm.checker import official
+from harness_llm.config import inference_checkout
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.environment import (
     UNUSED,
@@ -257,7 +257,7 @@ def test_run_args(asked: Any, run_args: str, models: list[str], facts: dict[str,
     assert [options.model for options in found] == models
     for options in found:
         assert {name: getattr(options, name) for name in facts} == facts
-        assert options.system
+        assert options.system_name
 
 
 def test_no_engine_needs_engines_generated() -> None:
@@ -313,19 +313,19 @@ def published(tmp_path: Path) -> tuple[str, list[str]]:
 def test_the_checkout_is_at_its_pinned_commit(
     tmp_path: Path, published: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(official.CHECKOUT_VARIABLE, raising=False)
+    monkeypatch.delenv(inference_checkout.CHECKOUT_VARIABLE, raising=False)
     url, (first, second) = published
     workspace = Workspace(tmp_path / "checkout")
-    assert official.checkout(workspace) is None
+    assert inference_checkout.checkout(workspace) is None
     for _ in range(2):
-        assert first in official.clone(workspace.inference, url, first, ())
+        assert first in inference_checkout.clone(workspace.inference, url, first, ())
         assert (workspace.inference / "file").read_text() == "one"
-    assert official.checkout(workspace) == workspace.inference
+    assert inference_checkout.checkout(workspace) == workspace.inference
     with pytest.raises(ConfigError, match="another commit of mlcommons/inference") as caught:
-        official.clone(workspace.inference, url, second, ())
+        inference_checkout.clone(workspace.inference, url, second, ())
     assert caught.value.found == first
-    monkeypatch.setenv(official.CHECKOUT_VARIABLE, "/elsewhere")
-    assert official.checkout(workspace) == Path("/elsewhere")
+    monkeypatch.setenv(inference_checkout.CHECKOUT_VARIABLE, "/elsewhere")
+    assert inference_checkout.checkout(workspace) == Path("/elsewhere")
 
 
 def test_submodules_are_cloned_also_into_a_checkout_without_them(
@@ -342,14 +342,14 @@ def test_submodules_are_cloned_also_into_a_checkout_without_them(
     git(above, "commit", "--quiet", "--message", "with submodules")
     commit, clone = git(above, "rev-parse", "HEAD"), tmp_path / "clone"
     for submodules in ((), ("graders/one",)):
-        official.clone(clone, f"file://{above}", commit, submodules)
+        inference_checkout.clone(clone, f"file://{above}", commit, submodules)
     assert (clone / "graders/one/file").read_text() == "two"
     assert not list((clone / "other").iterdir())
 
 
 def test_what_cannot_be_cloned_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentMissing, match="mlcommons/inference cannot be had") as caught:
-        official.clone(tmp_path / "inference", f"file://{tmp_path}/nothing", "0" * 40)
+        inference_checkout.clone(tmp_path / "inference", f"file://{tmp_path}/nothing", "0" * 40)
     assert "nothing" in caught.value.found
     assert "insteadOf" in caught.value.hint
     assert not list(tmp_path.iterdir())

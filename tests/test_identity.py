@@ -23,7 +23,7 @@ def test_a_server_without_a_version_is_not_for_closed() -> None:
     assert [facts["version"] for facts in found] == [None, None]
     assert (
         identity_violations(found)
-        == [f"the server at {server.url} does not tell its version, so that what was measured is unknown"] * 2
+        == [f"the server at {server.url} does not report its version, so the measured software is unknown"] * 2
     )
 
 

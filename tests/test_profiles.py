@@ -98,7 +98,7 @@ def test_the_user_has_the_last_word_on_samples(profile: str, requested: int | No
 @pytest.mark.parametrize("line", ["*.*.min_duration = 599999", f"{MODEL}.Server.min_duration = 0"])
 def test_valid_takes_no_shorter_duration(line: str) -> None:
     valid, smoke = (load_profile(name, Workspace(CHECKOUT)) for name in ("valid", "smoke"))
-    with pytest.raises(ConfigError, match="min_duration is below what the round demands") as caught:
+    with pytest.raises(ConfigError, match="min_duration is shorter than the round requires") as caught:
         valid.check_duration(conf(line), MODEL, "Server", ROUND, WHERE)
     assert caught.value.where == "user.conf: Server.min_duration"
     assert caught.value.expected == "at least 600000 ms"

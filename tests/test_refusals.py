@@ -29,7 +29,7 @@ CASES = [
     Wrong(
         "min_duration lowered",
         (
-            "min_duration is below what the round demands",
+            "min_duration is shorter than the round requires",
             f"where: {{root}}/{CONF}: Server.min_duration",
             "expected: at least 600000 ms",
             "found: 60000 ms",

@@ -47,14 +47,24 @@ def test_a_run_without_its_record_is_running_while_its_lock_is_held(tmp_path: Pa
     assert (found.system, found.run_key) == (SYSTEM, RunKey(BENCHMARK, "Offline", "performance"))
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"state": "GOOD"}'])
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"state": "GOOD"}'])
 def test_a_record_that_cannot_be_read_counts_for_nothing_and_stops_nobody(tmp_path: Path, text: str) -> None:
     run = write_run(tmp_path, "Offline", "performance")
     (run.path / "run.json").write_text(text)
     found = load_run(run.path)
     assert found.state is State.FAILED
     assert found.record is None
-    assert "damaged or of another version" in found.reasons[0]
+    assert "run.json is damaged" in found.reasons[0]
+
+
+def test_a_record_of_an_earlier_version_is_named_as_such(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "performance")
+    document = json.loads((run.path / "run.json").read_text())
+    document["subject"] = document.pop("fingerprint")
+    (run.path / "run.json").write_text(json.dumps(document))
+    found = load_run(run.path)
+    assert (found.state, found.record) == (State.FAILED, None)
+    assert found.reasons == ["run.json was written by an earlier version of harness-llm (missing fields: fingerprint)"]
 
 
 def test_a_record_that_was_not_finished_is_none(tmp_path: Path) -> None:

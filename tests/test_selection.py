@@ -106,7 +106,7 @@ def test_a_rehearsal_counts_runs_of_the_replay_engine_only(tmp_path: Path) -> No
     write_run(tmp_path, "Offline", "accuracy")
     selection = choose(find_runs(tmp_path, SYSTEM), rehearsed=True)
     assert list(selection.runs["Offline"]) == ["performance"]
-    assert "where the replay engine is rehearsed" in reason(selection, "accuracy")[1]
+    assert "this profile uses the replay engine" in reason(selection, "accuracy")[1]
 
 
 def test_closed_takes_no_run_of_open_and_open_takes_both(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_closed_takes_no_run_that_departs(tmp_path: Path) -> None:
     runs = find_runs(tmp_path, SYSTEM)
     assert reason(choose(runs, division="closed"), "accuracy") == (
         "NOT COUNTED",
-        f"VALID but not what closed allows: {violations[0]}",
+        f"VALID but not allowed in closed: {violations[0]}",
     )
     assert reason(choose(runs, division="open"), "accuracy")[0] == "VALID"
 

@@ -275,7 +275,7 @@ def test_a_closed_system_is_not_reached_over_a_network(tmp_path: Path) -> None:
         ("cooling: [Liquid]\n", "one value"),
         ("architecure: {}\n", "the nearest field is architecture"),
         ("just words\n", "field: value"),
-        ("a: b: c\n", "no YAML"),
+        ("a: b: c\n", "invalid YAML"),
     ],
 )
 def test_a_wrong_system_file_is_refused(tmp_path: Path, text: str, said: str) -> None:

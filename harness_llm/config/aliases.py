@@ -1,10 +1,11 @@
-"""Words that users of other harnesses type: each becomes ours, or is refused with what takes its place."""
+"""Aliases: options of other harnesses, replaced by the options of harness-llm or refused with a hint."""
 
 import shlex
 from collections.abc import Sequence
 
 from harness_llm.errors import ConfigError
 
+# Options of the reference's scripts.
 MAPPED = {
     "--scenario": ("--scenarios", "{}"),
     "--device": ("--gpu", "{}"),
@@ -14,20 +15,21 @@ MAPPED = {
     "--num-workers": ("--set", "harness_config.replicas={}"),
 }
 REFUSED = {
-    "--model-path": "the checkpoint stands in models/<benchmark>/benchmark.yaml, below build/models",
-    "--dataset-path": "the data set stands in models/<benchmark>/benchmark.yaml, below build/data",
+    "--model-path": "models/<benchmark>/benchmark.yaml names the checkpoint, a folder of build/models",
+    "--dataset-path": "models/<benchmark>/benchmark.yaml names the data set, a file below build/data",
     "--output-log-dir": "each run has a directory of its own below build/logs",
-    "--mlperf-conf": "mlperf.conf is compiled into LoadGen; targets stand in code/user_<gpu>.conf",
+    "--mlperf-conf": "mlperf.conf is compiled into LoadGen; targets are in code/user_<gpu>.conf",
 }
 
-# Of NVIDIA's RUN_ARGS (inference_results_v5.1 closed/NVIDIA/README.md): words with a value, with one of some, without.
+# NVIDIA's RUN_ARGS (inference_results_v5.1 closed/NVIDIA/README.md): options with any value, with one of some values,
+# and without a value.
 VALUED = {
     "--benchmarks": "--model",
     "--scenarios": "--scenarios",
     "--system_name": "--system-name",
     "--audit_test": "--tests",
 }
-CHOSEN: dict[str, dict[str, list[str]]] = {
+CHOICES: dict[str, dict[str, list[str]]] = {
     "--test_mode": {"PerformanceOnly": ["--tests", "performance"], "AccuracyOnly": ["--tests", "accuracy"]},
     "--config_ver": {"default": [], "high_accuracy": ["--high-accuracy"]},
 }
@@ -36,58 +38,63 @@ RUN_ARGS = "--run-args"
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
-    """Our own words for `arguments`; `--option value` and `--option=value` alike."""
-    words: list[str] = []
+    """Replace the aliases in `arguments`, in the forms `--option value` and `--option=value`.
+
+    Raises:
+        ConfigError: an alias has no counterpart, or no value.
+    """
+    translated: list[str] = []
     rest = iter(arguments)
-    for word in rest:
-        name, equals, value = word.partition("=")
+    for argument in rest:
+        name, equals, value = argument.partition("=")
         if name == RUN_ARGS:
-            words += parse_run_args(value if equals else next(rest, ""))
+            translated += parse_run_args(value if equals else next(rest, ""))
         elif name in REFUSED:
-            raise ConfigError(f"there is no option {name}", where="command line", hint=REFUSED[name])
+            raise ConfigError(f"unknown option {name}", where="command line", hint=REFUSED[name])
         elif name in MAPPED:
             option, form = MAPPED[name]
-            given = value if equals else next(rest, "")
-            if not given:
-                raise ConfigError(f"{name} wants a value", where="command line")
-            words += [option, form.format(given)]
+            translated += [option, form.format(_require(value if equals else next(rest, ""), name, "command line"))]
         else:
-            words.append(word)
-    return words
+            translated.append(argument)
+    return translated
 
 
 def parse_run_args(text: str) -> list[str]:
-    """Our own words for what `make run RUN_ARGS="..."` says, as NVIDIA's harness understands it.
+    """Translate NVIDIA's `make run RUN_ARGS="..."`.
 
     Raises:
-        ConfigError: a word has no counterpart here, or another value than it can have.
+        ConfigError: an option or its value has no counterpart.
     """
-    words: list[str] = []
+    translated: list[str] = []
     try:
         rest = iter(shlex.split(text))
     except ValueError as error:
         raise ConfigError("RUN_ARGS has a quote without its end", found=text) from error
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if word in FLAGS:
-            words += FLAGS[word]
-        elif name in VALUED or name in CHOSEN:
-            words += _said(name, value if equals else next(rest, ""))
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if argument in FLAGS:
+            translated += FLAGS[argument]
+        elif name in VALUED or name in CHOICES:
+            translated += _with_value(name, _require(value if equals else next(rest, ""), name, "RUN_ARGS"))
         else:
             raise ConfigError(
-                f"{word if name in FLAGS else name} is no word of RUN_ARGS here",
-                expected=", ".join((*VALUED, *CHOSEN, *FLAGS)),
-                hint="settings of make: GPU_NAME, GPU_COUNT, ROUND, PROFILE, ENGINE ...; those of engines stand in "
+                f"unknown option {argument if name in FLAGS else name} in RUN_ARGS",
+                expected=", ".join((*VALUED, *CHOICES, *FLAGS)),
+                hint="settings of make: GPU_NAME, GPU_COUNT, ROUND, PROFILE, ENGINE ...; engine settings are in "
                 "models/<benchmark>/*.yaml",
             )
-    return words
+    return translated
 
 
-def _said(name: str, value: str) -> list[str]:
+def _require(value: str, name: str, where: str) -> str:
     if not value:
-        raise ConfigError(f"{name} wants a value", where="RUN_ARGS")
+        raise ConfigError(f"missing value of {name}", where=where)
+    return value
+
+
+def _with_value(name: str, value: str) -> list[str]:
     if name in VALUED:
         return [VALUED[name], value]
-    if value not in CHOSEN[name]:
-        raise ConfigError(f"{name} has no value {value} here", where="RUN_ARGS", expected=", ".join(CHOSEN[name]))
-    return CHOSEN[name][value]
+    if value not in CHOICES[name]:
+        raise ConfigError(f"invalid {name} {value}", where="RUN_ARGS", expected=", ".join(CHOICES[name]))
+    return CHOICES[name][value]

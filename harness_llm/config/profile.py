@@ -1,4 +1,4 @@
-"""Profiles: the numbers in which a try-out differs from a measurement, models/profiles.yaml."""
+"""Profiles, models/profiles.yaml: numbers of samples and durations of runs."""
 
 import math
 from pathlib import Path
@@ -15,15 +15,15 @@ from harness_llm.rules import Round
 
 
 class Profile(BaseModel):
-    """One profile; None leaves a number to user.conf and the benchmark.
+    """One profile; None means the number of user.conf or the benchmark.
 
     Attributes:
-        samples: of the data set, the first so many; below 1, that share of it.
+        samples: number of samples of the data set, from the first; below 1, a share of it.
         min_duration_ms: of a performance run.
         enforce_accuracy: whether an accuracy run under its gate is INVALID.
-        probe_s: most seconds of the probe, before the clock starts; 0 for none.
-        packaged: whether trees are made of its runs; not where they are too few for any verdict of LoadGen's.
-        rehearsed: whether the replay engine answers, from stand-in data; such runs are never submittable.
+        probe_s: limit of the probe before the measurement, in seconds; 0 for no probe.
+        packaged: whether trees are made of the runs; not where LoadGen's early stopping needs more queries.
+        rehearsed: whether the replay engine runs on generated data; such runs are never submittable.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,47 +38,49 @@ class Profile(BaseModel):
 
     @property
     def submittable(self) -> bool:
-        """Whether runs are what the rules ask for: a profile that lowers any number is one to try things with."""
+        """Whether the runs comply with the rules: no number is lowered."""
         whole = self.samples is None and self.min_duration_ms is None
         return whole and self.enforce_accuracy and not self.rehearsed
 
     @property
     def label(self) -> str:
-        """What trees say of the runs: VALID is kept for those that are what the rules ask for."""
+        """The profile's name in trees; only submittable profiles have the name `valid`."""
         if self.submittable:
             return VALID
         return self.name if self.name != VALID else f"{VALID}-lowered"
 
     def sample_count(self, official: int, requested: int | None = None) -> int:
-        """Samples of a run over a set of `official`; `requested` is the user's own number."""
+        """Samples of a run on a data set of `official` samples; `requested` is --total-sample-count."""
         own = self.samples or official
         return min(requested or math.ceil(own if own >= 1 else own * official), official)
 
     def user_conf(self, conf: UserConf, model: str, scenario: str, samples: int, official: int) -> UserConf:
-        """The user.conf of one run: the submitter's targets, and this profile's numbers on top.
+        """The user.conf of one run: the submitter's targets with the numbers of this profile.
 
-        `model` and `scenario` are LoadGen's; `official` is the data set's size that LoadGen knows itself.
+        Args:
+            model, scenario: LoadGen's names.
+            official: the size of the data set, which LoadGen has built in.
         """
         overrides: dict[str, int | float] = {}
         if self.min_duration_ms is not None:
             overrides["min_duration"] = self.min_duration_ms
         if samples != official:
             overrides["performance_sample_count_override"] = samples
-            # LoadGen pads SingleStream to the pass after this count.
+            # LoadGen extends SingleStream to the end of the pass after this count.
             overrides["min_query_count"] = 1 if scenario == "SingleStream" else samples
         return conf.for_run(model, scenario, overrides)
 
     def check_engine(self, engine: str) -> None:
-        """Refuse to package runs of the replay engine, unless they are rehearsed, and rehearsed runs of any other.
+        """Check that the replay engine is packaged only with a rehearsed profile, and no other engine with it.
 
         Raises:
-            ConfigError: `engine` is the wrong one.
+            ConfigError: `engine` does not fit the profile.
         """
         if engine == REPLAY and not self.rehearsed:
             raise ConfigError(
-                "the replay engine computes nothing, so nothing of it is packaged",
+                "the replay engine computes nothing, so its runs are not packaged",
                 where="--engine replay",
-                hint="harness-llm run measures with it; --profile rehearsal makes a tree that is no submission",
+                hint="harness-llm run measures with it; --profile rehearsal makes a tree that cannot be submitted",
             )
         if self.rehearsed and engine != REPLAY:
             raise ConfigError(
@@ -89,11 +91,15 @@ class Profile(BaseModel):
             )
 
     def check_duration(self, conf: UserConf, model: str, scenario: str, round_: Round, where: Path) -> None:
-        """A profile that leaves the duration to user.conf is held to the round's."""
+        """Check min_duration of user.conf, if the profile uses it.
+
+        Raises:
+            ConfigError: it is shorter than the round requires.
+        """
         value = conf.lookup(model, scenario, "min_duration")
         if self.min_duration_ms is None and value is not None and value < round_.min_duration_ms:
             raise ConfigError(
-                "min_duration is below what the round demands",
+                "min_duration is shorter than the round requires",
                 where=f"{where}: {scenario}.min_duration",
                 expected=f"at least {round_.min_duration_ms} ms",
                 found=f"{value} ms",
@@ -102,7 +108,11 @@ class Profile(BaseModel):
 
 
 def load_profile(name: str, workspace: Workspace) -> Profile:
-    """The profile called `name`."""
+    """The profile called `name`.
+
+    Raises:
+        ConfigError: there is none.
+    """
     profiles = read_yaml(workspace.benchmarks / "profiles.yaml")
     if name not in profiles:
         raise ConfigError(f"there is no profile {name}", expected=", ".join(profiles))

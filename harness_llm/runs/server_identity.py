@@ -1,4 +1,4 @@
-"""What a server that runs already says of itself: it is not ours, so that our own versions say nothing of it."""
+"""Version and model of a running server, whose software harness-llm does not install."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,12 +7,12 @@ import httpx
 
 from harness_llm.config.servers import MODELS, ServerKind
 
-_TIMEOUT_S = 3  # a page of facts; a command asks for it more than once
+_TIMEOUT_S = 3  # a command asks more than once
 _MODEL_FACTS = ("id", "root", "max_model_len")
 
 
 def ask_server(url: str, kind: ServerKind) -> dict[str, Any]:
-    """Version and model of the server at `url`; what it does not tell is None."""
+    """Version and model of the server at `url`; None for each that the server does not report."""
     version = _document(f"{url}{kind.version}") if kind.version else {}
     models = _document(f"{url}{MODELS}").get("data")
     model = models[0] if isinstance(models, list) and models and isinstance(models[0], dict) else {}
@@ -20,7 +20,7 @@ def ask_server(url: str, kind: ServerKind) -> dict[str, Any]:
 
 
 def _document(url: str) -> dict[str, Any]:
-    """A JSON object; an empty one where there is none to be had."""
+    """The JSON object at `url`; empty without one."""
     try:
         document = httpx.get(url, timeout=_TIMEOUT_S, trust_env=False).raise_for_status().json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
@@ -29,9 +29,9 @@ def _document(url: str) -> dict[str, Any]:
 
 
 def identity_violations(servers: Sequence[dict[str, Any]]) -> list[str]:
-    """Why a run of these servers is never closed: a result names the software that it measured."""
+    """Why closed does not allow runs of these servers: a result names the measured software."""
     return [
-        f"the server at {server['url']} does not tell its version, so that what was measured is unknown"
+        f"the server at {server['url']} does not report its version, so the measured software is unknown"
         for server in servers
         if not server["version"]
     ]
