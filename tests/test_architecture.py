@@ -161,7 +161,7 @@ def test_the_example_of_the_guide_is_complete(tmp_path: Path) -> None:
         ("{nics: [{gbits: 1}]}", "architecture.nics.0.gbits: "),
         ("{nics: [{gbit_s: -1}]}", "architecture.nics.0.gbit_s: "),
         ("{data_path: [{to: CPU, kind: PCIe}]}", "architecture.data_path.0.from: "),
-        ("[]", "architecture of a system is a section"),
+        ("[]", "architecture of a system must be a section"),
     ],
 )
 def test_a_wrong_section_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -109,10 +109,10 @@ def test_folders_that_cannot_be_compared(
     (tmp_path / "empty").mkdir()
     for folder, said in (
         (tmp_path / "nowhere", "there is no such folder"),
-        (tmp_path / "empty", "no run lies here"),
+        (tmp_path / "empty", "no run found"),
         (other, "the runs are of different benchmarks"),
         (offline, "the runs have no scenario in common"),
-        (running, "a run has no record to compare"),
+        (running, "a run has no record"),
         (tmp_path, "several runs of demo/Server"),
     ):
         done = compare(before, folder)

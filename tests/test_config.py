@@ -99,17 +99,17 @@ def test_what_is_fixed_reaches_the_engine(workspace: Workspace) -> None:
         ),
         ("llm_config.max_num_seqs=true", "an engine argument is wrong", "llm_config.max_num_seqs", "whole number", ""),
         ("llm_config.dtyp=half", "this vLLM has no such engine argument", "llm_config.dtyp", "", "valid one is dtype"),
-        ("llm_config.seed=1", "an engine argument is not yours to set", "llm_config.seed", "LoadGen's seeds", ""),
+        ("llm_config.seed=1", "this engine argument is fixed", "llm_config.seed", "LoadGen's seeds", ""),
         (
             "llm_config.model=x",
-            "an engine argument is not yours to set",
+            "this engine argument is fixed",
             "llm_config.model",
             "names the checkpoint",
             "",
         ),
         (
             "llm_config.speculative_config={num_speculative_tokens: 3}",
-            "an engine argument is not yours to set",
+            "this engine argument is fixed",
             "llm_config.speculative_config",
             "speculative decoding on where the rules allow it",
             "",
@@ -178,11 +178,11 @@ def test_what_is_no_yaml_is_named_with_its_line(workspace: Workspace) -> None:
 
 
 def test_a_gpu_without_settings_names_those_that_have_some(workspace: Workspace) -> None:
-    with pytest.raises(ConfigError, match=f"there are no settings for {CLOSED} Server on mi300x") as caught:
+    with pytest.raises(ConfigError, match=f"missing settings for {CLOSED} Server on mi300x") as caught:
         load(workspace, scenario="Server", gpu="mi300x")
     assert caught.value.where.endswith("server_mi300x.yaml")
-    assert caught.value.expected == "a GPU that has some: cpu"
-    assert "write mi300x.yaml" in caught.value.hint
+    assert caught.value.expected == "a GPU with settings: cpu"
+    assert "to mi300x.yaml" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -240,14 +240,17 @@ def test_each_server_that_runs_already_has_a_replica(
 def test_a_url_needs_an_engine_that_asks_it(workspace: Workspace) -> None:
     config = load(workspace, "server_config.url=http://a:8000")
     refuse_engine("openai", config, stream=True)
-    with pytest.raises(ConfigError, match="the engine vllm asks no server") as caught:
+    with pytest.raises(ConfigError, match="the engine vllm does not use servers") as caught:
         refuse_engine("vllm", config, stream=True)
     assert "openai" in caught.value.expected
 
 
 @pytest.mark.parametrize(
     ("setting", "what"),
-    [("sampling.beams=4", "has no beam search"), ("sampling.stop_sequences={code: [[5]]}", "knows no stop sequences")],
+    [
+        ("sampling.beams=4", "has no beam search"),
+        ("sampling.stop_sequences={code: [[5]]}", "does not support stop sequences"),
+    ],
 )
 def test_what_an_engine_over_http_cannot(workspace: Workspace, setting: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
@@ -257,7 +260,7 @@ def test_what_an_engine_over_http_cannot(workspace: Workspace, setting: str, wha
 def test_llmboost_needs_its_wheel(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.delenv("LLMBOOST_WHEEL", raising=False)
-    with pytest.raises(EnvironmentMissing, match="LLMBoost is not here"):
+    with pytest.raises(EnvironmentMissing, match="LLMBoost is not installed"):
         refuse_engine("llmboost", load(workspace), stream=True)
     refuse_engine("llmboost", load(workspace, "server_config.url=http://a:8011"), stream=True)
     wheel = tmp_path / "llmboost.whl"

@@ -348,7 +348,7 @@ def test_submodules_are_cloned_also_into_a_checkout_without_them(
 
 
 def test_what_cannot_be_cloned_is_said_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentMissing, match="mlcommons/inference cannot be had") as caught:
+    with pytest.raises(EnvironmentMissing, match="cannot clone mlcommons/inference") as caught:
         inference_checkout.clone(tmp_path / "inference", f"file://{tmp_path}/nothing", "0" * 40)
     assert "nothing" in caught.value.found
     assert "insteadOf" in caught.value.hint

@@ -342,7 +342,7 @@ def test_queries_of_a_lost_replica_are_issued_again(
     done = run(request, assets, two, "accuracy", Breaks(fault, broken))
     assert broken.process.returncode is not None, "it may wake up"
     assert done.state is State.VALID
-    assert any(reason.startswith("replica-0 was lost") and CAUSES[fault] in reason for reason in done.reasons)
+    assert any(reason.startswith("replica-0 failed") and CAUSES[fault] in reason for reason in done.reasons)
     answers = read_accuracy_log(done.path / ACCURACY)
     assert sorted(answer.qsl_idx for answer in answers) == list(range(HELD[scenario]))
     if scenario == "Offline":
@@ -371,7 +371,7 @@ def test_a_measurement_that_lost_a_replica_is_made_once_more(
     last = pipeline.run_test(bench_of(request, assets, two), "performance")
     first = load_run(request.log_folder / "Server" / "performance")
     assert first.state is State.DEGRADED
-    assert first.reasons[0].startswith("replica-1 was lost (exit code -9)")
+    assert first.reasons[0].startswith("replica-1 failed (exit code -9)")
     assert last.path != first.path
     assert last.state in {State.VALID, State.INVALID}  # LoadGen's early stopping wants more queries
     assert not [reason for reason in last.reasons if "replica" in reason]

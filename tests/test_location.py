@@ -71,7 +71,7 @@ def test_a_named_node_is_compared_by_address() -> None:
 def test_closed_refuses_a_distant_server_before_the_run(harness: CommandLine, url: str) -> None:
     done = harness(*SUBMIT, *at(url))
     assert done.code == 2
-    assert "closed takes no server outside the described system" in done.err
+    assert "closed does not allow a server outside the described system" in done.err
     assert f"the server at {url.rpartition(',')[2]} is neither on this host nor on a node" in done.err
     assert "inference_rules.adoc:493-496" in done.err
     assert "hint: --division open, or name the nodes in " in done.err

@@ -28,7 +28,7 @@ def run_with_a_loss(run_keys: RunKeys, scenario: str, test: str, samples: int) -
     watcher = Watcher(lambda: replica.process.send_signal(signal.SIGKILL))
     run = run_keys.run(run_keys.request(scenario, samples=samples), test, watcher)
     assert watcher.acted
-    lost = rf"{replica.name} was lost \(exit code -9\); its queries, [1-9]"
+    lost = rf"{replica.name} failed \(exit code -9\); [1-9]"
     assert any(re.match(lost, line) for line in run.reasons), run.reasons
     return run
 

@@ -183,7 +183,7 @@ def test_a_lost_node_is_answered_for(submitted: Ended, ray: RayCluster, terminal
     run = newest(terminal)
     assert run.state is State.VALID
     assert run.record
-    assert any("replica-0 was lost" in reason or "replica-1 was lost" in reason for reason in run.reasons)
+    assert any("replica-0 failed" in reason or "replica-1 failed" in reason for reason in run.reasons)
     answers = read_accuracy_log(run.path / ACCURACY)
     assert sorted(answer.qsl_idx for answer in answers) == list(range(2048))
     wait_until(lambda: not ray.replicas(HEAD), 20, "the end of the replica that was left")

@@ -24,7 +24,7 @@ class Wrong(NamedTuple):
 
 CONF = "code/user_cpu.conf"
 OFFLINE = "models/toy/offline_cpu.yaml"
-NOT_IN_CLOSED = "what a rule fixes was changed, which closed does not take"
+NOT_IN_CLOSED = "closed does not allow these changes"
 CASES = [
     Wrong(
         "min_duration lowered",
@@ -40,9 +40,9 @@ CASES = [
     Wrong(
         "user.conf without spaces",
         (
-            "LoadGen would not read a line as it looks",
+            "LoadGen ignores or misreads this line",
             f"where: {{root}}/{CONF}:13",
-            "expected: spaces round the =",
+            "expected: spaces around the =",
             "found: *.Server.min_query_count=100",
             "hint: write: *.Server.min_query_count = 100",
         ),
@@ -51,20 +51,20 @@ CASES = [
     Wrong(
         "a key for another model",
         (
-            "there is no model llama2-7b",
+            "unknown model llama2-7b",
             f"where: {{root}}/{CONF}:13",
             "llama2-70b, llama2-70b-interactive",
             "found: llama2-7b",
-            "hint: write llama2-70b if that was meant",
+            "hint: the nearest model is llama2-70b",
         ),
         lines="llama2-7b.Server.target_qps = 100\n",
     ),
     Wrong(
         "seeds in user.conf",
         (
-            "qsl_rng_seed may not stand in user.conf",
+            "qsl_rng_seed cannot be set in user.conf",
             f"where: {{root}}/{CONF}:13",
-            "expected: LoadGen takes it from its own mlperf.conf alone",
+            "expected: LoadGen reads it only from its embedded mlperf.conf",
             "hint: delete the line",
         ),
         lines="*.*.qsl_rng_seed = 1\n",
@@ -99,7 +99,7 @@ CASES = [
             NOT_IN_CLOSED,
             "expected: the benchmark's own sampling, sample count and lengths",
             "found: 100 samples, the benchmark says 24576",
-            "hint: take the change back, or use --division open",
+            "hint: undo the changes, or use --division open",
         ),
         words=("--total-sample-count", "100"),
     ),
@@ -147,16 +147,16 @@ CASES = [
     Wrong(
         "speculative decoding",
         (
-            "an engine argument is not yours to set",
+            "this engine argument is fixed",
             f"where: {{root}}/{OFFLINE}: llm_config.speculative_config",
-            "expected: harness_config.speculative_decoding switches speculative decoding on where the rules allow it",
+            "expected: harness_config.speculative_decoding enables speculative decoding where the rules allow it",
             "(inference_rules.adoc, appendix Speculative Decoding)",
         ),
         settings=("llm_config", "speculative_config", {"num_speculative_tokens": 3}),
     ),
     Wrong(
         "speculative decoding by another argument",
-        ("an engine argument is not yours to set", "where: --set llm_config.spec_method=ngram: llm_config.spec_method"),
+        ("this engine argument is fixed", "where: --set llm_config.spec_method=ngram: llm_config.spec_method"),
         words=("--set", "llm_config.spec_method=ngram"),
     ),
     Wrong(
@@ -197,7 +197,7 @@ CASES = [
     Wrong(
         "smoke in closed",
         (
-            "toy, smoke, cannot stand in the closed division",
+            "the closed division does not allow toy with the profile smoke",
             "expected: open",
             "found: closed; its runs are short",
             "600 s",

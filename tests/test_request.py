@@ -236,12 +236,12 @@ def test_all_scenarios_cannot_be_switched_off(ask: Callable[..., Request]) -> No
 
 def test_devices_become_replicas_of_each_scenario(ask: Callable[..., Request]) -> None:
     assert [plan.config.harness_config.replicas for plan in ask(gpu_count=3).scenarios] == [3, 3]
-    with pytest.raises(ConfigError, match="there are no LoadGen targets for 2 h100"):
+    with pytest.raises(ConfigError, match="missing LoadGen targets for 2 h100"):
         ask(model="llama2-70b", gpu="h100", gpu_count=2)
 
 
 def test_runs_are_looked_at_without_settings_of_this_machine(workspace: Workspace) -> None:
     choices = options(model="llama3.1-405b", gpu="cpu", scenarios="Offline")
-    with pytest.raises(ConfigError, match="no settings for"):
+    with pytest.raises(ConfigError, match="missing settings for"):
         resolve(choices, workspace)
     assert check_request(load_request(choices, workspace)).rules.samples == 8313

@@ -89,8 +89,8 @@ def test_loadgen_hears_of_an_end_and_of_a_new_beginning(pool: ReplicaPool, super
         lost == {"event": "lost", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"} or lost["cause"] == "?"
     )
     assert joined["endpoints"] == [{"address": "ipc://replica-a.1", "beats": "ipc://replica-a.1.heart", "key": ""}]
-    assert run_monitor.losses[0].endswith("its queries, 37, were issued again")
-    assert run_monitor.losses[1] == "a was started again and took part"
+    assert run_monitor.losses[0].endswith("37 queries were requeued")
+    assert run_monitor.losses[1] == "a was restarted and joined the run"
 
 
 def test_a_replica_that_loadgen_hears_no_more_is_killed(pool: ReplicaPool, supervise) -> None:
@@ -102,7 +102,7 @@ def test_a_replica_that_loadgen_hears_no_more_is_killed(pool: ReplicaPool, super
     run_monitor.follow()
     assert silent.returncode == -signal.SIGKILL
     assert notes.heard[0] == {"event": "lost", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
-    assert run_monitor.losses[0] == "b was lost (not heard); its queries, 2, were issued again"
+    assert run_monitor.losses[0] == "b failed (not heard); 2 queries were requeued"
 
 
 def test_a_run_may_be_told_to_fail(pool: ReplicaPool, supervise) -> None:

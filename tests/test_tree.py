@@ -190,7 +190,7 @@ def test_what_is_no_result_says_so_first(
 
 def test_nothing_is_made_of_what_closed_refuses(workspace: Workspace) -> None:
     write_all(workspace.logs, division="closed")
-    with pytest.raises(ConfigError, match="cannot stand in the closed division"):
+    with pytest.raises(ConfigError, match="the closed division does not allow"):
         pack(workspace, division="closed")
     assert not workspace.submission.exists()
 

@@ -29,12 +29,12 @@ def read(*lines: str) -> UserConf:
 @pytest.mark.parametrize(
     ("line", "expected", "hint"),
     [
-        ("*.Server.target_qps=100", "spaces round the =", "write: *.Server.target_qps = 100"),
-        ("*.Server.target_qps =100", "spaces round the =", "write: *.Server.target_qps = 100"),
+        ("*.Server.target_qps=100", "spaces around the =", "write: *.Server.target_qps = 100"),
+        ("*.Server.target_qps =100", "spaces around the =", "write: *.Server.target_qps = 100"),
         ("*.Server.target_qps", "model.scenario.key = value", "write: *.Server.target_qps = NUMBER"),
         ("*.Server.target_qps = ", "model.scenario.key = value", "write: *.Server.target_qps = NUMBER"),
         ("*.Server.target_qps = 5 6", "one value", "write: *.Server.target_qps = 5"),
-        ("*.Server.target_qps = 5 # fast", "no comment either", "write: *.Server.target_qps = 5"),
+        ("*.Server.target_qps = 5 # fast", "without a comment", "write: *.Server.target_qps = 5"),
         ("#half the rate", "a space after the #", "write: # half the rate"),
         ("target_qps = 5", "model.scenario.key", "write: *.Server.target_qps = 5"),
         ("*.Server.target_qps = fast", Kind.NUMBER, "write: *.Server.target_qps = NUMBER"),
@@ -45,15 +45,15 @@ def read(*lines: str) -> UserConf:
         ("*.Server.min_query_count = 2147483648", Kind.INTEGER, "NUMBER"),
         ("*.Server.coalesce_queries = 2", Kind.FLAG, "NUMBER"),
         ("*.*.target_latency = 1.5", Kind.INTEGER, "NUMBER"),
-        ("*.Server.target_qsp = 5", "target_qps", "write target_qps if that was meant"),
-        ("llama2-70.Server.target_qps = 5", "llama2-70b", "write llama2-70b if that was meant"),
-        ("*.Servr.target_qps = 5", "Server", "write Server if that was meant"),
+        ("*.Server.target_qsp = 5", "target_qps", "the nearest key is target_qps"),
+        ("llama2-70.Server.target_qps = 5", "llama2-70b", "the nearest model is llama2-70b"),
+        ("*.Servr.target_qps = 5", "Server", "the nearest scenario is Server"),
         ("*.Interactive.target_qps = 5", "Server", "write: MODEL-interactive.Server.target_qps = 5"),
         ("llama2-70b.Interactive.target_qps = 5", "", "write: llama2-70b-interactive.Server.target_qps = 5"),
         ("*.Offline.coalesce_queries = 1", "coalesce_queries for Server", "delete the line"),
-        ("*.*.schedule_rng_seed = 1", "mlperf.conf alone", "delete the line"),
+        ("*.*.schedule_rng_seed = 1", "embedded mlperf.conf", "delete the line"),
         ("*.*.accuracy_log_sampling_target = 9", "audit.config", "delete the line"),
-        ("*.*.mode = 1", "the test that is run", "delete the line"),
+        ("*.*.mode = 1", "the test sets it", "delete the line"),
     ],
 )
 def test_what_loadgen_would_misread_is_refused(line: str, expected: str, hint: str) -> None:
@@ -65,7 +65,7 @@ def test_what_loadgen_would_misread_is_refused(line: str, expected: str, hint: s
 
 
 def test_a_setting_may_stand_once() -> None:
-    with pytest.raises(ConfigError, match=r"\*\.Server\.target_qps stands twice") as caught:
+    with pytest.raises(ConfigError, match=r"\*\.Server\.target_qps is set twice") as caught:
         read("*.Server.target_qps = 5", "*.Server.target_qps = 6")
     assert caught.value.where == "user.conf:2"
 

@@ -1,4 +1,4 @@
-"""Runs of two folders side by side: their figures, and what was not the same. `harness-llm compare`."""
+"""Comparison of the runs in two folders: metrics and differences. `harness-llm compare`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ Runs = Mapping[str, Mapping[str, Run]]
 
 @dataclass(frozen=True)
 class Pair:
-    """What the same thing is in A and in B; None where there is none."""
+    """A value in A and in B; None if it is missing."""
 
     a: Any
     b: Any
@@ -30,14 +30,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Figure(Pair):
-    """One figure; the unit stands in its name."""
+    """One metric; its name has the unit."""
 
     a: float | None
     b: float | None
 
     @property
     def ratio(self) -> float | None:
-        """B by A."""
+        """B / A."""
         return self.b / self.a if self.a and self.b is not None else None
 
 
@@ -47,8 +47,8 @@ class Comparison:
 
     Attributes:
         states: by test.
-        figures: by name: rates and latencies of the performance run, scores of the accuracy run.
-        differences: `fact: A's vs B's`, of fingerprint, settings and data.
+        figures: metrics by name: rates and latencies of the performance run, scores of the accuracy run.
+        differences: `fact: A vs B`, for fingerprint, settings and data.
     """
 
     states: Mapping[str, Pair]
@@ -57,22 +57,22 @@ class Comparison:
 
 
 def read_runs(folder: Path) -> Runs:
-    """The runs in `folder`: of the scenario that it belongs to if it is a run itself, else all below it.
+    """The runs below `folder`, or all runs of its scenario if it is a run.
 
     Raises:
-        ConfigError: there is none, one has no record, they are of several benchmarks, or a run was run twice.
+        ConfigError: there is no run, a run has no record, or there are several benchmarks or several runs of a test.
     """
     folder = folder.resolve()
     if not folder.is_dir():
-        raise ConfigError("there is no such folder", where=str(folder), hint="runs lie below build/logs")
+        raise ConfigError("there is no such folder", where=str(folder), hint="runs are below build/logs")
     above = folder.parent if (folder / LOCK).is_file() else folder
     runs = [load_run(lock.parent) for lock in sorted(above.rglob(LOCK))]
     if not runs:
         raise ConfigError(
-            "no run lies here",
+            "no run found",
             where=str(folder),
-            expected="a run, with its run.json, or a folder above some",
-            hint="harness-llm run and submit say where theirs lie, below build/logs",
+            expected="a run directory, or a folder with run directories",
+            hint="harness-llm run prints the folders of its runs, below build/logs",
         )
     found: dict[str, dict[str, Run]] = {}
     for run in runs:
@@ -83,9 +83,7 @@ def read_runs(folder: Path) -> Runs:
 
 def _check(run: Run, first: Run, found: Runs) -> None:
     if run.record is None:
-        raise ConfigError(
-            "a run has no record to compare", where=str(run.path / RECORD), found=run.fault or str(run.state)
-        )
+        raise ConfigError("a run has no record", where=str(run.path / RECORD), found=run.fault or str(run.state))
     if run.run_key.benchmark != first.run_key.benchmark:
         names = f"{first.run_key.benchmark} and {run.run_key.benchmark}"
         raise ConfigError("the folder has runs of several benchmarks", where=str(run.path), found=names)
@@ -93,15 +91,15 @@ def _check(run: Run, first: Run, found: Runs) -> None:
         raise ConfigError(
             f"the folder has several runs of {run.run_key}",
             found=f"{other.path}\n         {run.path}",
-            hint="name one of them",
+            hint="select one of them",
         )
 
 
 def compare(a: Runs, b: Runs) -> dict[str, Comparison]:
-    """The scenarios that both have.
+    """Compare the scenarios that both have.
 
     Raises:
-        ConfigError: the runs are of different benchmarks, or of no scenario in common.
+        ConfigError: the benchmarks differ, or there is no common scenario.
     """
     benchmarks = [next(_all(runs)).run_key.benchmark for runs in (a, b)]
     if len(set(benchmarks)) > 1:
@@ -131,7 +129,7 @@ def _compare(a: Mapping[str, Run], b: Mapping[str, Run]) -> Comparison:
 
 
 def _figures(runs: Mapping[str, Run]) -> dict[str, float]:
-    """Those that the runs recorded, and more percentiles of a performance run that LoadGen judged."""
+    """The metrics of the records, and further percentiles of the performance run."""
     found: dict[str, float] = {}
     for test, run in sorted(runs.items(), key=lambda item: item[0] != PERFORMANCE):
         own = run.record.metrics if run.record else {}
@@ -154,17 +152,17 @@ def _latencies(log: Path) -> dict[str, float]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """What may not be the same in two runs of one run."""
+    """The facts of a run that can differ from another run."""
     if run.record is None:
         return {}
     record = run.record
-    run_key = record.run_facts | {"user_conf": " ".join(str(record.run_facts.get("user_conf", "")).split())}
+    run_facts = record.run_facts | {"user_conf": " ".join(str(record.run_facts.get("user_conf", "")).split())}
     named = {name: getattr(record, name) for name in ("system", "round", "division", "profile")}
-    return named | record.fingerprint | run_key | record.host
+    return named | record.fingerprint | run_facts | record.host
 
 
 def as_json(comparisons: Mapping[str, Comparison]) -> dict[str, Any]:
-    """For programs; `ratio` is B by A."""
+    """The comparison as JSON; `ratio` is B / A."""
     return {
         scenario: {
             "states": {test: asdict(pair) for test, pair in found.states.items()},
@@ -176,7 +174,7 @@ def as_json(comparisons: Mapping[str, Comparison]) -> dict[str, Any]:
 
 
 def show(comparisons: Mapping[str, Comparison], console: Console) -> None:
-    """For people."""
+    """Print the comparison as tables."""
     for scenario, found in comparisons.items():
         table = Table(scenario, "A", "B", "B / A")
         for column in table.columns[1:]:

@@ -1,8 +1,7 @@
-"""documentation/system_architecture.md: nodes, network and data path of a system, and the bandwidth its results need.
+"""The section `architecture` of a system file: nodes, network interfaces and data path.
 
-The rules ask closed datacenter submitters for the network interfaces, the way from them to the accelerators, and proof
-that it carries what the throughput needs (inference_rules.adoc:451-457). What no machine tells of itself stands in the
-section `architecture` of the system file.
+Closed datacenter submissions document the network interfaces, the path from them to the accelerators, and that its
+bandwidth is sufficient (inference_rules.adoc:451-457). These facts cannot be detected.
 """
 
 from pathlib import Path
@@ -18,10 +17,10 @@ class _Facts(BaseModel):
 
 
 class Node(_Facts):
-    """Nodes of one kind; `role` is what runs on them.
+    """Nodes of one kind; `role` is their task.
 
     Attributes:
-        hosts: their names or addresses, which URLs of running servers may have.
+        hosts: host names or addresses, for URLs of running servers.
     """
 
     name: str
@@ -31,7 +30,7 @@ class Node(_Facts):
 
 
 class Nic(_Facts):
-    """Network interfaces of one model, of the node whose memory holds LoadGen's queries; `gbit_s` of one of them."""
+    """Network interfaces of one model in the node of LoadGen; `gbit_s` of one interface."""
 
     model: str = ""
     count: int | None = Field(default=None, ge=1)
@@ -42,10 +41,10 @@ class Link(_Facts):
     """Parallel links of the data path.
 
     Attributes:
-        start: what they begin at; `from` in the file, `to` is where they end.
-        kind: what they are, for example PCIe Gen5 x16.
-        gbit_s: of one of them, in each direction.
-        evidence: the specification or measurement that says so.
+        start: start of the link, `from` in the file; `to` is its end.
+        kind: for example PCIe Gen5 x16.
+        gbit_s: of one link, in each direction.
+        evidence: specification or measurement of the bandwidth.
     """
 
     start: str = Field(alias="from")
@@ -57,14 +56,14 @@ class Link(_Facts):
 
 
 class Equipment(_Facts):
-    """Networking equipment outside the nodes, switches say."""
+    """Networking equipment outside the nodes, such as switches."""
 
     model: str
     count: int = Field(ge=1)
 
 
 class Architecture(_Facts):
-    """What a system file says of a system's architecture; what it leaves out is `missing_facts`.
+    """The architecture of a system; facts may be missing.
 
     Attributes:
         data_path: from the network to the accelerators, in order.
@@ -85,7 +84,7 @@ def load_architecture(file: Path) -> Architecture | None:
     """The section `architecture` of a system file; None without one.
 
     Raises:
-        ConfigError: it has unknown keys, or values that cannot be.
+        ConfigError: it has an unknown key or an invalid value.
     """
     section = load_section(file, ARCHITECTURE)
     if section is None:
@@ -95,7 +94,7 @@ def load_architecture(file: Path) -> Architecture | None:
     except ValidationError as error:
         faults = [f"{'.'.join((ARCHITECTURE, *map(str, e['loc'])))}: {e['msg']}" for e in error.errors()]
         raise ConfigError(
-            "the architecture of a system is wrong",
+            "invalid architecture of a system",
             where=str(file),
             found="\n         ".join(faults),
             hint="docs/closed-datacenter.md has an example",

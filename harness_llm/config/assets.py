@@ -1,6 +1,7 @@
-"""What a run needs besides its settings: a checkpoint, data sets, reference scores; put in place stage by stage.
+"""The assets of a benchmark: checkpoint, data sets and reference scores, and the stages that make them.
 
-A stage is done when its result is complete and was made from what is there now, so that the same call again continues.
+A stage is done if its result is complete and was made from the current sources, so `prepare` continues after an
+interruption.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,21 +12,21 @@ from typing import Protocol
 from harness_llm.config.benchmark import EVALUATION
 
 Report = Callable[[str, float | None], None]
-"""Is told what is being done, and how much of it is, 0 to 1 or None."""
+"""Takes the name of a step and its progress, from 0 to 1 or None."""
 
 
 @dataclass(frozen=True)
 class Assets:
-    """Where everything lies, or will lie.
+    """The paths of the assets, which may not exist yet.
 
     Attributes:
-        checkpoint: the one that is served.
-        original: the one that it was made from.
-        stores: token stores, by the name of the sample set; `sources` are the files that they were made from.
+        checkpoint: the served checkpoint.
+        original: the checkpoint before quantization.
+        stores: token stores by sample set; `sources` are the files that they were made from.
         calibration: token store.
-        reference: scores of the original checkpoint, JSON; None where the round's gates hold.
-        draft: head for speculative decoding, where a scenario has one.
-        livecodebench: folder of LiveCodeBench's data set, which the reference's evaluators load; None for others.
+        reference: scores of the original checkpoint, JSON; None if the gates are those of the round.
+        draft: draft head for speculative decoding, if a scenario has one.
+        livecodebench: folder of LiveCodeBench's data set, if the evaluators of the reference load it.
     """
 
     checkpoint: Path
@@ -38,22 +39,22 @@ class Assets:
     draft: Path | None = None
 
     def store(self, test: str) -> Path:
-        """The samples that `test` asks."""
+        """The token store of `test`."""
         return self.stores.get(test, self.stores[EVALUATION])
 
     def source(self, test: str) -> Path:
-        """The file that the samples of `test` were read from."""
+        """The source file of the samples of `test`."""
         return self.sources.get(test, self.sources[EVALUATION])
 
     @property
     def tokenizer(self) -> Path:
-        """tokenizer.json, which turns answers into texts."""
+        """tokenizer.json, which converts answers to texts."""
         return self.checkpoint / "tokenizer.json"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step: `done` looks, `make` does it; doing `source` again makes it stale."""
+    """One step of a preparation; it is also stale if the stage `source` is not done."""
 
     name: str
     source: str | None
@@ -66,18 +67,18 @@ class Preparation(Protocol):
 
     @property
     def assets(self) -> Assets:
-        """Where everything lands."""
+        """The paths of the assets."""
 
     def stages(self) -> list[Stage]:
-        """All stages; each needs the ones before it."""
+        """All stages, in order."""
 
 
 def prepare(preparation: Preparation, report: Report) -> Assets:
-    """Go through the stages that are not done.
+    """Make the stages that are not done.
 
     Raises:
-        EnvironmentMissing: something is not there that this program does not make itself.
-        RunFailed: a stage failed; its log is named.
+        EnvironmentMissing: a file is missing that harness-llm cannot make.
+        RunFailed: a stage failed.
         ConfigError: a file is damaged.
     """
     for stage in preparation.stages():
@@ -88,7 +89,7 @@ def prepare(preparation: Preparation, report: Report) -> Assets:
 
 
 def missing(preparation: Preparation) -> list[str]:
-    """The stages that `prepare` would go through."""
+    """The stages that `prepare` would make."""
     names: list[str] = []
     for stage in preparation.stages():
         if stage.source in names or not stage.done():

@@ -1,4 +1,4 @@
-"""What a benchmark is: `models/<name>/benchmark.yaml`."""
+"""The definition of a benchmark, `models/<name>/benchmark.yaml`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,12 +23,12 @@ class _Facts(BaseModel):
 
 
 class Sampling(_Facts):
-    """How tokens are chosen; fixed by the rules, so nothing in the engine settings may touch it.
+    """Sampling parameters; the rules fix them, so engine settings cannot change them.
 
     Attributes:
         top_k: 0 is off.
-        beams: above 1 is beam search, which not every engine has.
-        stop_sequences: by kind of sample, runs of token ids that end an answer too.
+        beams: more than 1 for beam search, which only some engines support.
+        stop_sequences: by kind of sample, sequences of token ids that also end an answer.
     """
 
     temperature: float
@@ -41,28 +41,28 @@ class Sampling(_Facts):
     stop_sequences: dict[str, tuple[tuple[int, ...], ...]] = {}
 
     def changed(self, values: Mapping[str, Any]) -> "Sampling":
-        """The same, but for `values`."""
+        """A copy with `values` replaced."""
         return Sampling.model_validate(self.model_dump() | dict(values))
 
 
 class SampleSet(_Facts):
-    """Samples of one purpose: a source file below the data folder, and how many samples it holds."""
+    """A set of samples: a file below the data folder, and its number of samples."""
 
     file: str
     samples: int
 
 
 class Dataset(_Facts):
-    """What is asked of the model; `longest_prompt` in token ids.
+    """The data set; `longest_prompt` in token ids.
 
     Attributes:
         source: the module that reads the files, `harness_llm.prepare.datasets.sources`.
-        calibration: the file of the official calibration set.
-        sets: `evaluation`, and sets of their own by test (accuracy, TEST07).
-        made_by: the command that makes the files of what is downloaded, where they are not published as they are
-            read; a program of the environment (.venv, .venv-cuda) and its arguments.
-        mean_tokens: published mean length of answers, with prompts where published, by which the submitter is warned
-            of a small KV cache; 0 where none is published. Nothing of it reaches the engine.
+        calibration: file of the official calibration set.
+        sets: `evaluation`, and separate sets of tests (accuracy, TEST07).
+        made_by: the command that converts the downloaded files, if necessary; a program of the environment (.venv,
+            .venv-cuda) and its arguments.
+        mean_tokens: published mean length of answers, with prompts if published, for the warning of a small KV cache;
+            0 if none is published. The engine does not get it.
     """
 
     source: str
@@ -73,16 +73,16 @@ class Dataset(_Facts):
     made_by: str = ""
 
     def of(self, test: str) -> SampleSet:
-        """The samples that `test` asks."""
+        """The samples of `test`."""
         return self.sets.get(test, self.sets[EVALUATION])
 
 
 class Checkpoint(_Facts):
-    """Folders below `build/models`; both are the same where the benchmark's own checkpoint is served as it is.
+    """Folders below `build/models`; both are equal for a checkpoint that is served without quantization.
 
     Attributes:
-        config: the published config.json of the original, a file below models/; empty where none is published.
-        draft: the head that proposes tokens, where a scenario speculates with one of its own.
+        config: published config.json of the original, a file below models/; empty if none is published.
+        draft: draft head for speculative decoding, if a scenario has one.
     """
 
     original: str
@@ -92,15 +92,15 @@ class Checkpoint(_Facts):
 
 
 class Download(_Facts):
-    """Where one part of a benchmark comes from: an MLCommons metadata URI, or a Hugging Face repository.
+    """The source of one part of a benchmark: an MLCommons metadata URI, or a Hugging Face repository.
 
     Attributes:
-        part: `model` and `draft`, a head for speculative decoding, land below the models folder, the others below the
-            data folder, in `folder`; `livecodebench` is what an evaluator of the reference loads.
+        part: `model` and `draft`, a head for speculative decoding, are saved in `folder` of the models folder, the
+            others of the data folder; an evaluator of the reference loads `livecodebench`.
         uri: of the metadata file, `https://…/metadata/<name>.uri`.
         repo: with its `revision`, a commit.
-        files: patterns of the files that are wanted of a list or repository; all if empty.
-        gb: size, for the check of free space; the data sets have less than the default.
+        files: patterns of the required files of a list or repository; all if empty.
+        gb: size, for the check of free space; data sets are smaller than the default.
         gated: whether the repository requires a token of an owner who accepted its licence.
     """
 
@@ -116,20 +116,20 @@ class Download(_Facts):
 
     @property
     def of_models(self) -> bool:
-        """Whether it lands below the models folder."""
+        """Whether it is saved in the models folder."""
         return self.part in ("model", "draft")
 
 
 class Accuracy(_Facts):
-    """What is scored, how, and against what.
+    """Metrics, scoring methods and gates of the accuracy.
 
-    A benchmark with a `reference` folder is gated at `share_of_reference` of the scores found there, with the tokens
-    per sample within `tokens_within` of it; one without is gated by the rules of its round. The probe allows for the
-    same share of other lengths.
+    The gates of a benchmark with a `reference` folder are `share_of_reference` of the scores there, and tokens per
+    sample within `tokens_within` of it; other benchmarks have the gates of the round. The probe allows the same
+    deviation of lengths.
 
     Attributes:
-        scoring: how the samples of each kind are scored; the kind is "" where a data set has but one.
-        sentence_split: whether sentences stand on lines of their own, which ROUGELSUM and GEN_LEN see.
+        scoring: scoring method by kind of sample; the kind is "" for a data set with one kind.
+        sentence_split: whether each sentence is on its own line, which changes ROUGELSUM and GEN_LEN.
     """
 
     metrics: tuple[Metric, ...]
@@ -144,14 +144,14 @@ class Benchmark(_Facts):
     """One benchmark.
 
     Attributes:
-        preparer: who puts checkpoint and data sets in place: the user, or this program (demo, stand-in).
-        variants: the official variants that a result can stand for, strictest first.
-        mapped: whether a tree shows it under its own name, which model_mapping.json maps to the first variant.
-        engine: what answers its queries where nothing else is asked for.
-        engine_of: the benchmark whose engine settings are used, itself if empty; `engine_scenarios` maps to its
-            scenarios where they differ.
-        sampling_of: what a test samples otherwise.
-        obstacle: why its results can never be submitted; empty if they can.
+        preparer: source of checkpoint and data sets: `published` ones are downloaded, others are made here.
+        variants: official variants, strictest first.
+        mapped: whether a tree uses the benchmark's own name, which model_mapping.json maps to the first variant.
+        engine: default engine.
+        engine_of: the benchmark whose engine settings are used, itself if empty.
+        engine_scenarios: the scenario of `engine_of` for each scenario with another name.
+        sampling_of: by test, sampling parameters that differ.
+        obstacle: why results can never be submitted; empty if they can.
     """
 
     name: str
@@ -174,41 +174,45 @@ class Benchmark(_Facts):
     measurements: dict[str, str]
 
     @model_validator(mode="after")
-    def _explained(self) -> Self:
-        """A tree apart from results says why it is."""
+    def _require_obstacle(self) -> Self:
+        """A tree that is separate from results requires a reason."""
         if self.tree_suffix and not self.obstacle:
             raise ValueError("tree_suffix without obstacle")
         return self
 
     @property
     def settings(self) -> str:
-        """The folder of models/ that says how its engine is run."""
+        """The folder of models/ with the engine settings."""
         return self.engine_of or self.name
 
     def sampling_for(self, test: str) -> Sampling:
-        """How tokens are chosen in `test`."""
+        """The sampling of `test`."""
         return self.sampling.changed(self.sampling_of.get(test, {}))
 
 
 def benchmark_names(workspace: Workspace) -> list[str]:
-    """All benchmarks that have a file."""
+    """All benchmarks, by name."""
     return sorted(f.parent.name for f in workspace.benchmarks.glob("*/benchmark.yaml"))
 
 
 def _facts(file: Path) -> dict[str, Any]:
-    """What a benchmark file says; on top of the benchmark that it `extends`, key by key."""
+    """The content of a benchmark file, merged by key with that of the benchmark that it `extends`."""
     own: dict[str, Any] = read_yaml(file)
     base = own.pop("extends", None)
-    return _laid_over(_facts(file.parent.with_name(base) / file.name), own) if base else own
+    return _merged(_facts(file.parent.with_name(base) / file.name), own) if base else own
 
 
-def _laid_over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    both = {key: _laid_over(base[key], value) for key, value in own.items() if isinstance(value, dict) and key in base}
+def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    both = {key: _merged(base[key], value) for key, value in own.items() if isinstance(value, dict) and key in base}
     return base | own | both
 
 
 def load_benchmark(name: str, workspace: Workspace) -> Benchmark:
-    """Read `models/<name>/benchmark.yaml`."""
+    """Read `models/<name>/benchmark.yaml`.
+
+    Raises:
+        ConfigError: there is no such benchmark, or the file is wrong.
+    """
     file: Path = workspace.benchmarks / name / "benchmark.yaml"
     if not file.is_file():
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""What a checkpoint is made of, by sha256. Standard library only: quantization environments import it too.
+"""Files, digests and records of checkpoints. Standard library only: quantization environments import it too.
 
-A stage that makes a checkpoint writes a record last, a JSON file whose `files` are the sha256 of what it made.
+A stage that makes a checkpoint writes its record last: a JSON file, whose `files` has the sha256 of each file.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def model_config(path: Path) -> dict[str, Any]:
 
 
 def quantization_config(path: Path) -> dict[str, Any]:
-    """What config.json of the checkpoint in `path` tells engines of its numbers; empty where nothing is quantized."""
+    """The `quantization_config` of the checkpoint in `path`; empty if it is not quantized."""
     return model_config(path).get("quantization_config") or {}
 
 
@@ -35,14 +35,14 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def checkpoint_digest(path: Path) -> str:
-    """sha256 that names the checkpoint in the folder `path`: its weights, configuration and tokenizer."""
+    """sha256 of the checkpoint in the folder `path`: weights, configuration and tokenizer."""
     return hashlib.sha256(json.dumps(checkpoint_files(path)).encode()).hexdigest()
 
 
 def checkpoint_files(path: Path) -> dict[str, str]:
-    """The sha256 of every file in `path` that an engine loads, by name; a folder that is not there has none.
+    """The sha256 of every file in `path` that an engine loads, by name; empty for a missing folder.
 
-    Files are hashed once and then known by size and time; what is known lies beside the folder.
+    A cache beside the folder has the digests by size and modification time.
     """
     files = sorted([*weight_files(path), *(file for name in LOADED if (file := path / name).is_file())])
     cache = path.parent / CACHE
@@ -50,7 +50,7 @@ def checkpoint_files(path: Path) -> dict[str, str]:
     keys = {f.name: _key(f) for f in files}
     found = {keys[f.name]: known.get(keys[f.name]) or file_digest(f) for f in files}
     if not found.items() <= known.items() and os.access(path.parent, os.W_OK):
-        _remember(cache, known | found)
+        _write_cache(cache, known | found)
     return {name: found[key] for name, key in keys.items()}
 
 
@@ -67,10 +67,10 @@ def write_record(path: Path, name: str, **facts: Any) -> None:
 
 
 def read_record(path: Path, name: str) -> dict[str, Any] | None:
-    """The record `name` of the checkpoint in `path`; None where the checkpoint is not there or not complete.
+    """The record `name` of the checkpoint in `path`; None if the checkpoint is missing or incomplete.
 
     Raises:
-        ConfigError: a file is no longer the one that was recorded.
+        ConfigError: a file differs from its record.
     """
     if not (path / name).is_file():
         return None
@@ -83,7 +83,7 @@ def read_record(path: Path, name: str) -> dict[str, Any] | None:
                 where=str(path / file),
                 expected=f"sha256 {expected}, as {name} says",
                 found=found.get(file, "no such file"),
-                hint=f"rm -r {path}, and the same command again makes it anew",
+                hint=f"rm -r {path}, then run the same command again",
             )
     return record
 
@@ -93,7 +93,7 @@ def _key(file: Path) -> str:
     return f"{file.resolve()} {facts.st_size} {facts.st_mtime_ns}"
 
 
-def _remember(cache: Path, known: dict[str, str]) -> None:
+def _write_cache(cache: Path, known: dict[str, str]) -> None:
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     temporary.write_text(json.dumps(known, indent=1))
     temporary.rename(cache)

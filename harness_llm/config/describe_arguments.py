@@ -37,7 +37,7 @@ _LIMITS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
 def describe_arguments() -> dict[str, Any]:
-    """The version of vLLM, and for each argument its JSON schema; empty where that is no simple value."""
+    """The version of vLLM, and for each argument its JSON schema; empty if that is not a simple value."""
     arguments = {field.name: _schema(field.name, field.type) for field in dataclasses.fields(EngineArgs)}
     return {"version": _version(), "arguments": arguments}
 
@@ -52,7 +52,7 @@ def _version() -> str:
 
 
 def _schema(name: str, hint: Any) -> list[dict[str, Any]]:
-    """Alternatives of which one must match; null is one where EngineArgs allows None."""
+    """Alternatives, one of which must match; null if EngineArgs allows None."""
     own = list(_alternatives(hint, ()))
     field = _validating_field(_NAMES.get(name, name))
     validated = list(_alternatives(field.annotation, field.metadata)) if field else own
@@ -71,9 +71,9 @@ def _validating_field(name: str) -> FieldInfo | None:
 
 
 def _alternatives(hint: Any, metadata: Any) -> Iterator[dict[str, Any]]:
-    """The simple types that `hint` allows; none where it allows another one too, or is the name of a class.
+    """The simple types that `hint` allows; none if it allows another type too, or is the name of a class.
 
-    torch.dtype is left out: no file of settings can contain one.
+    torch.dtype is omitted: a YAML file cannot contain one.
     """
     if isinstance(hint, str):
         return
@@ -89,7 +89,7 @@ def _alternatives(hint: Any, metadata: Any) -> Iterator[dict[str, Any]]:
 
 
 def _reduced(kind: dict[str, Any]) -> dict[str, Any]:
-    """What `vllm_arguments.json` keeps of a schema: the type, its limits and its values."""
+    """The type, limits and values of a schema."""
     reduced = {key: kind[key] for key in ("type", *_LIMITS) if key in kind}
     values = [kind["const"]] if "const" in kind else kind.get("enum")
     return reduced | ({"enum": sorted(values)} if values else {})

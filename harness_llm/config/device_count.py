@@ -1,4 +1,4 @@
-"""How many devices of a machine are used: the replicas that fit on them, and the targets that go with them."""
+"""--gpu-count: number of replicas and LoadGen targets for a number of devices."""
 
 from pathlib import Path
 
@@ -9,16 +9,16 @@ from harness_llm.paths import Workspace
 
 
 def spread(config: EngineConfig, count: int) -> EngineConfig:
-    """`config` with a replica for each group of `count` devices.
+    """`config` with a replica on each group of `count` devices.
 
     Raises:
-        ConfigError: a device would be left over.
+        ConfigError: a device would be unused.
     """
     if count % config.group:
         raise ConfigError(
-            "the devices cannot all be used",
+            "the replicas cannot use all devices",
             where="--gpu-count, or GPU_COUNT",
-            expected=f"a multiple of {config.group}, which is what one replica takes (tensor_parallel_size, "
+            expected=f"a multiple of {config.group}, the devices of one replica (tensor_parallel_size, "
             "pipeline_parallel_size)",
             found=str(count),
         )
@@ -27,10 +27,10 @@ def spread(config: EngineConfig, count: int) -> EngineConfig:
 
 
 def targets_file(gpu: str, count: int | None, workspace: Workspace) -> Path:
-    """The user.conf for `count` devices; `user_<gpu>.conf` is that of a usual node.
+    """The user.conf for `count` devices; `user_<gpu>.conf` is for the number in models/gpus.yaml.
 
     Raises:
-        ConfigError: it is another number, and there is no file for it.
+        ConfigError: there is no file for another number.
     """
     whole = workspace.user_confs / f"user_{gpu}.conf"
     node = load_gpus(workspace).get(gpu)
@@ -39,9 +39,9 @@ def targets_file(gpu: str, count: int | None, workspace: Workspace) -> Path:
     own = whole.with_name(f"{whole.stem}_{count}gpu.conf")
     if not own.is_file():
         raise ConfigError(
-            f"there are no LoadGen targets for {count} {gpu}",
+            f"missing LoadGen targets for {count} {gpu}",
             where=str(own),
-            expected=f"targets of {count}; those of {whole.name} are of {node.count}",
-            hint=f"cp {whole} {own}, and scale its target_qps by {count}/{node.count}; or name a file with --user-conf",
+            expected=f"targets for {count} devices; {whole.name} is for {node.count}",
+            hint=f"cp {whole} {own}, and scale target_qps by {count}/{node.count}; or set --user-conf",
         )
     return own

@@ -1,4 +1,4 @@
-"""The engine arguments of vLLM: which there are, and which values each accepts. vLLM is not imported."""
+"""Names and valid values of vLLM's engine arguments. vLLM is not imported."""
 
 import ast
 import functools
@@ -19,7 +19,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "null": (type(None),),
 }
-_WORDS = {
+_TYPE_NAMES = {
     "boolean": "true or false",
     "integer": "a whole number",
     "number": "a number",
@@ -29,14 +29,14 @@ _WORDS = {
 
 
 def engine_arguments() -> frozenset[str]:
-    """The names of the installed vLLM; of the pinned one where none is installed, as outside a container."""
+    """The argument names of the installed vLLM; those of the pinned version if none is installed."""
     return _installed_arguments() or frozenset(_schemas())
 
 
 def expected_value(name: str, value: object) -> str:
-    """What vLLM expects of the argument `name`, as text; empty where it accepts `value`.
+    """The values that vLLM accepts for the argument `name`, as text; empty if it accepts `value`.
 
-    Limits that depend on other arguments or on the model are left to vLLM.
+    Only vLLM checks limits that depend on other arguments or on the model.
     """
     schema = _schemas().get(name, ())
     if not schema or any(_matches(value, kind) for kind in schema):
@@ -85,4 +85,4 @@ def _describe(kind: Mapping[str, Any]) -> str:
         return "one of " + ", ".join(map(str, kind["enum"]))
     limits = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
     found = [f"{sign} {kind[key]}" for key, sign in limits.items() if key in kind]
-    return " ".join([_WORDS[kind["type"]], " and ".join(found)]).strip()
+    return " ".join([_TYPE_NAMES[kind["type"]], " and ".join(found)]).strip()

@@ -1,5 +1,5 @@
-"""How an engine is run: models/defaults.yaml, then of models/<benchmark>/ engine.yaml, <gpu>.yaml and
-<scenario>_<gpu>.yaml, then --set.
+"""Engine settings: models/defaults.yaml, then engine.yaml, <gpu>.yaml and <scenario>_<gpu>.yaml of
+models/<benchmark>/, then --set.
 """
 
 import difflib
@@ -24,57 +24,58 @@ from harness_llm.rules import BenchmarkRules
 
 
 class HarnessConfig(BaseModel):
-    """The harness's own settings."""
+    """Settings of harness-llm itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     replicas: int = Field(ge=1, description="engines, one per tensor-parallel group")
-    backlog: int = Field(ge=0, description="Offline: queries a replica holds beyond max_num_seqs")
+    backlog: int = Field(ge=0, description="Offline: queries of a replica in flight beyond max_num_seqs")
     speculative_decoding: tuple[str, ...] = Field(
-        description="scenarios that speculate, where the rules allow it; separated by commas"
+        description="scenarios with speculative decoding, where the rules allow it; separated by commas"
     )
     warm_up_tokens: int = Field(ge=1, description="tokens per answer to the calibration prompts of the warm-up")
-    loadgen_cpus: int = Field(ge=1, description="cores kept for LoadGen's process")
-    startup_timeout_s: float = Field(gt=0, description="seconds until a replica that is not ready has failed")
-    heartbeat_timeout_s: float = Field(gt=0, description="seconds without a sign of life until a replica is lost")
+    loadgen_cpus: int = Field(ge=1, description="cores reserved for LoadGen's process")
+    startup_timeout_s: float = Field(gt=0, description="seconds until a replica that is not ready fails")
+    heartbeat_timeout_s: float = Field(gt=0, description="seconds without a heartbeat until a replica fails")
     on_replica_failure: Literal["requeue", "fail"] = Field(
-        description="issue the queries of a lost replica again elsewhere, or let the run fail"
+        description="send the queries of a failed replica to other replicas, or end the run"
     )
     stall_timeout_s: float = Field(
         gt=0,
-        description="seconds that a busy engine may go without a step; after twice that without answers a run ends",
+        description="seconds without a step until a replica with queries fails; a run ends after twice that time without "
+        "completions",
     )
 
     @field_validator("speculative_decoding", mode="before")
     @classmethod
-    def _listed(cls, scenarios: object) -> object:
+    def _split_names(cls, scenarios: object) -> object:
         if not isinstance(scenarios, str | None):
             return scenarios
         return tuple(name.strip() for name in (scenarios or "").split(",") if name.strip())
 
 
 class ServerConfig(BaseModel):
-    """Servers that engines over HTTP ask: those that run already, or one that each replica starts."""
+    """Servers of engines over HTTP: running ones, or one that each replica starts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: str = Field(description="how they are started and asked, one of harness_llm/config/servers.yaml")
-    url: tuple[str, ...] = Field(description="servers that run already, a replica for each; separated by commas")
-    command: str = Field(description="what starts a server, in place of its kind's own command")
-    connections: int = Field(ge=1, description="requests to a server at once; further queries wait")
-    attempts: int = Field(ge=1, description="how often a query is sent while no byte of an answer has come")
+    kind: str = Field(description="command and API of the servers, an entry of harness_llm/config/servers.yaml")
+    url: tuple[str, ...] = Field(description="running servers, one replica for each; separated by commas")
+    command: str = Field(description="command that starts a server, instead of that of its kind")
+    connections: int = Field(ge=1, description="concurrent requests to a server; further queries wait")
+    attempts: int = Field(ge=1, description="attempts to send a query until the first byte of its answer")
 
     @field_validator("kind")
     @classmethod
-    def _known(cls, kind: str) -> str:
+    def _check_kind(cls, kind: str) -> str:
         if kind not in server_kinds():
             raise ValueError(f"one of {', '.join(server_kinds())}")
         return kind
 
     @field_validator("url", mode="before")
     @classmethod
-    def _split(cls, urls: object) -> object:
-        """The addresses, without the /v1 that other programs want at their end."""
+    def _split_urls(cls, urls: object) -> object:
+        """The addresses without a final /v1, which other programs require."""
         if not isinstance(urls, str | None):
             return urls
         found = tuple(url.strip().rstrip("/").removesuffix("/v1") for url in (urls or "").split(",") if url.strip())
@@ -84,23 +85,27 @@ class ServerConfig(BaseModel):
 
 
 class ReplayConfig(BaseModel):
-    """The engine that computes nothing (ENGINE=replay): what it answers, and how fast it seems to be."""
+    """The replay engine, which computes nothing: its answers and its simulated speed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    prefill_tokens_per_s: float = Field(ge=0, description="prompt tokens a second; 0 takes them in no time")
-    step_s: float = Field(ge=0, description="seconds of a step whatever is in it")
+    prefill_tokens_per_s: float = Field(ge=0, description="prompt tokens per second; 0 for no prefill time")
+    step_s: float = Field(ge=0, description="seconds per step")
     step_s_per_sequence: float = Field(ge=0, description="seconds that each running sequence adds to a step")
-    output_tokens: float = Field(ge=2, description="mean length of an answer; a prompt always has the same")
-    output_spread: float = Field(ge=0, description="standard deviation of the logarithm of lengths; 0 makes all alike")
-    recorded: str = Field(description="directory of an accuracy run, whose answers are repeated")
-    speeds: tuple[Annotated[float, Field(gt=0)], ...] = Field(
-        min_length=1, description="of the replicas in turn, as factors; all durations are divided by them"
+    output_tokens: float = Field(
+        ge=2, description="mean length of an answer; a prompt always has an answer of the same length"
     )
-    processes: int = Field(ge=1, description="that the replicas are spread over")
+    output_spread: float = Field(
+        ge=0, description="standard deviation of the logarithm of lengths; 0 for equal lengths"
+    )
+    recorded: str = Field(description="directory of an accuracy run whose answers are replayed")
+    speeds: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        min_length=1, description="speed factors of the replicas in turn, which divide all durations"
+    )
+    processes: int = Field(ge=1, description="processes of the replicas")
 
     def speed(self, replica: int) -> float:
-        """The factor of the replica of that number."""
+        """The speed factor of replica number `replica`."""
         return self.speeds[replica % len(self.speeds)]
 
 
@@ -108,11 +113,11 @@ class EngineConfig(BaseModel):
     """The resolved configuration of one scenario; stored with each run.
 
     Attributes:
-        llm_config: engine arguments as vLLM gets them, the fixed ones included.
-        server_config: used by engines over HTTP alone.
-        replay_config: used by the replay engine alone.
+        llm_config: engine arguments of vLLM, with the fixed ones.
+        server_config: only for engines over HTTP.
+        replay_config: only for the replay engine.
         env_config: environment variables of the replicas.
-        sampling: the benchmark's own, unless --set departed from it.
+        sampling: the benchmark's, unless --set changes it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -126,7 +131,7 @@ class EngineConfig(BaseModel):
 
     @property
     def replicas(self) -> int:
-        """Engines of the replica pool: one for each server that runs already, else as many as set."""
+        """Replicas of the pool: one for each running server, otherwise harness_config.replicas."""
         return len(self.server_config.url) or self.harness_config.replicas
 
     @property
@@ -137,22 +142,22 @@ class EngineConfig(BaseModel):
 
     @property
     def over_nodes(self) -> bool:
-        """Whether vLLM's ray executor places the workers of a replica, which then may stand on several nodes."""
+        """Whether vLLM's ray executor places the workers of a replica, which can be on several nodes."""
         return self.llm_config.get("distributed_executor_backend") == "ray"
 
     @property
     def warm_up_tokens(self) -> int:
-        """Tokens per answer of the warm-up; never more than the benchmark allows."""
+        """Tokens per answer of the warm-up; at most those of the benchmark."""
         return min(self.harness_config.warm_up_tokens, self.sampling.max_tokens)
 
     @property
     def draft_tokens(self) -> int:
-        """Draft tokens of a step; 0 without speculative decoding."""
+        """Draft tokens per step; 0 without speculative decoding."""
         return int((self.llm_config.get("speculative_config") or {}).get("num_speculative_tokens", 0))
 
     @property
     def in_flight_limit(self) -> InFlightLimit:
-        """Queries that a replica may hold in Offline."""
+        """In-flight limit of a replica in Offline."""
         return InFlightLimit(int(self.llm_config["max_num_seqs"]), self.harness_config.backlog)
 
 
@@ -165,24 +170,24 @@ FIXED: dict[str, Any] = {
     "disable_log_stats": False,
     "seed": 0,
 }
-# Arguments of vLLM that are not the submitter's to choose, and why.
+# Arguments of vLLM that cannot be set, and why.
 REFUSED = {
-    "model": "the benchmark names the checkpoint",
+    "model": "benchmark.yaml names the checkpoint",
     "tokenizer": "prompts are token ids",
     "skip_tokenizer_init": "prompts are token ids",
-    "seed": "LoadGen's seeds are the only ones",
-    "generation_config": "sampling stands in benchmark.yaml",
-    "override_generation_config": "sampling stands in benchmark.yaml",
+    "seed": "only LoadGen's seeds are used",
+    "generation_config": "benchmark.yaml sets the sampling",
+    "override_generation_config": "benchmark.yaml sets the sampling",
     **dict.fromkeys(
         ("speculative_config", "spec_method", "spec_model", "spec_tokens"),
-        "harness_config.speculative_decoding switches speculative decoding on where the rules allow it "
+        "harness_config.speculative_decoding enables speculative decoding where the rules allow it "
         "(inference_rules.adoc, appendix Speculative Decoding)",
     ),
-    "logits_processors": "sampling stands in benchmark.yaml",
-    "hf_overrides": "the checkpoint says what the model is",
+    "logits_processors": "benchmark.yaml sets the sampling",
+    "hf_overrides": "the checkpoint defines the model",
     **dict.fromkeys(
         ("kv_transfer_config", "kv_offloading_size", "kv_offloading_backend", "ec_transfer_config"),
-        "nothing computed for one query may serve another (inference_rules.adoc, LLM rules)",
+        "results of one query cannot be reused for another (inference_rules.adoc, LLM rules)",
     ),
     "disable_log_stats": "the engine's statistics count preemptions",
 }
@@ -195,7 +200,11 @@ REQUIRED = ("max_model_len", "max_num_seqs")
 def load_config(
     benchmark: Benchmark, scenario: str, gpu: str, sets: Iterable[str], workspace: Workspace
 ) -> EngineConfig:
-    """Resolve and check the configuration of `scenario` on `gpu`."""
+    """Merge and check the configuration of `scenario` on `gpu`.
+
+    Raises:
+        ConfigError: a file is missing, or a setting is unknown, forbidden or wrong.
+    """
     layers = {str(f): _read(f) for f in settings_files(workspace.benchmarks, benchmark, scenario, gpu)}
     if urls := os.environ.get(URL_VARIABLE):
         layers[URL_VARIABLE] = {"server_config": {"url": urls}}
@@ -210,14 +219,14 @@ def load_config(
     try:
         config = EngineConfig.model_validate(merged)
     except ValidationError as error:
-        raise _explained(error, layers) from error
+        raise _setting_error(error, layers) from error
     for name in REQUIRED:
         _check_required(name, config.llm_config, layers)
     return config.model_copy(update={"llm_config": config.llm_config | FIXED})
 
 
 def settings_files(root: Path, benchmark: Benchmark, scenario: str, gpu: str) -> list[Path]:
-    """Return the existing settings files of `scenario` on `gpu`, weakest first.
+    """Return the existing settings files of `scenario` on `gpu`; later ones have priority.
 
     Raises:
         ConfigError: the benchmark has no settings file for `gpu`.
@@ -228,16 +237,16 @@ def settings_files(root: Path, benchmark: Benchmark, scenario: str, gpu: str) ->
     if not any(file.is_file() for file in own):
         known = {file.stem.rpartition("_")[2] for file in folder.glob("*.yaml")} - {"benchmark", "engine"}
         raise ConfigError(
-            f"there are no settings for {benchmark.settings} {scenario} on {gpu}",
+            f"missing settings for {benchmark.settings} {scenario} on {gpu}",
             where=" or ".join(map(str, own)),
-            expected=f"a GPU that has some: {', '.join(sorted(known))}",
-            hint=f"--gpu names another one; or write {own[0].name}, starting from one of those",
+            expected=f"a GPU with settings: {', '.join(sorted(known))}",
+            hint=f"select another with --gpu, or copy one of its files to {own[0].name}",
         )
     return [root / "defaults.yaml", *(file for file in (folder / "engine.yaml", *own) if file.is_file())]
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the sections of a settings file without its provenance, which configures nothing."""
+    """Return the sections of a settings file without `provenance`."""
     content = read_yaml(file) or {}
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise ConfigError("settings must be sections of keys", where=str(file), found=str(content)[:80])
@@ -248,11 +257,11 @@ def _parse_set(text: str) -> dict[str, Any]:
     path, equals, value = text.partition("=")
     section, _, key = path.partition(".")
     if not (equals and key):
-        raise ConfigError("a --set is not of the form section.key=value", found=text)
+        raise ConfigError("invalid --set", expected="section.key=value", found=text)
     return {section: {key: parse_yaml(value, f"--set {text}")}}
 
 
-def _explained(error: ValidationError, layers: Mapping[str, dict[str, Any]]) -> ConfigError:
+def _setting_error(error: ValidationError, layers: Mapping[str, dict[str, Any]]) -> ConfigError:
     first = error.errors()[0]
     section, key = (*map(str, first["loc"]), "")[:2]
     where, found = _place(section, key, layers), str(first["input"])
@@ -269,14 +278,14 @@ def _explained(error: ValidationError, layers: Mapping[str, dict[str, Any]]) -> 
 
 
 def _place(section: str, key: str, layers: Mapping[str, dict[str, Any]]) -> str:
-    """The last layer that sets a key, or a section as a whole, and its name; the scenario's file where none does."""
+    """The last layer that sets a key or a section, and its name; the scenario's file if none does."""
     setters = [where for where, layer in layers.items() if section in layer and (not key or key in layer[section])]
     files = [where for where in layers if not where.startswith((SET, URL_VARIABLE))]
     return f"{setters[-1] if setters else files[-1]}: {section}{key and '.'}{key}"
 
 
 def _check_required(name: str, llm_config: dict[str, Any], layers: Mapping[str, dict[str, Any]]) -> None:
-    """The harness computes with these."""
+    """Require an integer for an argument that harness-llm uses too."""
     where = _place("llm_config", name, layers)
     if name not in llm_config:
         raise ConfigError("an engine argument is missing", where=where)
@@ -291,7 +300,11 @@ def _nearest(name: str, known: Collection[str]) -> str:
 
 
 def check_engine_arguments(llm_config: dict[str, Any], where: str, known: Collection[str]) -> None:
-    """Raise where an engine argument is unknown, forbidden by a rule, not the submitter's, or has a wrong value."""
+    """Check engine arguments.
+
+    Raises:
+        ConfigError: an argument is unknown, forbidden or fixed by the rules, or has a wrong value.
+    """
     for name, value in llm_config.items():
         place = f"{where}: llm_config.{name}"
         if name not in known:
@@ -310,13 +323,13 @@ def check_engine_arguments(llm_config: dict[str, Any], where: str, known: Collec
                 hint="delete the line; it is off",
             )
         if name in REFUSED:
-            raise ConfigError("an engine argument is not yours to set", where=place, expected=REFUSED[name])
+            raise ConfigError("this engine argument is fixed", where=place, expected=REFUSED[name])
         if expected := expected_value(name, value):
             raise ConfigError("an engine argument is wrong", where=place, expected=expected, found=str(value))
 
 
 def violations(config: EngineConfig, benchmark: Benchmark) -> list[str]:
-    """Where the run would not be what the benchmark's rules fix; any of them bars it from closed."""
+    """Where the configuration violates the benchmark's rules; closed allows none."""
     found = [
         f"sampling.{name} is {value}, the benchmark says {getattr(benchmark.sampling, name)}"
         for name, value in config.sampling
@@ -332,7 +345,7 @@ def violations(config: EngineConfig, benchmark: Benchmark) -> list[str]:
 
 
 def rule_violations(benchmark: Benchmark, rules: BenchmarkRules) -> list[str]:
-    """Where benchmark.yaml itself is not what the round says."""
+    """Where benchmark.yaml differs from the rules of the round."""
     sampling, accuracy = benchmark.sampling, benchmark.sampling_for("accuracy")
     facts = {
         **{f"sampling.{name}": (getattr(sampling, name), right) for name, right in rules.sampling},
@@ -355,31 +368,43 @@ def rule_violations(benchmark: Benchmark, rules: BenchmarkRules) -> list[str]:
 
 
 def refuse_engine(engine: str, config: EngineConfig, *, stream: bool) -> None:
-    """Raise where `engine` cannot do what the benchmark asks; `stream` is whether it asks for first tokens."""
+    """Check that `engine` supports the benchmark.
+
+    Args:
+        stream: whether first tokens are reported.
+
+    Raises:
+        ConfigError: the engine does not support it.
+        EnvironmentMissing: LLMBoost is not installed.
+    """
     sampling = config.sampling
     if config.server_config.url and not ENGINES[engine].serves:
         serving = ", ".join(name for name, facts in ENGINES.items() if facts.serves)
         raise ConfigError(
-            f"the engine {engine} asks no server", where="server_config.url", expected=f"ENGINE {serving}"
+            f"the engine {engine} does not use servers", where="server_config.url", expected=f"ENGINE {serving}"
         )
     if ENGINES[engine].kind == "llmboost" and not config.server_config.url:
         find_wheel()
     for asked, able, what, where in (
         (sampling.beams > 1, "beams", "has no beam search", "sampling.beams; open may --set sampling.beams=1"),
         (stream, "streams", "reports no first tokens", "scenario"),
-        (bool(sampling.stop_sequences), "stop_sequences", "knows no stop sequences", "sampling.stop_sequences"),
+        (bool(sampling.stop_sequences), "stop_sequences", "does not support stop sequences", "sampling.stop_sequences"),
     ):
         if asked and not getattr(ENGINES[engine], able):
             having = ", ".join(name for name, facts in ENGINES.items() if getattr(facts, able))
-            raise ConfigError(f"the engine {engine} {what}", where=where, expected=f"an engine that does: {having}")
+            raise ConfigError(f"the engine {engine} {what}", where=where, expected=f"one of: {having}")
 
 
 def refuse_violations(found: list[str], division: str) -> None:
-    """Closed takes no violation."""
+    """Refuse violations in closed.
+
+    Raises:
+        ConfigError: there is one.
+    """
     if found and division == "closed":
         raise ConfigError(
-            "what a rule fixes was changed, which closed does not take",
+            "closed does not allow these changes",
             expected="the benchmark's own sampling, sample count and lengths",
             found="; ".join(found),
-            hint="take the change back, or use --division open",
+            hint="undo the changes, or use --division open",
         )

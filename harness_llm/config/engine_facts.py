@@ -1,4 +1,4 @@
-"""Facts of one scenario that the rules of backends are about, resolved as vLLM resolves them."""
+"""Facts of one scenario that select vLLM's backends, resolved as vLLM resolves them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ FP8_CACHES = ("fp8", "fp8_e4m3")
 
 @dataclass(frozen=True)
 class Facts:
-    """What a rule can be about.
+    """Facts that select a backend.
 
     Attributes:
         platform: cuda or rocm.
-        architecture: as models/gpus.yaml has it, such as sm_90.
+        architecture: as in models/gpus.yaml, such as sm_90.
         dtype: of activations.
         kv_cache_dtype: `auto` is 16 bits.
         kv_scales: whether the checkpoint contains scales of an FP8 KV cache.
         mla: whether the model has multi-head latent attention.
-        attention_backend: empty where vLLM chooses one.
+        attention_backend: empty if vLLM selects one.
     """
 
     platform: str
@@ -47,7 +47,7 @@ def resolve_facts(config: Config, llm_config: Mapping[str, Any], gpu: Gpu) -> Fa
 
 
 def compute_dtype(config: Config, llm_config: Mapping[str, Any]) -> str:
-    """The dtype of activations, and of weights that are not quantized."""
+    """The dtype of activations and of unquantized weights."""
     named = {"auto": model_dtype(config), "half": "float16", "float": "float32"}
     own = str(llm_config.get("dtype", "auto"))
     return named.get(own, own)
@@ -65,10 +65,10 @@ def has_cache_scales(config: Config) -> bool:
 
 
 def weight_bits(config: Config) -> float:
-    """Bits of a quantized weight, its scales included."""
+    """Bits of a quantized weight, with its scales."""
     quantization = _quantization(config)
     if quantization.get("quant_method") == "mxfp4" or _quark_dtype(quantization) == "fp4":
-        return 4 + 8 / 32  # a scale of 8 bits for 32 weights (OCP MX)
+        return 4 + 8 / 32  # 8 bits of scale per 32 weights (OCP MX)
     if quantization:
         groups = quantization.get("config_groups", {}).values()
         return next((_bits(group["weights"]) for group in groups), 8.0)
@@ -76,7 +76,7 @@ def weight_bits(config: Config) -> float:
 
 
 def _bits(weights: Mapping[str, Any]) -> float:
-    """Of a format of compressed-tensors; a group of weights shares a scale of 8 bits."""
+    """Bits of a weight in compressed-tensors' format; a group of weights has a scale of 8 bits."""
     group = weights.get("group_size") or 0
     return float(weights["num_bits"] + (8 / group if group > 0 else 0))
 
@@ -90,7 +90,7 @@ def _scheme(config: Config) -> Mapping[str, Any]:
 
 
 def _declared_cache(config: Config) -> str:
-    """vLLM takes the cache's dtype of llm-compressor's checkpoints where no argument names one (attention.py)."""
+    """The dtype that vLLM reads from llm-compressor's checkpoints if no argument sets it (attention.py)."""
     return "fp8" if _scheme(config) else "auto"
 
 

@@ -1,19 +1,19 @@
-"""The engines that answer queries, and what each of them can do."""
+"""The engines and their features."""
 
 from dataclasses import dataclass
 
 REPLAY = "replay"
-"""The engine that computes nothing; its runs are no results."""
+"""The engine that computes nothing; its runs are not results."""
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What an engine can do.
+    """The features of an engine.
 
     Attributes:
-        serves: whether it is a server that is asked over HTTP.
-        steps: whether it counts generated tokens step by step, which the probe needs.
-        kind: of its servers, where the engine's name alone says which.
+        serves: whether it is a server with an HTTP API.
+        steps: whether it counts the generated tokens of each step, which the probe needs.
+        kind: of its servers, if the engine has only one kind.
     """
 
     beams: bool

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class InFlightLimit:
-    """How many queries a replica may hold in Offline.
+    """How many queries of a replica are in flight in Offline.
 
     Attributes:
-        batch: sequences that its engine runs at once.
-        backlog: more of them, so that the engine never waits for us.
+        batch: sequences that its engine runs concurrently.
+        backlog: further queries, so that the engine does not wait for new ones.
     """
 
     batch: int
     backlog: int
 
     def limit(self, replicas: int, waiting: int) -> int:
-        """What each of `replicas` may hold while `waiting` queries are with none.
+        """The limit of each of `replicas` while `waiting` queries have no replica.
 
-        The backlog goes as the load ends: what a slow replica has taken early, another could have begun by now.
+        The backlog shrinks at the end of the load, so that a fast replica gets queries that would wait at a slow one.
         """
         return self.batch + min(self.backlog, waiting // replicas)

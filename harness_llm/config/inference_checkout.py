@@ -1,4 +1,4 @@
-"""The checkout of mlcommons/inference: where it is, and how `make build` clones it."""
+"""The checkout of mlcommons/inference: its path, and the clone by `make build`."""
 
 import os
 import shutil
@@ -11,23 +11,23 @@ from harness_llm.paths import ENVIRONMENTS, Workspace
 
 CHECKOUT_VARIABLE = "MLPERF_INFERENCE_DIR"
 URL = "https://github.com/mlcommons/inference.git"
-COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"  # what harness_llm/rules and models/*/benchmark.yaml cite
+COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"  # harness_llm/rules and models/*/benchmark.yaml cite it
 SUBMODULES = tuple(f"language/deepseek-r1/submodules/{name}" for name in ("LiveCodeBench", "prm800k"))
-"""Those that the evaluators of deepseek-r1 and gpt-oss-120b import; the commit of the checkout pins them."""
+"""Imported by the evaluators of deepseek-r1 and gpt-oss-120b; the commit of the checkout pins them."""
 
 
 def checkout(workspace: Workspace) -> Path | None:
-    """The checkout of mlcommons/inference that MLPERF_INFERENCE_DIR names, or that `make build` or this image has."""
+    """The checkout of MLPERF_INFERENCE_DIR, of `make build` or of this image; None without one."""
     if named := os.environ.get(CHECKOUT_VARIABLE):
         return Path(named)
     return next((folder for folder in (workspace.inference, ENVIRONMENTS / "inference") if folder.is_dir()), None)
 
 
 def clone(folder: Path, url: str = URL, commit: str = COMMIT, submodules: Sequence[str] = SUBMODULES) -> str:
-    """Put mlcommons/inference at `commit` with `submodules`, without history, into `folder`; returns a line of output.
+    """Clone `commit` of mlcommons/inference with `submodules`, without history, into `folder`; returns a message.
 
     Raises:
-        ConfigError: another commit is there.
+        ConfigError: `folder` has another commit.
         EnvironmentMissing: git is not installed, or `url` cannot be reached.
     """
     if folder.is_dir():
@@ -37,7 +37,7 @@ def clone(folder: Path, url: str = URL, commit: str = COMMIT, submodules: Sequen
                 where=str(folder),
                 expected=commit,
                 found=found,
-                hint=f"rm -r {folder}, and the same command again",
+                hint=f"rm -r {folder}, then run the same command again",
             )
         _add(folder, submodules)
         return f"{folder} is at {commit}"
@@ -67,10 +67,10 @@ def _git(folder: Path, *words: str) -> str:
         raise EnvironmentMissing("git is not installed", hint="apt install git, or the like") from error
     except subprocess.CalledProcessError as error:
         raise EnvironmentMissing(
-            "mlcommons/inference cannot be had",
+            "cannot clone mlcommons/inference",
             where=f"{folder}: git {' '.join(words)}",
             found=error.stderr.strip(),
-            hint=f"set {CHECKOUT_VARIABLE} to a checkout that is there; "
-            "or name a mirror: git config --global url.MIRROR.insteadOf https://github.com/",
+            hint=f"set {CHECKOUT_VARIABLE} to an existing checkout, "
+            "or use a mirror: git config --global url.MIRROR.insteadOf https://github.com/",
         ) from error
     return done.stdout.strip()

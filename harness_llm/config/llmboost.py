@@ -1,6 +1,6 @@
-"""LLMBoost's program: on the path, as in MangoBoost's containers, or in the wheel that LLMBOOST_WHEEL names.
+"""LLMBoost's program: on PATH, as in MangoBoost's containers, or in the wheel of LLMBOOST_WHEEL.
 
-Untested with the wheel, which is not public.
+Not tested with the wheel, which is not public.
 """
 
 import importlib.metadata
@@ -27,10 +27,10 @@ if __name__ == "__main__":
 
 
 def find_wheel() -> Path | None:
-    """The wheel; None where the program is on the path instead.
+    """The wheel; None if the program is on PATH instead.
 
     Raises:
-        EnvironmentMissing: neither is here.
+        EnvironmentMissing: both are missing.
     """
     named = os.environ.get(WHEEL_VARIABLE, "")
     if named and Path(named).is_file():
@@ -38,16 +38,16 @@ def find_wheel() -> Path | None:
     if not named and shutil.which(PROGRAM):
         return None
     raise EnvironmentMissing(
-        "LLMBoost is not here",
+        "LLMBoost is not installed",
         where=WHEEL_VARIABLE,
-        expected="the path of LLMBoost's wheel, or the program llmboost on the path",
+        expected="the path of LLMBoost's wheel, or the program llmboost on PATH",
         found=named or "neither",
-        hint=f"{WHEEL_VARIABLE}=/path/to/llmboost-….whl; MangoBoost gives it to its customers",
+        hint=f"{WHEEL_VARIABLE}=/path/to/llmboost-….whl; MangoBoost's customers get it",
     )
 
 
 def llmboost_program(folder: Path) -> list[str]:
-    """The start of LLMBoost's command line; a wheel is unpacked below `folder`."""
+    """The program and first arguments of LLMBoost's command line; a wheel is unpacked in `folder`."""
     wheel = find_wheel()
     if wheel is None:
         return [PROGRAM]

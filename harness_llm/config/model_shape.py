@@ -1,4 +1,4 @@
-"""What config.json says of a model: the shapes that decide how much memory weights and KV cache take."""
+"""Model shapes from config.json, for the sizes of weights and KV cache."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ class ModelShape:
     """Shapes of a decoder; sizes in elements.
 
     Attributes:
-        windowed_layers: layers of `layers` whose attention sees the last `window` tokens alone.
-        latent: what MLA caches of a token and layer, in place of keys and values; 0 without MLA.
-        quantized_weights: weights of the linear layers, experts included.
-        other_weights: embeddings and output layer, which stay in 16 bits.
+        windowed_layers: layers with attention to only the last `window` tokens.
+        latent: elements that MLA caches per token and layer, instead of keys and values; 0 without MLA.
+        quantized_weights: weights of the linear layers, with experts.
+        other_weights: embeddings and output layer, which have 16 bits.
     """
 
     layers: int
@@ -35,7 +35,7 @@ def read_shape(config: Config) -> ModelShape:
     """The shape of a GPT-J, Llama, Mixtral, GPT-OSS or DeepSeek-V3 model.
 
     Raises:
-        KeyError: config.json has another form.
+        KeyError: config.json has another structure.
     """
     if config["model_type"] == "gptj":
         config = _as_llama(config)
@@ -59,13 +59,13 @@ def read_shape(config: Config) -> ModelShape:
 
 
 def model_dtype(config: Config) -> str:
-    """The dtype of the checkpoint, as config.json names it; vLLM serves what has none, or 32 bits, in bfloat16."""
+    """The dtype in config.json; vLLM uses bfloat16 without one, and for 32 bits."""
     found = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
     return "bfloat16" if found == "float32" else found
 
 
 def _as_llama(config: Config) -> Config:
-    """A GPT-J's config in the words of Llama's."""
+    """The config of a GPT-J model with the keys of Llama's."""
     hidden = config["n_embd"]
     return {
         **config,

@@ -1,4 +1,4 @@
-"""Where servers that run already are: on this host, on a named node, or elsewhere."""
+"""Location of running servers: this host, a node of the system, or another host."""
 
 import socket
 from collections.abc import Iterable, Sequence
@@ -8,21 +8,21 @@ _ANY_PORT = 0
 
 
 def distant_servers(urls: Iterable[str], nodes: Sequence[str] = ()) -> list[str]:
-    """Those of `urls` with an address that neither this host nor one of `nodes` has, or with none.
+    """The `urls` with an address outside this host and `nodes`, or without an address.
 
     Args:
         nodes: host names or addresses.
     """
     named = {address for node in nodes for address in _addresses(node)}
     found = {url: _addresses(urlsplit(url).hostname or "") for url in urls}
-    return [url for url, own in found.items() if not own or not all(a in named or _is_ours(a) for a in own)]
+    return [url for url, own in found.items() if not own or not all(a in named or _is_local(a) for a in own)]
 
 
 def location_violations(urls: Iterable[str], nodes: Sequence[str]) -> list[str]:
-    """Why a run of servers at `urls` is never closed: the described system is the one that answers.
+    """Why closed does not allow runs of servers at `urls`.
 
-    A system that LoadGen reaches over a network from outside is the Network division's (inference_rules.adoc:493-496).
-    That every server is on this host or on a node of the described system is this project's policy for closed.
+    A system that LoadGen reaches over a network belongs to the Network division (inference_rules.adoc:493-496). It is a
+    policy of this project that closed requires every server on this host or on a node of the described system.
 
     Args:
         nodes: of the described system, as for `distant_servers`.
@@ -34,7 +34,7 @@ def location_violations(urls: Iterable[str], nodes: Sequence[str]) -> list[str]:
 
 
 def _addresses(host: str) -> set[str]:
-    """The addresses of a host name; none where it has none."""
+    """The addresses of a host name; empty if it has none."""
     try:
         found = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_STREAM) if host else []
     except (OSError, UnicodeError):
@@ -42,8 +42,8 @@ def _addresses(host: str) -> set[str]:
     return {str(address[0]) for *_, address in found}
 
 
-def _is_ours(address: str) -> bool:
-    """Whether this host has `address`: only then a socket can be bound to it."""
+def _is_local(address: str) -> bool:
+    """Whether this host has `address`, that is, can bind a socket to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,4 +1,4 @@
-"""The kinds of servers, `servers.yaml`, and the commands that start them."""
+"""Kinds of servers, `servers.yaml`, and their command lines."""
 
 import functools
 import json
@@ -14,16 +14,16 @@ from pydantic import BaseModel, ConfigDict
 HOST = "127.0.0.1"
 MODELS = "/v1/models"
 FLAGS = "{flags}"
-"""Place holder of a command: all of llm_config as vLLM's command line has it."""
+"""Placeholder in a command: llm_config as options of vLLM's command line."""
 THIS_PYTHON = "{python}"
-"""Place holder of a command: the interpreter of this environment, whose packages the server then uses."""
-# Not passed to vLLM's server, which keeps statistics by default: the flag exists only to turn them off.
-_KEPT = ("disable_log_stats",)
+"""Placeholder in a command: the Python interpreter of this environment."""
+# Not passed to vLLM's server: statistics are the default, and the flag only disables them.
+_OMITTED = ("disable_log_stats",)
 _DEFAULTS = {"tensor_parallel_size": 1}
 
 
 class Figure(BaseModel):
-    """Where a figure is on a metrics page: the value of `metric`, or of one of its labels."""
+    """A metric on a metrics page: the value of `metric`, or of its `label`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,14 +32,14 @@ class Figure(BaseModel):
 
 
 class ServerKind(BaseModel):
-    """How servers of one kind are started, asked, and held to the rules; see servers.yaml.
+    """Command, API and metrics of one kind of server; see servers.yaml.
 
     Attributes:
-        command: empty where there is none that fits every model.
-        options: content of the file that `{options}` names, YAML.
-        version: a page with its version, as `{"version": …}`; empty where none is documented.
-        counters: names of the server's own counters by what they count.
-        kv_cache: figures by field of KvCache; empty where none are documented.
+        command: empty if no command fits every model.
+        options: content of the YAML file `{options}`.
+        version: page with the version, `{"version": …}`; empty if none is documented.
+        counters: names of the server's counters, by their subject.
+        kv_cache: metrics by field of KvCache; empty if none are documented.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,11 +62,11 @@ def server_kinds() -> dict[str, ServerKind]:
 
 
 def flags(llm_config: Mapping[str, Any]) -> list[str]:
-    """Engine arguments as `vllm serve` takes them."""
+    """Engine arguments as options of `vllm serve`."""
     words: list[str] = []
     for name, value in llm_config.items():
         flag = name.replace("_", "-")
-        if name in _KEPT or value is None:
+        if name in _OMITTED or value is None:
             continue
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
@@ -88,10 +88,10 @@ def command_line(
     options: Path,
     program: Sequence[str] = (),
 ) -> list[str]:
-    """The words of a command: each place holder of `template` filled, quotes as a shell has them.
+    """The arguments of a command: `template` with placeholders filled in, split as by a shell.
 
     Raises:
-        KeyError: the template names what llm_config does not have.
+        KeyError: the template has a placeholder that llm_config lacks.
     """
     whole = {FLAGS: flags(llm_config), "{program}": list(program)}
     places = {"python": sys.executable, "checkpoint": checkpoint, "host": HOST, "port": port, "options": options}

@@ -1,4 +1,4 @@
-"""Speculative decoding: refused unless the rules of the round allow it, and then in the one way that they allow."""
+"""Speculative decoding, with the settings that the rules of the round allow."""
 
 import json
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ _CLAUSE = "inference_rules.adoc, appendix Speculative Decoding"
 def with_speculation(
     config: EngineConfig, scenario: str, *, engine: str, allowed: Mapping[str, Speculation], models: Path
 ) -> EngineConfig:
-    """`config` with the `speculative_config` of `scenario`, if the setting names that scenario.
+    """`config` with the `speculative_config` of `scenario`, if the setting includes the scenario.
 
     Args:
         allowed: by scenario, from the rules of the benchmark in the round.
         models: the folder of checkpoints and draft heads.
 
     Raises:
-        ConfigError: the setting names a scenario that may not speculate, the engine cannot, or the head is quantized.
+        ConfigError: the rules do not allow a scenario to speculate, the engine cannot, or the head is quantized.
     """
     asked = config.harness_config.speculative_decoding
     if refused := [name for name in asked if name not in allowed]:
@@ -44,12 +44,12 @@ def with_speculation(
 
 
 def draft_folder(head: str) -> str:
-    """The folder of a head's repository, below that of the checkpoints."""
+    """The folder of a draft head below the models folder."""
     return head.rpartition("/")[2]
 
 
 def _arguments(rule: Speculation, models: Path) -> dict[str, object]:
-    """The `speculative_config` of vLLM. Greedy drafts are chains of the most likely tokens, which is top-k 1."""
+    """The `speculative_config` of vLLM. Greedy draft sampling is top-k 1."""
     own = {"method": rule.method, "num_speculative_tokens": rule.tokens, "draft_sample_method": "greedy"}
     if not rule.head:
         return own
@@ -59,13 +59,13 @@ def _arguments(rule: Speculation, models: Path) -> dict[str, object]:
 
 
 def _refuse_quantized(folder: Path, head: str) -> None:
-    """The head keeps the precision in which it is provided (inference_rules.adoc:1218-1220)."""
+    """The head must have the precision in which it is provided (inference_rules.adoc:1218-1220)."""
     file = folder / "config.json"
     if file.is_file() and json.loads(file.read_text()).get("quantization_config"):
         raise ConfigError(
             "the draft head is quantized",
             where=str(file),
-            expected=f"{head} as it is published ({_CLAUSE})",
+            expected=f"{head} as published ({_CLAUSE})",
             found="quantization_config",
             hint="delete the folder; harness-llm prepare, with the same options, downloads it again",
         )
@@ -77,7 +77,7 @@ def _refuse_engine(engine: str, config: EngineConfig) -> None:
     if engine == "vllm" or (facts.serves and server.url) or FLAGS in command:
         return
     raise ConfigError(
-        f"the engine {engine} does not speculate as the rules have it",
+        f"the engine {engine} does not support speculative decoding with these settings",
         where=SETTING,
         expected="vllm, or openai with vLLM's server",
         found=engine,

@@ -1,4 +1,4 @@
-"""Stand-ins: a published benchmark with the demo's checkpoint and generated data, to try the whole path.
+"""Stand-ins: a published benchmark with the demo's checkpoint and generated data, to try a submission.
 
 Names, file formats, prompt shape, metrics, limits and tests are the benchmark's own.
 """
@@ -8,22 +8,21 @@ from pathlib import Path
 from harness_llm.config.benchmark import Benchmark, SampleSet
 
 DEMO = "demo"
-LONGEST_PROMPT = 200  # token ids; the demo's model has 256 places
+LONGEST_PROMPT = 200  # token ids; the demo's model has 256 positions
 LONGEST_ANSWER = 24
 
-_DEMO = "its model is the demo's, and its data set is made up"
-_REHEARSED = "its answers are those of the replay engine, which computes nothing, and its data set is made up"
+_DEMO = "its model is the demo's, and its data set is generated"
+_REHEARSED = "its answers are those of the replay engine, which computes nothing, and its data set is generated"
 
-# What a made-up answer cannot be put through: no program to execute, no grader of the reference.
+# Scoring methods that fail on generated answers: they execute programs or run graders of the reference.
 NEEDS_MORE = ("mbxp", "deepseek-r1", "gpt-oss-120b")
 
 
 def stand_in(benchmark: Benchmark, demo: Benchmark, *, rehearsed: bool = False) -> Benchmark:
-    """Return the stand-in of `benchmark`: the same rules, answered by the demo's checkpoint; never submittable.
+    """Return the stand-in of `benchmark`: the same rules with the demo's checkpoint; never submittable.
 
     Args:
-        rehearsed: whether the replay engine answers: then engine settings and sampling stay the benchmark's own, as no
-            model computes.
+        rehearsed: whether the replay engine runs; then engine settings and sampling are the benchmark's.
     """
     folder = f"stand-in/{benchmark.name}"
     dataset, accuracy = benchmark.dataset, benchmark.accuracy
@@ -33,10 +32,10 @@ def stand_in(benchmark: Benchmark, demo: Benchmark, *, rehearsed: bool = False) 
 
     sets = {name: SampleSet(file=moved(s.file), samples=s.samples) for name, s in dataset.sets.items()}
     scoring = {kind: "exact" if method in NEEDS_MORE else method for kind, method in accuracy.scoring.items()}
-    own = benchmark if rehearsed else _answered_by(demo, benchmark)
+    own = benchmark if rehearsed else _with_engine_of(demo, benchmark)
     return own.model_copy(
         update={
-            "title": f"{benchmark.title}: a stand-in, answered by the {'replay engine' if rehearsed else 'demo model'}",
+            "title": f"{benchmark.title}: a stand-in with the {'replay engine' if rehearsed else 'demo model'}",
             "preparer": "stand-in",
             "divisions": ("open",),
             "tree_suffix": "-stand-in",
@@ -51,7 +50,7 @@ def stand_in(benchmark: Benchmark, demo: Benchmark, *, rehearsed: bool = False) 
     )
 
 
-def _answered_by(demo: Benchmark, benchmark: Benchmark) -> Benchmark:
+def _with_engine_of(demo: Benchmark, benchmark: Benchmark) -> Benchmark:
     """`benchmark` with the engine settings and the sampling of the demo."""
     return benchmark.model_copy(
         update={
@@ -65,6 +64,6 @@ def _answered_by(demo: Benchmark, benchmark: Benchmark) -> Benchmark:
 
 
 def _lengths(benchmark: Benchmark) -> dict[str, int]:
-    """What the demo's model says to prompts of another shape seldom ends by itself."""
+    """Bounds of the answers: the demo's model seldom ends an answer to these prompts."""
     least = benchmark.sampling.min_tokens
     return {"min_tokens": least, "max_tokens": max(LONGEST_ANSWER, least)}

@@ -1,4 +1,4 @@
-"""What is submitted, by whom, as what: the facts that name folders, and what they may not be."""
+"""Names and rules of a submission tree."""
 
 import datetime as dt
 import re
@@ -8,7 +8,7 @@ from harness_llm.config.benchmark import Benchmark
 from harness_llm.errors import ConfigError
 from harness_llm.rules.rounds import BenchmarkRules, Round
 
-VALID = "valid"  # the profile whose runs are long and many enough to be a result
+VALID = "valid"  # the profile whose runs comply with the rules
 
 _TRIAL = "--profile valid for a result; --division open, or --stand-in, to try it"
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -20,7 +20,7 @@ class Submission:
 
     Attributes:
         category: datacenter, edge or both.
-        profile: VALID, or the name of one whose runs are not what the rules ask for.
+        profile: VALID, or the name of a profile whose runs do not comply with the rules.
     """
 
     benchmark: Benchmark
@@ -33,13 +33,13 @@ class Submission:
 
     @property
     def tree_name(self) -> str:
-        """The folder of the tree; what is not submittable stands in a tree of its own."""
+        """The folder of the tree; results that cannot be submitted have another tree."""
         suffix = f"-{self.profile}" if self.small else self.benchmark.tree_suffix
         return f"inference_results_{self.rules.round.removeprefix('v')}{suffix}"
 
     @property
     def small(self) -> bool:
-        """Whether the runs are too short and too few to be a result."""
+        """Whether the runs are too short or too few for a result."""
         return self.profile != VALID
 
     @property
@@ -49,7 +49,7 @@ class Submission:
 
     @property
     def names(self) -> list[str]:
-        """Every name that the results may stand under: the variants', or its own where that is mapped to one."""
+        """The benchmark names in the tree: the variants, or the benchmark's own name if that is mapped to one."""
         return [self.benchmark.name] if self.benchmark.mapped else list(self.variants)
 
     @property
@@ -59,16 +59,16 @@ class Submission:
         if self.small:
             samples = next(iter(self.variants.values())).samples
             reasons.append(
-                f"its runs are short and cover a part of the data set, where round {self.rules.round} asks for "
+                f"its runs are short or use a part of the data set; round {self.rules.round} requires "
                 f"{self.rules.min_duration_ms // 1000} s and {samples} samples"
             )
         return [*reasons, self.benchmark.obstacle] if self.benchmark.obstacle else reasons
 
     def check(self) -> None:
-        """Refuse what cannot be packaged.
+        """Check names, division and measurements.
 
         Raises:
-            ConfigError: the division does not take this, a name fits no folder, or measurements have gaps.
+            ConfigError: the division does not allow the benchmark, a name is no folder name, or a measurement is missing.
         """
         for option, name in (("submitter", self.submitter), ("system name", self.system)):
             check_name(option, name)
@@ -76,10 +76,10 @@ class Submission:
         gaps = [f for f in self.rules.measurements_fields if not self.benchmark.measurements.get(f)]
         if gaps:
             raise ConfigError(
-                f"the measurements of {self.benchmark.name} have gaps",
+                f"missing measurements of {self.benchmark.name}",
                 where=f"models/{self.benchmark.name}/benchmark.yaml, measurements",
                 expected="a value for each field of the round",
-                found=f"nothing for {', '.join(gaps)}",
+                found=f"no value for {', '.join(gaps)}",
             )
 
     def _check_division(self) -> None:
@@ -89,29 +89,36 @@ class Submission:
         reasons = self.obstacles if self.division == "closed" else []
         elsewhere = f"--division {' or '.join(allowed)}" if allowed else ""
         raise ConfigError(
-            f"{self.benchmark.name}, {self.profile}, cannot stand in the {self.division} division",
+            f"the {self.division} division does not allow {self.benchmark.name} with the profile {self.profile}",
             expected=", ".join(allowed) or "another profile",
             found="; ".join((self.division, *reasons)),
             hint=_TRIAL if reasons and not self.benchmark.obstacle else elsewhere,
         )
 
     def notices(self, today: dt.date) -> list[str]:
-        """What the submitter should know, though it stops nothing."""
+        """Notices for the submitter that are not errors."""
         notices = [f"this tree is not submittable: {reason}" for reason in self.obstacles]
         if today > self.rules.deadline:
             notices.append(
                 f"the deadline of round {self.rules.round} was {self.rules.deadline}: "
-                "MLCommons takes no more submissions for it"
+                "MLCommons accepts no more submissions for it"
             )
         return notices
 
 
 def check_name(option: str, name: str) -> None:
-    """Refuse a name that fits no folder; `option` says whose it is."""
+    """Check that a name is a folder name.
+
+    Args:
+        option: what the name is of, for the message.
+
+    Raises:
+        ConfigError: it is not.
+    """
     fit = _UNFIT.sub("_", name).strip("._-")
     if fit != name or not fit:
         raise ConfigError(
-            f"the {option} names a folder and does not fit one",
+            f"the {option} is not a folder name",
             expected="letters, digits, _ . and -, with a letter or digit at either end",
             found=repr(name),
             hint=f"write {fit}" if fit else "",

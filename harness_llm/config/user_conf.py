@@ -1,8 +1,8 @@
-"""user.conf: LoadGen's targets, `model.scenario.key = value`, one a line.
+"""user.conf: LoadGen's targets, lines of the form `model.scenario.key = value`.
 
-LoadGen passes over what it does not understand without a word, so everything is refused here that it would
-not take (grammar, keys, order of lookup: loadgen/test_settings_internal.cc:508-814). Scenarios are its own:
-Interactive is Server of the model `<name>-interactive`.
+LoadGen ignores invalid lines without a message, so they are errors here (grammar, keys, order of lookup:
+loadgen/test_settings_internal.cc:508-814). Scenarios are LoadGen's: Interactive is Server of the model
+`<name>-interactive`.
 """
 
 import difflib
@@ -20,7 +20,7 @@ ANY = "*"
 
 
 class Kind(StrEnum):
-    """What a value may be; LoadGen cuts `6e5` down to 6 where it reads an integer."""
+    """The type of a value; LoadGen reads the integer 6 from `6e5`."""
 
     FLAG = "0 or 1"
     INTEGER = "a whole number from 0 to 2147483647, in plain digits"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Key:
-    """One key: the field of TestSettings that it sets, times `factor`, and whether closed may not set it."""
+    """One key: the field of TestSettings that it sets, times `factor`, and whether only open allows it."""
 
     kind: Kind
     attribute: str
@@ -38,7 +38,7 @@ class Key:
 
 
 _NS_PER_MS = 1_000_000
-_SHARE = 0.01  # LoadGen keeps percentiles as fractions
+_SHARE = 0.01  # LoadGen stores percentiles as fractions
 
 _EVERYWHERE = {
     "use_token_latencies": Key(Kind.FLAG, "use_token_latencies", open_only=True),
@@ -80,17 +80,17 @@ KEYS: dict[str, dict[str, Key]] = {
         "samples_per_query": Key(Kind.INTEGER, "multi_stream_samples_per_query", open_only=True),
     },
 }
-"""What each scenario reads. Times are in milliseconds."""
+"""The keys of each scenario. Times are in milliseconds."""
 
 OPEN_ONLY_KEYS: dict[str, frozenset[str]] = {
     scenario: frozenset(name for name, key in keys.items() if key.open_only) for scenario, keys in KEYS.items()
 }
-"""Per scenario, the keys that make a result eligible for the open division alone."""
+"""Per scenario, the keys that only the open division allows."""
 
-_EMBEDDED = "LoadGen takes it from its own mlperf.conf alone"
+_EMBEDDED = "LoadGen reads it only from its embedded mlperf.conf"
 _AUDIT = "a compliance test sets it, in audit.config"
 _REFUSED = {
-    "mode": "the test that is run decides it",
+    "mode": "the test sets it",
     "qsl_rng_seed": _EMBEDDED,
     "sample_index_rng_seed": _EMBEDDED,
     "schedule_rng_seed": _EMBEDDED,
@@ -116,7 +116,7 @@ _LARGEST = 2**31 - 1
 
 
 class Name(NamedTuple):
-    """What stands before the `=`."""
+    """The left side of a line."""
 
     model: str
     scenario: str
@@ -133,17 +133,17 @@ class UserConf:
     values: dict[Name, Number]
 
     def lookup(self, model: str, scenario: str, key: str) -> Number | None:
-        """The value that LoadGen would use; the scenario outweighs the model."""
+        """The value that LoadGen uses; a line with the scenario has priority over one with the model."""
         for name in ((model, scenario), (ANY, scenario), (model, ANY), (ANY, ANY)):
             if (value := self.values.get(Name(*name, key))) is not None:
                 return value
         return None
 
     def for_run(self, model: str, scenario: str, overrides: Mapping[str, Number]) -> "UserConf":
-        """What applies to one run, under the run's own model and scenario; `overrides` by key win.
+        """The settings of one run, for its model and scenario, replaced by `overrides`.
 
         Raises:
-            ConfigError: an override is no key of the scenario, or its value is out of range.
+            ConfigError: an override is not a key of the scenario, or its value is out of range.
         """
         for key, value in overrides.items():
             _check(Name(model, scenario, key), value, str(value), where="overrides")
@@ -151,7 +151,7 @@ class UserConf:
         return UserConf({Name(model, scenario, k): v for k, v in found.items() if v is not None})
 
     def open_only(self) -> list[str]:
-        """The settings that make a result eligible for the open division alone."""
+        """The settings that only the open division allows."""
         return [
             str(name)
             for name in self.values
@@ -159,7 +159,7 @@ class UserConf:
         ]
 
     def render(self) -> str:
-        """The file's text, as LoadGen reads it."""
+        """The text of the file."""
         return "".join(f"{name} = {value!r}\n" for name, value in self.values.items())
 
 
@@ -168,11 +168,11 @@ def parse(text: str, where: str, known_models: Collection[str]) -> UserConf:
 
     Args:
         text: the file's content.
-        where: the file's name, for messages.
-        known_models: LoadGen's names of all benchmarks, the `-interactive` ones too.
+        where: the file, for messages.
+        known_models: LoadGen's names of all benchmarks, with `-interactive` ones.
 
     Raises:
-        ConfigError: LoadGen would pass over a line, or read it otherwise than it looks.
+        ConfigError: LoadGen would ignore a line or misread it.
     """
     values: dict[Name, Number] = {}
     for number, raw in enumerate(text.split("\n"), start=1):
@@ -184,7 +184,7 @@ def parse(text: str, where: str, known_models: Collection[str]) -> UserConf:
             raise _fault(line, place)
         name = _name(match[1], match[2], place, known_models)
         if name in values:
-            raise ConfigError(f"{name} stands twice", where=place, hint="delete one of the two lines")
+            raise ConfigError(f"{name} is set twice", where=place, hint="delete one of the two lines")
         values[name] = _number(match[2])
         _check(name, values[name], match[2], place)
     return UserConf(values)
@@ -198,15 +198,15 @@ def _fault(line: str, place: str) -> ConfigError:
     if not values:
         expected = "model.scenario.key = value"
     elif len(values) > 1:
-        expected = "one value and nothing after it, no comment either"
+        expected = "one value, without a comment after it"
     else:
-        expected = "spaces round the ="
+        expected = "spaces around the ="
     return _syntax(expected, line, place, f"{left.strip()} = {values[0] if values else 'NUMBER'}")
 
 
 def _syntax(expected: str, line: str, place: str, corrected: str) -> ConfigError:
     return ConfigError(
-        "LoadGen would not read a line as it looks",
+        "LoadGen ignores or misreads this line",
         where=place,
         expected=expected,
         found=line,
@@ -226,9 +226,9 @@ def _name(left: str, right: str, place: str, known_models: Collection[str]) -> N
         model = name.model.removesuffix("-interactive")
         interactive = "MODEL-interactive" if model == ANY else f"{model}-interactive"
         raise ConfigError(
-            "LoadGen knows no scenario Interactive",
+            "LoadGen has no scenario Interactive",
             where=place,
-            expected="Server, for a model of its own",
+            expected="Server of the -interactive model",
             found=str(name),
             hint=f"write: {interactive}.Server.{name.key} = {right}",
         )
@@ -245,14 +245,14 @@ def _number(text: str) -> Number:
 
 
 def _check(name: Name, value: Number, text: str, where: str) -> None:
-    """Refuse a key that may not be set or is not read in the scenario, and a value that it does not take."""
+    """Refuse a key that cannot be set in the scenario, and an invalid value."""
     kinds = _kinds(name, where)
     wrong = [kind for kind in kinds if not _fits(kind, value)]
     if not wrong:
         return
     whole = float(value).is_integer() and all(_fits(kind, int(value)) for kind in kinds)
     raise ConfigError(
-        f"{name.key} cannot have this value",
+        f"invalid value of {name.key}",
         where=where,
         expected=wrong[0],
         found=text,
@@ -263,7 +263,7 @@ def _check(name: Name, value: Number, text: str, where: str) -> None:
 def _kinds(name: Name, where: str) -> set[Kind]:
     if reason := _REFUSED.get(name.key):
         raise ConfigError(
-            f"{name.key} may not stand in user.conf", where=where, expected=reason, hint="delete the line"
+            f"{name.key} cannot be set in user.conf", where=where, expected=reason, hint="delete the line"
         )
     kinds = {KEYS[s][name.key].kind for s in _scenarios(name.scenario) if name.key in KEYS[s]}
     if kinds:
@@ -295,9 +295,9 @@ def _scenarios(scenario: str) -> Iterable[str]:
 def _unknown(what: str, found: str, valid: list[str], place: str) -> ConfigError:
     nearest = difflib.get_close_matches(found, valid, n=1, cutoff=0)[0]
     return ConfigError(
-        f"there is no {what} {found}",
+        f"unknown {what} {found}",
         where=place,
         expected=", ".join(valid),
         found=found,
-        hint=f"write {nearest} if that was meant",
+        hint=f"the nearest {what} is {nearest}",
     )

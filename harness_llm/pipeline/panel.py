@@ -1,4 +1,4 @@
-"""What the terminal shows of a submission: the plan, each stage, and the running run; plain lines when not a TTY."""
+"""Terminal output of a submission: plan, stages and the current run; plain lines without a terminal."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ PLAIN_EVERY_S = 10.0
 
 
 def clock(seconds: float) -> str:
-    """For example `12:05` or `1:02:05`."""
+    """A duration, for example `12:05` or `1:02:05`."""
     minutes, rest = divmod(max(round(seconds), 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -25,12 +25,12 @@ def clock(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class RunView:
-    """A run about to run.
+    """A run before it starts.
 
     Attributes:
         total: samples that LoadGen will issue.
-        predicted_s: how long that should last.
-        limit: p99 limits, where the scenario has some.
+        predicted_s: predicted duration.
+        limit: p99 limits, if the scenario has any.
     """
 
     name: str
@@ -41,10 +41,10 @@ class RunView:
 
 @dataclass
 class RunProgress:
-    """The running run's figures; times in seconds.
+    """Progress of the current run; times in seconds.
 
     Attributes:
-        predicted_s: duration of the run; by the probe, once that is over.
+        predicted_s: duration of the run; after the probe, its prediction.
     """
 
     view: RunView
@@ -58,7 +58,7 @@ class RunProgress:
         self.predicted_s = self.view.predicted_s
 
     def take(self, body: Mapping[str, Any]) -> None:
-        """A status line of LoadGen's process."""
+        """Take a status message of LoadGen's process."""
         if body["event"] == "probed":
             self._take_prediction(body["prediction"], body.get("reason", ""))
         elif body["event"] == "started":
@@ -81,21 +81,21 @@ class RunProgress:
 
     @property
     def elapsed(self) -> float:
-        """Since the clock started."""
+        """Since the measurement started."""
         return time.monotonic() - self.began
 
     @property
     def remaining(self) -> float:
-        """By the samples still to come, once there are enough to tell; by the prediction until then."""
+        """From the rate so far; from the prediction before 5 % of the samples are complete."""
         done: int = self.body.get("done", 0)
         if done < self.view.total / 20:
             return self.predicted_s - self.elapsed
         return self.elapsed * (self.view.total - done) / done
 
     def facts(self) -> list[str]:
-        """Figures in words, most important first."""
+        """Metrics as text, most important first."""
         body, view = self.body, self.view
-        words = [
+        facts = [
             f"{body.get('done', 0)}/{view.total} samples",
             f"{self.tokens_per_second:,.0f} tokens/s",
             f"{body.get('in_flight', 0)} in flight{_spread(body.get('held', []))}",
@@ -107,11 +107,11 @@ class RunProgress:
             if f"{name}_ms" in body:
                 p50, p99 = body[f"{name}_ms"]
                 bound = f" (limit {limit:g})" if limit else ""
-                words.append(f"{name.upper()} p50 {p50:.1f} p99 {p99:.1f} ms{bound}")
-        return words
+                facts.append(f"{name.upper()} p50 {p50:.1f} p99 {p99:.1f} ms{bound}")
+        return facts
 
     def line(self) -> str:
-        """One plain line."""
+        """The progress in one line."""
         times = f"{clock(self.elapsed)} elapsed, {clock(self.remaining)} left"
         return f"{self.view.name}: {self.text}, {times}, {', '.join(self.facts())}"
 
@@ -128,57 +128,57 @@ class RunProgress:
 
 
 def _spread(held: Sequence[Sequence[int]]) -> str:
-    """Of several replicas, how many queries the one with the fewest holds, and the one with the most."""
+    """Minimum and maximum number of queries in flight per replica; empty for one replica."""
     running = [queries for queries, _ in held]
     return f" ({min(running)} to {max(running)} with each of {len(running)})" if len(running) > 1 else ""
 
 
 class Panel:
-    """Writes to `console`; live on a terminal, a line now and then elsewhere."""
+    """Writes to `console`: a live view on a terminal, a line every 10 s otherwise."""
 
     def __init__(self, console: Console) -> None:
-        """Use `console`, which knows whether it is a terminal and about NO_COLOR."""
+        """Write to `console`, which detects a terminal and NO_COLOR."""
         self._console = console
         self._live: Live | None = None
-        self._run_key: RunProgress | None = None
-        self._spoken = 0.0
+        self._run: RunProgress | None = None
+        self._last_line = 0.0
         self._stage = ""
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def stage(self, text: str, done: float | None = None) -> None:
-        """A preparation is at `done` of 1; plain output repeats a stage only when its words or tenths change."""
+        """Print the progress `done` of a stage, from 0 to 1; a line only if the name or the tenth changes."""
         mark = f"{text.split(':', maxsplit=1)[0]} {int((done or 0) * 10)}"
         if mark != self._stage:
             self._stage = mark
             self.say(f"{text}" + (f" ({done:.0%})" if done is not None else ""))
 
     def begin(self, view: RunView) -> None:
-        """A run starts."""
-        self._run_key = RunProgress(view)
-        self._spoken = time.monotonic()
+        """Start to show a run."""
+        self._run = RunProgress(view)
+        self._last_line = time.monotonic()
         self.say(f"{view.name}: {view.total} samples, about {clock(view.predicted_s)}")
         if self._console.is_terminal:
-            self._live = Live(self._run_key, console=self._console, refresh_per_second=4, transient=True)
+            self._live = Live(self._run, console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        """A status line of LoadGen's process."""
-        if not self._run_key:
+        """Show a status message of LoadGen's process."""
+        if not self._run:
             return
-        self._run_key.take(body)
+        self._run.take(body)
         if body["event"] == "probed":
-            self.say(f"{self._run_key.view.name}: {self._run_key.text}")
-        if not self._live and time.monotonic() - self._spoken >= PLAIN_EVERY_S:
-            self._spoken = time.monotonic()
-            self.say(self._run_key.line())
+            self.say(f"{self._run.view.name}: {self._run.text}")
+        if not self._live and time.monotonic() - self._last_line >= PLAIN_EVERY_S:
+            self._last_line = time.monotonic()
+            self.say(self._run.line())
 
     def end(self, text: str = "") -> None:
-        """The run is over; `text` says how."""
+        """End the live view of the run, and print `text`."""
         if self._live:
             self._live.stop()
-        self._live = self._run_key = None
+        self._live = self._run = None
         if text:
             self.say(text)

@@ -1,4 +1,4 @@
-"""Watches over one run: LoadGen's process, the replicas, and that each hears of the other."""
+"""Monitor of a run: LoadGen's process and the replicas, and the messages between them."""
 
 import time
 from collections.abc import Mapping
@@ -15,43 +15,48 @@ WATCH_S = 0.5
 
 
 class Stall:
-    """Notices a replica pool that lives and answers nothing; times in seconds."""
+    """Detects a replica pool that completes no query; times in seconds."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Start the clock with the first status line."""
+        """Start the timer at the first status message."""
         self._timeout_s = timeout_s
         self._seen: tuple[Any, ...] = ()
         self._since: float | None = None
 
     def take(self, body: Mapping[str, Any], now: float) -> None:
-        """A status line: anything new in it starts the clock again."""
+        """Take a status message; progress in it resets the timer."""
         seen = tuple(body.get(key) for key in ("event", "issued", "done", "tokens", "ttft_ms"))
         if seen != self._seen or not body.get("in_flight"):
             self._seen, self._since = seen, now
 
     def check(self, now: float) -> None:
-        """Raise RunFailed where nothing new was heard for too long."""
+        """Check the timer.
+
+        Raises:
+            RunFailed: no progress for longer than the timeout.
+        """
         if self._since is not None and now - self._since > self._timeout_s:
             raise RunFailed(
-                "the replica pool answers no more",
-                expected=f"an answer within {self._timeout_s:g} s (twice harness_config.stall_timeout_s)",
-                hint="look at the replica logs of the scenario",
+                f"no completions for {self._timeout_s:g} s",
+                where="replica pool",
+                expected="a completion within twice harness_config.stall_timeout_s",
+                hint="see the replica logs of the scenario",
             )
 
 
 class Watcher(Protocol):
-    """Is told how a run goes."""
+    """Takes the progress of a run."""
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        """A status line of LoadGen's process."""
+        """Take a status message of LoadGen's process."""
 
 
 @dataclass
 class RunMonitor:
-    """One run of LoadGen's process `loadgen` on `replica pool`.
+    """Follows one run of LoadGen's process on the replica pool.
 
     Attributes:
-        survives: whether the run goes on without a replica that is lost, as long as there is another.
+        survives: whether the run continues after the failure of a replica, as long as another one works.
     """
 
     loadgen: Child
@@ -60,25 +65,29 @@ class RunMonitor:
     survives: bool
     stall: Stall
     _news: list[News] = field(default_factory=list)
-    _again: dict[str, int] = field(default_factory=dict)
+    _requeued: dict[str, int] = field(default_factory=dict)
     _failure: HarnessError | None = None
     _last: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def losses(self) -> list[str]:
-        """What became of replicas, one sentence each."""
+        """Failures and restarts of replicas, one sentence each."""
         return [self._sentence(news) for news in self._news]
 
     def _sentence(self, news: News) -> str:
         if isinstance(news, Joined):
-            return f"{news.name} was started again and took part"
+            return f"{news.name} was restarted and joined the run"
         if not news.endpoints:
-            return f"{news.name} could not be started again: {news.cause}"
-        queries = sum(self._again.get(endpoint.address, 0) for endpoint in news.endpoints)
-        return f"{news.name} was lost ({news.cause}); its queries, {queries}, were issued again"
+            return f"{news.name} could not be restarted: {news.cause}"
+        queries = sum(self._requeued.get(endpoint.address, 0) for endpoint in news.endpoints)
+        return f"{news.name} failed ({news.cause}); {queries} queries were requeued"
 
     def follow(self) -> Mapping[str, Any]:
-        """The last status line, once LoadGen's process has finished well; raise whatever else happens."""
+        """Return the last status message when LoadGen's process exits with 0.
+
+        Raises:
+            HarnessError: LoadGen's process failed, no query completes, or a replica failed and the run cannot continue.
+        """
         while True:
             self.stall.check(time.monotonic())
             for event in watch([self.loadgen, *self.pool.replicas], WATCH_S):
@@ -95,7 +104,7 @@ class RunMonitor:
         if body["event"] == "failed":
             self._failure = rebuild(body)
         elif body["event"] == "lost":
-            self._again[body["address"]] = body["queries"]
+            self._requeued[body["address"]] = body["queries"]
             self.pool.condemn(body["address"], body["cause"])
         else:
             self.stall.take(body, time.monotonic())
@@ -117,7 +126,7 @@ class RunMonitor:
 
 def _died(event: Exit) -> RunFailed:
     return RunFailed(
-        "LoadGen's process ended without a word",
+        "LoadGen's process ended without a message",
         where=str(event.child.log),
-        found=f"exit code {event.code}, and the last lines of its log:\n{event.child.last_lines()}",
+        found=f"exit code {event.code}; last lines of its log:\n{event.child.last_lines()}",
     )
