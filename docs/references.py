@@ -53,7 +53,7 @@ def _name(option: TyperOption) -> str:
 
 def _help(option: TyperOption) -> str:
     variable = f" (`{option.envvar}`)" if option.envvar else ""
-    return f"{option.help or ''}{'; repeatable' if option.multiple else ''}{variable}"
+    return f"{option.help or ''}{variable}"
 
 
 def commands() -> str:

@@ -38,7 +38,12 @@ _GROUPS = (_ARGUMENTS, WHAT_TO_RUN, SYSTEM, SETTINGS, OUTPUT)
 _RESULTS = ("tests", "package", "ray")  # options that change neither the selection of runs nor the tree
 _SCORING = ("model", "round", "profile", "stand_in", "total_sample_count")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.", rich_help_panel=OUTPUT)]
+
+def _option(group: str, help_: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_, rich_help_panel=group)
+
+
+AsJson = Annotated[bool, _option(OUTPUT, "Print the results as JSON.", "--json")]
 
 app = typer.Typer(
     help="Run an MLPerf Inference submission for LLMs: prepare, measure, package and check.",
@@ -64,6 +69,11 @@ class _GroupedHelp(TyperCommand):
                 formatter.write_dl(records[group])
 
 
+def _register(function: Callable[..., None]) -> Callable[..., None]:
+    # typer shortens the help of a command in the list of commands, but not its short_help.
+    return app.command(cls=_GroupedHelp, short_help=inspect.getdoc(function))(function)
+
+
 def _command(
     *, only: Collection[str] | None = None, without: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -87,8 +97,7 @@ def _command(
         # typer reads the signature and the annotations.
         command.__signature__ = inspect.Signature(arguments)  # type: ignore[attr-defined]
         command.__annotations__ = {argument.name: argument.annotation for argument in arguments}
-        help_ = inspect.getdoc(function)
-        return app.command(cls=_GroupedHelp, short_help=help_)(command)
+        return _register(command)
 
     return register
 
@@ -152,9 +161,7 @@ def _panel() -> "Panel":
 @_command()
 def submit(
     options: Options,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and exit.", rich_help_panel=OUTPUT)
-    ] = False,
+    dry_run: Annotated[bool, _option(OUTPUT, "Print the plan and exit.", "--dry-run")] = False,
 ) -> None:
     """Prepare, run, package and check a submission; run the same command again to continue."""
     from harness_llm.commands import submit as command
@@ -166,11 +173,7 @@ def submit(
 def doctor(
     options: Options,
     part: Annotated[
-        Part,
-        typer.Option(
-            help="host: the checks of a machine that starts containers; software: those of an image.",
-            rich_help_panel=WHAT_TO_RUN,
-        ),
+        Part, _option(WHAT_TO_RUN, "host: the checks of a machine that starts containers; software: those of an image.")
     ] = Part.ALL,
     as_json: AsJson = False,
 ) -> None:
@@ -180,7 +183,7 @@ def doctor(
     raise typer.Exit(command(options, part=part, as_json=as_json))
 
 
-@_command(without=("tests", "package"))
+@_command()
 def prepare(options: Options) -> None:
     """Download, train and quantize what submit, with the same options, needs."""
     from harness_llm.commands import prepare as command
@@ -191,9 +194,7 @@ def prepare(options: Options) -> None:
 @_command(without=("package",))
 def run(
     options: Options,
-    accuracy: Annotated[
-        bool, typer.Option("--accuracy", help="The same as --tests accuracy.", rich_help_panel=WHAT_TO_RUN)
-    ] = False,
+    accuracy: Annotated[bool, _option(WHAT_TO_RUN, "The same as --tests accuracy.", "--accuracy")] = False,
 ) -> None:
     """Run the tests of --tests (default: performance), even if results of them exist."""
     from harness_llm.commands import run as command
@@ -206,8 +207,7 @@ def run(
 def package(
     options: Options,
     calibration_only: Annotated[
-        bool,
-        typer.Option("--calibration-only", help="Write only the calibration document.", rich_help_panel=OUTPUT),
+        bool, _option(OUTPUT, "Write only the calibration document.", "--calibration-only")
     ] = False,
 ) -> None:
     """Make the submission tree from finished runs, check it and make the archive."""
@@ -228,9 +228,7 @@ def status(options: Options) -> None:
 def score(
     options: Options,
     log_dir: Annotated[Path, typer.Argument(help="Folder with mlperf_log_accuracy.json.")],
-    output: Annotated[
-        Path | None, typer.Option(help="Write accuracy.txt to this file.", rich_help_panel=OUTPUT)
-    ] = None,
+    output: Annotated[Path | None, _option(OUTPUT, "Write accuracy.txt to this file.")] = None,
 ) -> None:
     """Score the answers of an accuracy run and compare them with the accuracy gates."""
     from harness_llm.commands import score as command
@@ -243,16 +241,11 @@ def verify(
     options: Options,
     log_dir: Annotated[Path, typer.Argument(help="Folder with the logs of a compliance run.")],
     # aliases.py replaces --scenario by --scenarios.
-    scenario: Annotated[
-        str, typer.Option("--scenario", "--scenarios", help="Scenario of the run.", rich_help_panel=WHAT_TO_RUN)
-    ],
+    scenario: Annotated[str, _option(WHAT_TO_RUN, "Scenario of the run.", "--scenario", "--scenarios")],
     test: Annotated[
-        str,
-        typer.Option(
-            help="TEST06, TEST07 or TEST09. Default: the only one of the benchmark.", rich_help_panel=WHAT_TO_RUN
-        ),
+        str, _option(WHAT_TO_RUN, "TEST06, TEST07 or TEST09. Default: the only one of the benchmark.")
     ] = "",
-    output: Annotated[Path | None, typer.Option(help="Write the verdict to this file.", rich_help_panel=OUTPUT)] = None,
+    output: Annotated[Path | None, _option(OUTPUT, "Write the verdict to this file.")] = None,
 ) -> None:
     """Verify the run of a compliance test."""
     from harness_llm.commands import verify as command
@@ -266,9 +259,7 @@ def download(
     options: Options,
     part: Annotated[
         list[str] | None,
-        typer.Option(
-            help="dataset, calibration, livecodebench or model. Default: all. Repeatable.", rich_help_panel=WHAT_TO_RUN
-        ),
+        _option(WHAT_TO_RUN, "dataset, calibration, livecodebench or model. Default: all. Repeatable."),
     ] = None,
 ) -> None:
     """Download and verify the model and the data sets of a benchmark."""
@@ -281,10 +272,7 @@ def download(
 @_command(only=("model", "gpu"))
 def quantize(
     options: Options,
-    recipe: Annotated[
-        str,
-        typer.Option(help="Recipe of models/quantization.yaml. Default: the accelerator's.", rich_help_panel=SETTINGS),
-    ] = "",
+    recipe: Annotated[str, _option(SETTINGS, "Recipe of models/quantization.yaml. Default: the accelerator's.")] = "",
 ) -> None:
     """Quantize the downloaded checkpoint for an accelerator."""
     from harness_llm.config.request import default_model
@@ -293,14 +281,10 @@ def quantize(
     command(options.model or default_model(), recipe, options.gpu, _panel().stage)
 
 
-@_command(only=())
+@_register
 def check(
-    _: Options,
     tree: Annotated[Path, typer.Argument(help="Folder with closed/ or open/.")],
-    round_name: Annotated[
-        str,
-        typer.Option("--round", help="Default: the round of the tree, or the newest.", rich_help_panel=WHAT_TO_RUN),
-    ] = "",
+    round_name: Annotated[str, _option(WHAT_TO_RUN, "Default: the round of the tree, or the newest.", "--round")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Check a submission tree; MLPERF_INFERENCE_DIR adds the official checker."""
@@ -309,9 +293,8 @@ def check(
     raise typer.Exit(command(tree, round_name, as_json=as_json))
 
 
-@_command(only=())
+@_register
 def compare(
-    _: Options,
     run_a: Annotated[Path, typer.Argument(help="A run below build/logs, or a folder with runs.")],
     run_b: Annotated[Path, typer.Argument(help="The run or folder to compare it with.")],
     as_json: AsJson = False,

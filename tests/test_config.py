@@ -15,11 +15,9 @@ from harness_llm.config.engine_config import (
     EngineConfig,
     check_engine_arguments,
     load_config,
-    refuse_engine,
-    refuse_violations,
-    violations,
 )
 from harness_llm.config.in_flight import InFlightLimit
+from harness_llm.config.violations import refuse_engine, refuse_violations, violations
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import Workspace
 

@@ -7,14 +7,7 @@ from pathlib import Path
 from harness_llm.config.architecture import load_architecture
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.config.device_count import spread, targets_file
-from harness_llm.config.engine_config import (
-    EngineConfig,
-    load_config,
-    refuse_engine,
-    refuse_violations,
-    rule_violations,
-    violations,
-)
+from harness_llm.config.engine_config import EngineConfig, load_config
 from harness_llm.config.load import Load
 from harness_llm.config.options import SCENARIOS, Options
 from harness_llm.config.request import Request, ScenarioPlan, check_request, load_request
@@ -22,6 +15,7 @@ from harness_llm.config.server_location import location_violations
 from harness_llm.config.speculation import draft_folder, with_speculation
 from harness_llm.config.system_file import system_file
 from harness_llm.config.user_conf import UserConf, parse
+from harness_llm.config.violations import refuse_engine, refuse_violations, rule_violations, violations
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_text
 from harness_llm.hardware.gpus import NO_ACCELERATOR

@@ -68,7 +68,8 @@ class Submission:
         """Check names, division and measurements.
 
         Raises:
-            ConfigError: the division does not allow the benchmark, a name is no folder name, or a measurement is missing.
+            ConfigError: the division does not allow the benchmark, a name is no folder name, or a measurement is
+                missing.
         """
         for option, name in (("submitter", self.submitter), ("system name", self.system)):
             check_name(option, name)
