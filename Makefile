@@ -1,20 +1,20 @@
-# The front door. Anything with a decision in it is Python: harness_llm/ and setup/environments.py.
+# Targets for users. The logic is Python: harness_llm/ and setup/environments.py.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .SILENT:
 MAKEFLAGS += --no-print-directory
 
-# Settings of `make submission`, and the option of `harness-llm submit` that each one becomes.
+# Settings of `make submission`, and their options of `harness-llm submit` (harness_llm/config/options.py).
 OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_COUNT:gpu-count ROUND:round \
            DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine RAY_ADDRESS:ray
-# Settings of the doors that other harnesses have, read by harness_llm/pipeline/make_targets.py and harness_llm/config/aliases.py.
-FAMILIAR := RUN_ARGS MLPERF_SCRATCH_PATH
+# Settings of NVIDIA's Makefile, read by harness_llm/pipeline/make_targets.py and harness_llm/config/aliases.py.
+ALIASES := RUN_ARGS MLPERF_SCRATCH_PATH
 # Settings of the containers, read by harness_llm/containers (docs/containers.md).
 CONTAINERS := ENVIRONMENT RUN_AS LAB_MODEL LAB_DATASET BASE_IMAGE WHEELHOUSE EXTRA_CA_CERT DOCKER DOCKER_ARGS \
               HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
-SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON $(FAMILIAR) $(CONTAINERS)
+SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON $(ALIASES) $(CONTAINERS)
 
-# A misspelt setting would otherwise change nothing in silence.
+# A misspelt setting would otherwise be ignored without a message.
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 unknown := $(filter-out $(SETTINGS) MAKEFLAGS,$(given))
 $(if $(unknown),$(error there is no setting $(unknown); there are $(SETTINGS)))
@@ -23,14 +23,14 @@ ifneq ($(filter-out 0 1,$(STAND_IN)),)
 $(error STAND_IN is 1 or 0, not $(STAND_IN))
 endif
 
-# Settings reach the shell through the environment, letter for letter, so that no character in them is special.
+# The shell gets settings as environment variables, so that no character in them is special.
 $(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(eval override $(name) := $$(value $(name)))))
 export $(SETTINGS)
 options = $(foreach pair,$(OPTIONS),$(if $(filter $(firstword $(subst :, ,$(pair))),$1),$(call option,$(subst :, ,$(pair)))))
 option = $${$(firstword $1):+"--$(lastword $1)=$$$(firstword $1)"}
 stand-in = $(if $(filter 1,$(STAND_IN)),--stand-in)
 
-# What libraries would keep in the home folder stays in the checkout; only a Hugging Face login is read from there.
+# Caches of libraries are in the checkout instead of the home folder, which only has the Hugging Face login.
 export HF_TOKEN_PATH ?= $(HOME)/.cache/huggingface/token
 export HF_HOME ?= $(CURDIR)/build/cache/huggingface
 export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/build/cache/torchinductor
@@ -60,8 +60,8 @@ help: ## list the targets
 	echo
 	echo 'settings of `make submission`, all optional: $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN'
 	echo 'example: make submission COMPANY="Acme" SYSTEM_NAME="my-box"'
-	echo 'make itself ends with 2 on any failure; the exit code of harness-llm is the number in "Error 1" (a gate says'
-	echo 'no), 2 (wrong use or configuration), 3 (something is missing here), 4 (a run failed) or 130 (interrupted).'
+	echo 'make itself ends with 2 on any failure; the exit code of harness-llm is the number in "Error 1" (a check or'
+	echo 'gate failed), 2 (wrong use or configuration), 3 (missing on this machine), 4 (a run failed) or 130 (interrupted).'
 
 .PHONY: submission
 submission: ## everything from models to the checked and packed tree; again to resume; ENVIRONMENT=container or local

@@ -103,7 +103,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
         (["--division", "half"], ["the half division does not allow", "expected: open", "hint: --division open"]),
         (["--category", "home"], ["no category home", "expected: datacenter"]),
         (["--engine", "vlm"], ["no engine vlm", "expected: vllm"]),
-        (["--set", "llm_config"], ["not of the form section.key=value", "found: llm_config"]),
+        (["--set", "llm_config"], ["invalid --set", "found: llm_config"]),
         (
             ["--batch-size", "many"],
             ["an engine argument is wrong", "--set llm_config.max_num_seqs=many", "whole number"],

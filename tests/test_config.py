@@ -109,7 +109,7 @@ def test_what_is_fixed_reaches_the_engine(workspace: Workspace) -> None:
             "llm_config.speculative_config={num_speculative_tokens: 3}",
             "this engine argument is fixed",
             "llm_config.speculative_config",
-            "speculative decoding on where the rules allow it",
+            "speculative decoding where the rules allow it",
             "",
         ),
         (
@@ -141,7 +141,7 @@ def test_a_wrong_setting_is_explained(
 
 @pytest.mark.parametrize("text", ["llm_config", "llm_config.dtype", "dtype=half", "=", "llm_config=1"])
 def test_a_set_has_a_form(workspace: Workspace, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"not of the form section\.key=value") as caught:
+    with pytest.raises(ConfigError, match="invalid --set") as caught:
         load(workspace, text)
     assert caught.value.found == text
 
@@ -186,7 +186,7 @@ def test_a_gpu_without_settings_names_those_that_have_some(workspace: Workspace)
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_every_refusal_gives_its_reason(name: str) -> None:
     check_engine_arguments(GOOD, "x.yaml", KNOWN)
-    with pytest.raises(ConfigError, match="not yours to set") as caught:
+    with pytest.raises(ConfigError, match="engine argument is fixed") as caught:
         check_engine_arguments({**GOOD, name: 1}, "x.yaml", KNOWN)
     assert caught.value.expected == REFUSED[name]
 
@@ -214,7 +214,7 @@ def test_closed_takes_no_departure(workspace: Workspace, sets: tuple[str, ...], 
     assert violations(load(workspace, *sets), load_benchmark(CLOSED, workspace)) == found
     refuse_violations(found, "open")
     if found:
-        with pytest.raises(ConfigError, match="which closed does not take") as caught:
+        with pytest.raises(ConfigError, match="closed does not allow these changes") as caught:
             refuse_violations(found, "closed")
         assert caught.value.found == found[0]
         assert "--division open" in caught.value.hint

@@ -71,7 +71,7 @@ CASES = [
     ),
     Wrong(
         "a limit relaxed",
-        ("user.conf sets what only the open division may", f"where: {{root}}/{CONF}", "llama2-70b.Server.ttft_latency"),
+        ("user.conf sets keys that only open allows", f"where: {{root}}/{CONF}", "llama2-70b.Server.ttft_latency"),
         lines="*.Server.ttft_latency = 9000\n",
     ),
     Wrong(
@@ -207,7 +207,7 @@ CASES = [
     ),
     Wrong(
         "the demo in closed",
-        ("demo, valid, cannot stand in the closed division", "expected: open", "hint: --division open"),
+        ("the closed division does not allow demo with the profile valid", "expected: open", "hint: --division open"),
         words=("--model", "demo"),
     ),
 ]

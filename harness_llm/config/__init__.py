@@ -1,1 +1,1 @@
-"""What the user asked for: options, aliases, benchmarks, profiles, engine settings; resolved into a Request."""
+"""Configuration: options, aliases, benchmarks, profiles and engine settings, resolved into a request."""

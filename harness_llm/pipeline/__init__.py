@@ -1,1 +1,1 @@
-"""From a request to a checked tree: plan, run, judge, package, check."""
+"""The pipeline of a submission: plan, prepare, run and package."""
