@@ -1,19 +1,22 @@
-"""How `submit --no-package` and `run` end."""
+"""How `submit`, `package` and `run` end."""
 
 import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from asked import options
 from rich.console import Console
 from runs import write_run
 
-from harness_llm.commands import _report_runs
+from harness_llm.commands import _check_and_archive, _report_runs
 from harness_llm.config.profile import load_profile
+from harness_llm.config.request import load_request
 from harness_llm.errors import GateFailed
 from harness_llm.evaluate.run_result import TOO_FEW
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
+from harness_llm.submission.package import Package
 
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
 WORSE = {"state": "INVALID", "reasons": [TOO_FEW, "LoadGen error: no"]}
@@ -54,3 +57,21 @@ def test_what_else_is_not_valid_report_runss_with_1(tmp_path: Path, profile: str
 
 def test_runs_that_are_valid_need_no_words(tmp_path: Path) -> None:
     assert end(tmp_path, "smoke", {}) == ""
+
+
+def test_a_tree_that_fails_its_check_stays_without_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    request = load_request(options(model="demo", gpu="cpu", company="Acme", system_name="box"), Workspace(CHECKOUT))
+    tree = tmp_path / "inference_results_6.1"
+    (tree / "open" / "Acme" / "results" / "box").mkdir(parents=True)
+    earlier = [tree.with_name(f"{tree.name}.tar.gz{suffix}") for suffix in ("", ".sha256")]
+    for file in earlier:
+        file.write_text("of an earlier tree")
+    with pytest.raises(GateFailed, match="so no archive was made") as caught:
+        _check_and_archive(request, Panel(Console(file=io.StringIO())), Package(tree, tmp_path / "manifest.json", []))
+    assert caught.value.exit_code == 1
+    assert capsys.readouterr().out == f"{tree}\n"
+    assert tree.is_dir()
+    assert not any(file.exists() for file in earlier)
