@@ -113,7 +113,7 @@ def test_runs_want_a_system(harness: CommandLine, command: str) -> None:
         (["--mlperf-conf=x"], ["unknown option --mlperf-conf", "hint: mlperf.conf is compiled into LoadGen"]),
         (["--total-sample-count", "0"], ["--total-sample-count", "greater than or equal to 1"]),
         (["--total-sample-count", "-5"], ["--total-sample-count"]),
-        (["--system-name", "my box"], ["the system name names a folder", "hint: write my_box"]),
+        (["--system-name", "my box"], ["the system name is not a folder name", "hint: write my_box"]),
     ],
 )
 def test_words_that_are_not_known(harness: CommandLine, words: list[str], lines: list[str]) -> None:

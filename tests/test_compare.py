@@ -97,7 +97,7 @@ def test_what_one_side_lacks_is_left_open(compare: Callable[..., Done], tmp_path
     found = json.loads(compare(before, alone, "--json").out)["Server"]
     assert found["states"] == {"accuracy": {"a": "VALID", "b": None}, "performance": {"a": "VALID", "b": "INVALID"}}
     assert found["figures"]["ROUGE1"] == {"a": 40.0, "b": None, "ratio": None}
-    assert "alone in having Offline" in compare(before, alone.parents[1]).out
+    assert "only B has Offline" in compare(before, alone.parents[1]).out
 
 
 def test_folders_that_cannot_be_compared(
