@@ -113,7 +113,7 @@ def test_run_without_system_name_is_refused(harness: CommandLine, command: str) 
         (["--mlperf-conf=x"], ["unknown option --mlperf-conf", "hint: mlperf.conf is compiled into LoadGen"]),
         (["--total-sample-count", "0"], ["--total-sample-count", "greater than or equal to 1"]),
         (["--total-sample-count", "-5"], ["--total-sample-count"]),
-        (["--system-name", "my box"], ["the system name names a folder", "hint: write my_box"]),
+        (["--system-name", "my box"], ["the system name is not a folder name", "hint: write my_box"]),
     ],
 )
 def test_unknown_option_values_are_refused(harness: CommandLine, words: list[str], lines: list[str]) -> None:

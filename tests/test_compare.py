@@ -97,7 +97,7 @@ def test_figure_missing_from_one_run_is_left_empty(compare: Callable[..., Done],
     found = json.loads(compare(before, alone, "--json").out)["Server"]
     assert found["states"] == {"accuracy": {"a": "VALID", "b": None}, "performance": {"a": "VALID", "b": "INVALID"}}
     assert found["figures"]["ROUGE1"] == {"a": 40.0, "b": None, "ratio": None}
-    assert "alone in having Offline" in compare(before, alone.parents[1]).out
+    assert "only B has Offline" in compare(before, alone.parents[1]).out
 
 
 def test_folders_without_runs_are_refused(

@@ -14,7 +14,7 @@ from terminal import Terminal
 from workspaces import make_workspace
 
 from harness_llm import commands
-from harness_llm.config import inference_checkout as official
+from harness_llm.config import inference_checkout
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.environment import (
     UNUSED,
@@ -109,9 +109,7 @@ def test_environment_is_read_only_with_its_option(asked: Any) -> None:
         ({"PERFORMANCE": "0", "ACCURACY": "0", "COMPLIANCE": "0"}, (), True),
     ],
 )
-def test_switches_select_tests_and_packaging(
-    environment: Mapping[str, str], tests: tuple[str, ...], packed: bool
-) -> None:
+def test_switches_select_tests_and_packaging(environment: Mapping[str, str], tests: tuple[str, ...], packed: bool) -> None:
     found = from_environment(OPTIONS, environment)
     assert (found.tests, found.package) == (tests, packed)
 
@@ -353,7 +351,7 @@ def test_submodules_are_added_to_an_existing_checkout(
 
 
 def test_failed_clone_is_reported_and_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentMissing, match="mlcommons/inference cannot be had") as caught:
+    with pytest.raises(EnvironmentMissing, match="cannot clone mlcommons/inference") as caught:
         inference_checkout.clone(tmp_path / "inference", f"file://{tmp_path}/nothing", "0" * 40)
     assert "nothing" in caught.value.found
     assert "insteadOf" in caught.value.hint

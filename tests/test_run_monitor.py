@@ -32,7 +32,7 @@ def test_pool_without_completions_fails_the_run() -> None:
     stall.take(line(2), 9)
     stall.take(line(2), 18)
     stall.check(19)
-    with pytest.raises(RunFailed, match="answers no more"):
+    with pytest.raises(RunFailed, match="no completions for"):
         stall.check(19.1)
 
 
@@ -106,8 +106,8 @@ def test_replica_without_heartbeat_is_killed(pool: ReplicaPool, supervise) -> No
     )
     run_monitor.follow()
     assert silent.returncode == -signal.SIGKILL
-    assert notes.heard[0] == {"event": "replica_failed", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
-    assert run_monitor.losses[0] == "b was lost (not heard); its queries, 2, were issued again"
+    assert notes.heard[0] == {"event": "lost", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
+    assert run_monitor.losses[0] == "b failed (not heard); 2 queries were requeued"
 
 
 def test_on_replica_failure_fail_fails_the_run(pool: ReplicaPool, supervise) -> None:

@@ -74,7 +74,7 @@ def test_closed_refuses_a_remote_server_before_the_run(harness: CommandLine, url
     assert "closed does not allow a server outside the described system" in done.err
     assert f"the server at {url.rpartition(',')[2]} is neither on this host nor on a node" in done.err
     assert "inference_rules.adoc:493-496" in done.err
-    assert "hint: --division open, or name the nodes in " in done.err
+    assert "hint: --division open, or add the nodes to " in done.err
 
 
 def test_closed_accepts_a_server_of_this_host(workspace: Workspace) -> None:

@@ -165,7 +165,7 @@ def test_quantized_head_is_refused(models: Path) -> None:
 def test_engine_without_speculation_is_refused(engine: str, sets: list[str]) -> None:
     plain = ask("deepseek-r1", speculating="", set=[f"{SWITCH}=Interactive", *sets]).scenarios[0].config
     allowed = load_round("v6.1").benchmark("deepseek-r1").speculation
-    with pytest.raises(ConfigError, match=f"the engine {engine} does not speculate"):
+    with pytest.raises(ConfigError, match=f"the engine {engine} does not support speculative decoding"):
         with_speculation(plain, "Interactive", engine=engine, allowed=allowed, models=Path("models"))
     assert with_speculation(plain, "Interactive", engine="vllm", allowed=allowed, models=Path("models")).draft_tokens
 
