@@ -380,7 +380,7 @@ def test_a_lost_replica_may_end_the_run(workspace: Workspace, assets: Assets, tw
     two.await_restarts(lambda _: None)
     request = request_for(workspace, "Server", *TWO, "harness_config.on_replica_failure=fail")
     breaks = Breaks(kill, two.replicas[0])
-    with pytest.raises(RunFailed, match="replica-0 ended") as raised:
+    with pytest.raises(RunFailed, match="replica-0 failed") as raised:
         run(request, assets, two, "performance", breaks)
     assert time.monotonic() - breaks.acted < BOUND_S
     assert raised.value.where.endswith("replica-0.log")
@@ -396,7 +396,7 @@ def test_a_run_without_a_replica_has_failed(
     request = request_for(workspace, "Server", *TWO)
     one, other = two.replicas
     breaks = Breaks(lambda replica: [fault(replica), fault(other)], one)
-    with pytest.raises(RunFailed, match="ended") as raised:
+    with pytest.raises(RunFailed, match="failed") as raised:
         run(request, assets, two, "accuracy", breaks)
     assert time.monotonic() - breaks.acted < bound_s
     assert "the last lines of its log" in raised.value.found
