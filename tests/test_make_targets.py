@@ -109,7 +109,9 @@ def test_environment_is_read_only_with_its_option(asked: Any) -> None:
         ({"PERFORMANCE": "0", "ACCURACY": "0", "COMPLIANCE": "0"}, (), True),
     ],
 )
-def test_switches_select_tests_and_packaging(environment: Mapping[str, str], tests: tuple[str, ...], packed: bool) -> None:
+def test_switches_select_tests_and_packaging(
+    environment: Mapping[str, str], tests: tuple[str, ...], packed: bool
+) -> None:
     found = from_environment(OPTIONS, environment)
     assert (found.tests, found.package) == (tests, packed)
 

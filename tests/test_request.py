@@ -166,7 +166,9 @@ def test_published_benchmark_is_defined_by_files(ask: Callable[..., Request]) ->
     ("model", "category", "scenarios"),
     [("llama3.1-8b-edge", "edge", ("SingleStream", "Offline")), ("gptj", "datacenter", ("Server", "Offline"))],
 )
-def test_scenarios_and_category_are_those_of_the_benchmark(model: str, category: str, scenarios: tuple[str, ...]) -> None:
+def test_scenarios_and_category_are_those_of_the_benchmark(
+    model: str, category: str, scenarios: tuple[str, ...]
+) -> None:
     found = filled(model=model, stand_in=True)
     assert found.category == category
     assert set(found.scenarios) == set(scenarios)

@@ -94,8 +94,8 @@ def test_loadgens_process_is_informed_of_failed_and_restarted_replicas(pool: Rep
     assert joined["endpoints"] == [
         {"address": "ipc://replica-a.1", "heartbeat": "ipc://replica-a.1.heartbeat", "key": ""}
     ]
-    assert run_monitor.losses[0].endswith("its queries, 37, were issued again")
-    assert run_monitor.losses[1] == "a was started again and took part"
+    assert run_monitor.losses[0].endswith("37 queries were requeued")
+    assert run_monitor.losses[1] == "a was restarted and joined the run"
 
 
 def test_replica_without_heartbeat_is_killed(pool: ReplicaPool, supervise) -> None:

@@ -133,3 +133,13 @@ def test_run_whose_source_changed_is_failed() -> None:
     _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": source_digest()})))
     with pytest.raises(RunFailed, match="was changed during the run"):
         _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": "of yesterday"})))
+
+
+def test_record_of_an_earlier_version_is_named_as_such(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "performance")
+    document = json.loads((run.path / "run.json").read_text())
+    document["subject"] = document.pop("fingerprint")
+    (run.path / "run.json").write_text(json.dumps(document))
+    found = load_run(run.path)
+    assert (found.state, found.record) == (State.FAILED, None)
+    assert found.reasons == ["run.json was written by an earlier version of harness-llm (missing fields: fingerprint)"]
