@@ -168,7 +168,7 @@ def test_token_is_read_from_variable_or_login(environ: dict[str, str], expected:
 
 
 def test_unreadable_token_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="unreadable file of the Hugging Face token"):
         find_token({"HF_TOKEN_PATH": str(tmp_path)}, tmp_path)
 
 

@@ -111,7 +111,7 @@ def test_demo_needs_no_download() -> None:
 def test_prepare_checks_before_the_first_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "download", lambda *_: pytest.fail("a download began"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, GB))
-    with pytest.raises(EnvironmentMissing, match="2 checks refuse") as caught:
+    with pytest.raises(EnvironmentMissing, match="2 checks failed") as caught:
         prepare(options(model="llama2-70b", gpu="h200"), Panel(Console(stderr=True)))
     assert "Hugging Face token" in caught.value.found
     assert "Disk" in caught.value.found

@@ -109,7 +109,7 @@ def test_latency_percentiles_cover_complete_answers():
 def test_accuracy_log_has_no_performance_verdict(scenario):
     log = accuracy(f"{MANGO}/{scenario}")
     assert (log.mode, log.valid, log.accuracy_sample_count) == ("AccuracyOnly", False, 24576)
-    with pytest.raises(ConfigError, match="lacks a key") as error:
+    with pytest.raises(ConfigError, match="missing key in a LoadGen log") as error:
         _ = log.early_stopping_met
     assert error.value.where == str(log.path)
     assert error.value.expected == "early_stopping_met"

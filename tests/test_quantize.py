@@ -267,7 +267,7 @@ def test_record_of_a_quantization_has_recipe_tool_and_calibration(
     assert [json.loads(line)["done"] for line in capsys.readouterr().out.splitlines()] == [0, 1]
     document = render_calibration(DEMO, read_quantization(own.output, {}))
     assert f"Quantized after training with pytest {pytest.__version__}" in document
-    assert f"- file: demo/set\n- sha256: {digest}\n- samples: 4\n- sequence_length: 3\n- joined: end to end" in document
+    assert f"- file: demo/set\n- sha256: {digest}\n- samples: 4\n- sequence_length: 3\n- joined: concatenated" in document
     assert "- Not quantized: lm_head." in document
 
 
@@ -331,7 +331,7 @@ def test_recipe_is_applied_by_its_tool(
 
 def test_failed_tool_is_reported_with_its_last_lines(workspace: Workspace) -> None:
     own = job(workspace, recipe(calibration={"samples": 4, "sequence_length": 3}))
-    with pytest.raises(RunFailed, match="the stage quantize failed"):
+    with pytest.raises(RunFailed, match="stage quantize failed"):
         quantize_checkpoint(own, workspace, silent, python=Path(sys.executable))
 
 

@@ -177,7 +177,7 @@ def test_scenarios_and_category_are_those_of_the_benchmark(
 def test_benchmark_missing_from_a_round_lists_the_rounds_that_have_it(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match=r"round v6\.1 has no benchmark gptj-99\.9") as caught:
         ask(model="gptj", gpu="h200", round="v6.1")
-    assert caught.value.hint == "the rounds that have it: v5.0"
+    assert caught.value.hint == "rounds that have it: v5.0"
 
 
 def test_interactive_is_a_separate_benchmark_in_v5_0(ask: Callable[..., Request]) -> None:

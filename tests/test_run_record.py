@@ -131,7 +131,7 @@ def test_runs_of_a_system_are_found_oldest_first(tmp_path: Path) -> None:
 
 def test_run_whose_source_changed_is_failed() -> None:
     _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": source_digest()})))
-    with pytest.raises(RunFailed, match="was changed during the run"):
+    with pytest.raises(RunFailed, match="changed during the run"):
         _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": "of yesterday"})))
 
 

@@ -98,7 +98,7 @@ def test_server_without_a_version_is_a_violation() -> None:
     assert [facts["version"] for facts in found] == [None, None]
     assert (
         identity_violations(found)
-        == [f"the server at {server.url} does not tell its version, so that what was measured is unknown"] * 2
+        == [f"the server at {server.url} does not report its version, so the measured software is unknown"] * 2
     )
 
 

@@ -104,7 +104,7 @@ def test_required_driver_follows_from_the_cuda_of_the_build() -> None:
 
 def test_image_tag_states_its_cuda() -> None:
     assert image_cuda("vllm/vllm-openai:v0.30.0-cu129") == (12, 9)
-    with pytest.raises(ValueError, match=r"no version of CUDA in the tag of mine:1"):
+    with pytest.raises(ValueError, match=r"no CUDA version in the tag of mine:1"):
         image_cuda("mine:1")
 
 
