@@ -129,7 +129,7 @@ class Soak:
         run = execute_run(bench, test, self)
         answers = self.queries - before
         self.runs += 1
-        self.losses += sum("was lost" in reason for reason in run.reasons)
+        self.losses += sum("queries were requeued" in reason for reason in run.reasons)
         if test == "performance":
             log = parse_detail(run.path / DETAIL)
             issued = int(log.number("generated_query_count") * log.number("generated_samples_per_query"))

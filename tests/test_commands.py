@@ -21,7 +21,7 @@ from harness_llm.submission.package import Package
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
 WORSE = {"state": "INVALID", "reasons": [TOO_FEW, "LoadGen error: no"]}
 LATE = {"state": "INVALID", "reasons": ["LoadGen result INVALID: TTFT constraint not met", TOO_FEW]}
-LOST = {"state": "FAILED", "reasons": ["a replica was lost"]}
+LOST = {"state": "FAILED", "reasons": ["a replica failed"]}
 
 
 def end(tmp_path: Path, profile: str, *records: dict[str, Any], said: io.StringIO | None = None) -> str:

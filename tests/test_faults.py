@@ -66,8 +66,8 @@ class ServerFault:
 
 
 SERVER_FAULTS = [
-    ServerFault("status_500", "answered 500"),
-    ServerFault("status_400", "answered 400"),
+    ServerFault("status_500", "status 500 from the server"),
+    ServerFault("status_400", "status 400 from the server"),
     ServerFault("closes_before", "Server disconnected"),
     ServerFault("closes_in_the_middle", "ClientPayloadError", streams=True),
     ServerFault("half_a_line", "no completion with token ids", streams=True),
@@ -88,7 +88,7 @@ def test_server_fault_fails_the_run_with_its_cause(runs: Runs, fault: ServerFaul
         error, failed = runs.fails(RunFailed, request, pool)
     assert failed.state is State.FAILED
     # The engine may report the silence before the stall timeout does.
-    silent = fault.behave == "silent" and "silent for too long" in failed.reasons[0]
+    silent = fault.behave == "silent" and "timeout of the server" in failed.reasons[0]
     assert silent or fault.cause in failed.reasons[0]
     assert error.exit_code == 4
 
@@ -97,7 +97,7 @@ def test_killed_server_fails_the_run_with_its_exit_code(runs: Runs) -> None:
     request = runs.request("Server", own_server("--behave", "killed", "--after", BEFORE + 20))
     with runs.pool(request) as pool:
         error, _ = runs.fails(RunFailed, request, pool)
-    assert "the server ended with exit code" in error.found
+    assert "the server exited with code" in error.found
 
 
 # Replica faults: another replica answers
@@ -105,9 +105,9 @@ def test_killed_server_fails_the_run_with_its_exit_code(runs: Runs) -> None:
 
 CAUSES = {
     kill: "exit code -9",
-    suspend: "not heard for 10 s",
-    exhaust_memory: "it raised MemoryError",
-    end_server: "the server ended with exit code",
+    suspend: "no heartbeat for 10 s",
+    exhaust_memory: "exception MemoryError",
+    end_server: "the server exited with code",
 }
 TWO = (
     own_server("--behave", "pauses", "--after", BEFORE),

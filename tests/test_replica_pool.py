@@ -114,6 +114,7 @@ def test_suspended_replica_is_killed(pool: ReplicaPool, places) -> None:
 
 def test_exception_of_an_engine_is_the_cause(pool: ReplicaPool, places) -> None:
     pool.start(places(a=lambda name, life: ("raising",) if not life else serving(name, life)), silent)
+    pool.replicas[0].send(event="raise")
     [lost] = happens(pool, 1)
     assert isinstance(lost, ReplicaFailed)
     assert lost.cause == "exception OutOfMemoryError('tried to allocate 20 GiB')"

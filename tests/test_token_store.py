@@ -165,7 +165,7 @@ def test_damaged_targets_and_kinds_are_refused(store: Path, name: str, damage: C
         found.kinds() if name == "kinds" else found.targets()
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").is_file(), reason="this kernel does not tell who shares memory")
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").is_file(), reason="this kernel does not report shared memory")
 def test_openorca_store_is_memory_mapped_and_shared(tmp_path: Path) -> None:
     write_openorca_sized(tmp_path / "store")
     size = (tmp_path / "store" / "tokens.npy").stat().st_size / 2**20

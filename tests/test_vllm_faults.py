@@ -34,7 +34,7 @@ def shared_pool(runs: Runs) -> Iterator[ReplicaPool]:
 @pytest.fixture
 def pool(shared_pool: ReplicaPool) -> ReplicaPool:
     """The pool with both replicas, whatever earlier tests broke."""
-    shared_pool.mend(lambda _: None)
+    shared_pool.await_restarts(lambda _: None)
     return shared_pool
 
 
@@ -42,7 +42,7 @@ def test_queries_of_a_killed_vllm_are_requeued_and_answered_alike(runs: Runs, po
     replica = pool.replicas[0]
     watcher = OnFirstAnswer(lambda: replica.process.send_signal(signal.SIGKILL))
     run = runs.run(runs.request("Server"), pool, "accuracy", watcher)
-    lost = rf"{replica.name} was lost \(exit code -9\); its queries, [1-9]"
+    lost = rf"{replica.name} failed \(exit code -9\); [1-9]\d* queries were requeued"
     assert any(re.match(lost, line) for line in run.reasons), run.reasons
     assert run.state is State.VALID
     assert parse_detail(run.path / DETAIL).errors == []
