@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 os.environ["PYTEST_DEBUG_TEMPROOT"] = ROOT = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
 os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="hl-", dir=ROOT)
 
+# Waiting threads sleep: awake, those of several engines on the same cores slow each other down many times.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 from demo_cache import demo_assets
 from real_loadgen import NEWEST

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from harness_llm.config.assets import Assets
@@ -53,7 +52,7 @@ def own_engine(assets: Assets, tmp_path: Path) -> Iterator[Any]:
 
 @contextmanager
 def started(assets: Assets, folder: Path) -> Iterator[Any]:
-    workspace, before = Workspace(CHECKOUT), psutil.Process().children(recursive=True)
+    workspace = Workspace(CHECKOUT)
     benchmark = load_benchmark("demo", workspace)
     config = load_config(benchmark, "Server", "cpu", SETS, workspace)
     with pytest.MonkeyPatch.context() as patch:
@@ -62,9 +61,9 @@ def started(assets: Assets, folder: Path) -> Iterator[Any]:
         engine: Any = build_engine("vllm", str(assets.original), config.llm_config)
         engine.sampling = benchmark.sampling
         yield engine
-    for process in psutil.Process().children(recursive=True):
-        if process not in before:
-            process.kill()
+        client = engine._engine.engine_core
+        client.shutdown()
+        client.ctx.destroy(linger=0)  # vLLM leaves it open
 
 
 @pytest.fixture
