@@ -10,7 +10,6 @@ from pathlib import Path
 # Locks and sockets of this process are its own: a submission that runs on this machine, and other workers, have others.
 os.environ["PYTEST_DEBUG_TEMPROOT"] = ROOT = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
 os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="hl-", dir=ROOT)
-Path(tempfile.tempdir).chmod(0o755)  # the ordinary user of the container tests enters it
 
 # Waiting threads sleep: awake, those of several engines on the same cores slow each other down many times.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -39,7 +38,8 @@ OPTIONAL = {
 
 
 def pytest_configure() -> None:
-    """A shell makes its background commands ignore Ctrl-C; programs that tests interrupt would inherit that."""
+    Path(os.environ["TMPDIR"]).chmod(0o755)  # the ordinary user of the container tests enters it
+    # A shell makes its background commands ignore Ctrl-C; programs that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
