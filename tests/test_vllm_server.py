@@ -92,7 +92,7 @@ def test_too_long_prompt_raises_with_the_limit(engine: Any) -> None:
     engine.configure(engine.sampling, stream=True)
     engine.add(1, [5] * 300)
     assert select.select([engine.arrivals], [], [], 60)[0]
-    with pytest.raises(ValueError, match="answered 400") as raised:
+    with pytest.raises(ValueError, match="status 400 from the server") as raised:
         engine.step()
     assert "256" in str(raised.value)  # max_model_len
     engine.abort()
