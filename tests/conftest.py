@@ -47,6 +47,13 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def _without_inference_checkout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests without the marker give the same result whether a checkout of mlcommons/inference is set or not."""
+    if not any(request.node.get_closest_marker(name) for name in OPTIONAL):
+        monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests that need optional parts, and run the longest modules first, so that all workers end together."""

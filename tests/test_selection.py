@@ -82,7 +82,7 @@ def test_long_lists_of_differences_are_shortened(tmp_path: Path) -> None:
             "INVALID",
             "p99 TTFT 2.5 s",
         ),
-        ({"state": State.DEGRADED, "reasons": ["replica-3 failed"]}, "DEGRADED", "replica 3 was lost"),
+        ({"state": State.DEGRADED, "reasons": ["replica-3 failed"]}, "DEGRADED", "replica-3 failed"),
         ({"state": State.FAILED, "reasons": ["no memory"]}, "FAILED", "no memory"),
         ({"finished": False}, "INTERRUPTED", "ended without a record"),
         ({"engine": "replay"}, "NOT COUNTED", "replay"),

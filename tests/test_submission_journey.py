@@ -363,7 +363,7 @@ def other_subject(record: Path) -> None:
     [
         (unrecord, "INTERRUPTED", "ended without a record"),
         (edit(state="INVALID", reasons=["too slow"]), "INVALID", "too slow"),
-        (edit(state="DEGRADED", reasons=["a replica failed"]), "DEGRADED", "a replica was lost"),
+        (edit(state="DEGRADED", reasons=["a replica failed"]), "DEGRADED", "a replica failed"),
         (edit(state="FAILED", reasons=["out of memory"]), "FAILED", "out of memory"),
         (other_subject, "NOT COUNTED", "llm_config.max_num_seqs: 64 vs 128"),
     ],
