@@ -55,8 +55,7 @@ def test_loadgen_logs_the_token_ids_of_both_servers(runs: Runs, scenario: str) -
 def test_loadgen_measures_token_latencies_against_the_limits_of_the_scenario(
     runs: Runs, scenario: str, limits: tuple[float, float]
 ) -> None:
-    samples = 8 if scenario == "SingleStream" else SAMPLES
-    with TokenServer() as server, pool_of(runs, scenario, server, samples=samples) as (request, pool):
+    with TokenServer() as server, pool_of(runs, scenario, server) as (request, pool):
         done = runs.run(request, pool)
     log = parse_detail(done.path / DETAIL)
     assert log.errors == []

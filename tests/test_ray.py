@@ -79,10 +79,14 @@ class RayCluster:
             self.start(OTHER, sorted(os.sched_getaffinity(0))[-1:], f"--address={self.address}")
 
     def lose(self, node: str) -> None:
-        """Kill all processes of the node at once, as a power failure does."""
+        """Kill all processes of the node at once, as a power failure does; the folders of its replicas remain."""
         for process in self.processes(node):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
+
+    def folders(self) -> set[Path]:
+        """Folders of replicas on both nodes."""
+        return set(self.folder.glob("harness-llm-*"))
 
     def replicas(self, node: str) -> list[psutil.Process]:
         return [p for p in self.processes(node) if "harness_llm.replicas.replica" in _words(p)]
@@ -169,7 +173,7 @@ def test_run_record_lists_every_node_and_no_secret(submitted: Ended, workspace: 
 
 def test_submission_leaves_no_replica_and_no_folder_on_the_nodes(submitted: Ended, ray: RayCluster) -> None:
     wait_until(lambda: not ray.replicas(HEAD) + ray.replicas(OTHER), 300, "the end of the replicas")
-    wait_until(lambda: not list(ray.folder.glob("harness-llm-*")), 300, "the end of their folders")
+    wait_until(lambda: not ray.folders(), 300, "the end of their folders")
 
 
 def test_node_without_the_checkpoint_is_named(ray: RayCluster, workspace: Workspace) -> None:
@@ -198,7 +202,9 @@ def test_queries_of_a_failed_node_are_requeued(submitted: Ended, ray: RayCluster
     assert any("replica-0 failed" in reason or "replica-1 failed" in reason for reason in run.reasons)
     answers = read_accuracy_log(run.path / ACCURACY)
     assert sorted(answer.qsl_idx for answer in answers) == list(range(2048))
-    wait_until(lambda: not ray.replicas(HEAD), 300, "the end of the replica that was left")
+    wait_until(lambda: not ray.replicas(HEAD), 300, "the end of the remaining replica")
+    for left in ray.folders():
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def newest(terminal: Terminal) -> Run:

@@ -5,6 +5,7 @@ Its KV cache is too small for the sequences that run at once. The tests fail whe
 
 import json
 import select
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,20 +39,21 @@ Answers = tuple[dict[int, int], dict[int, list[int]]]
 
 
 @pytest.fixture(scope="module")
-def engine(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with started(assets, tmp_path_factory.mktemp("engine")) as engine:
+def engine(assets: Assets) -> Iterator[Any]:
+    with started(assets) as engine:
         yield engine
 
 
 @pytest.fixture
-def own_engine(assets: Assets, tmp_path: Path) -> Iterator[Any]:
+def own_engine(assets: Assets) -> Iterator[Any]:
     """An engine for a test that ends its core."""
-    with started(assets, tmp_path) as engine:
+    with started(assets) as engine:
         yield engine
 
 
 @contextmanager
-def started(assets: Assets, folder: Path) -> Iterator[Any]:
+def started(assets: Assets) -> Iterator[Any]:
+    folder = Path(tempfile.mkdtemp())  # pytest's paths are too long for the engine's sockets
     workspace = Workspace(CHECKOUT)
     benchmark = load_benchmark("demo", workspace)
     config = load_config(benchmark, "Server", "cpu", SETS, workspace)
