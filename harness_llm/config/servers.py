@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
+
+from harness_llm.fileio import read_yaml
 
 HOST = "127.0.0.1"
 MODELS = "/v1/models"
@@ -57,7 +58,7 @@ class ServerKind(BaseModel):
 @functools.cache
 def server_kinds() -> dict[str, ServerKind]:
     """All kinds by name."""
-    table = yaml.safe_load(Path(__file__).with_name("servers.yaml").read_text())
+    table = read_yaml(Path(__file__).with_name("servers.yaml"))
     return {name: ServerKind.model_validate(facts) for name, facts in table.items()}
 
 

@@ -6,13 +6,13 @@
 import datetime as dt
 import functools
 from collections.abc import Sequence
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from harness_llm.errors import ConfigError
+from harness_llm.fileio import read_yaml
 
 
 class _Facts(BaseModel):
@@ -267,7 +267,7 @@ class Round(_Facts):
 
 def round_names() -> list[str]:
     """Names of all rounds, oldest first."""
-    files = resources.files("harness_llm.rules").iterdir()
+    files = Path(__file__).parent.iterdir()
     return sorted(f.name.removesuffix(".yaml") for f in files if f.name.startswith("v"))
 
 
@@ -284,7 +284,7 @@ def load_round(name: str) -> Round:
 
 
 def _read(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((resources.files("harness_llm.rules") / f"{name}.yaml").read_text())
+    content: dict[str, Any] = read_yaml(Path(__file__).with_name(f"{name}.yaml"))
     return content
 
 
