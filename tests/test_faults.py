@@ -97,17 +97,17 @@ def test_killed_server_fails_the_run_with_its_exit_code(runs: Runs) -> None:
     request = runs.request("Server", own_server("--behave", "killed", "--after", BEFORE + 20))
     with runs.pool(request) as pool:
         error, _ = runs.fails(RunFailed, request, pool)
-    assert "the server exited with code" in error.found
+    assert "the server ended: exit by signal 9" in error.found
 
 
 # Replica faults: another replica answers
 
 
 CAUSES = {
-    kill: "exit code -9",
+    kill: "exit by signal 9",
     suspend: "no heartbeat for 10 s",
     exhaust_memory: "exception MemoryError",
-    end_server: "the server exited with code",
+    end_server: "the server ended: exit by signal 9",
 }
 TWO = (
     own_server("--behave", "pauses", "--after", BEFORE),
@@ -173,7 +173,7 @@ def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Ru
     last = pipeline.run_test(runs.bench(request, pool), "performance")
     first = load_run(request.log_folder / "Server" / "performance")
     assert first.state is State.DEGRADED
-    assert first.reasons[0].startswith("replica-1 failed (exit code -9)")
+    assert first.reasons[0].startswith("replica-1 failed (exit by signal 9 (SIGKILL)")
     assert last.path != first.path
     assert last.state in {State.VALID, State.INVALID}  # LoadGen's early stopping needs more queries
     assert not [reason for reason in last.reasons if "replica" in reason]
@@ -194,7 +194,6 @@ def test_run_without_any_replica_fails(runs: Runs, pool: ReplicaPool, fault: Cal
     both = BreaksWhenHeld(lambda replica: [fault(replica), fault(other)], one)
     error, failed = runs.fails(RunFailed, request, pool, "accuracy", both)
     assert "failed" in error.what
-    assert "the last lines of its log" in error.found
     assert failed.state is State.FAILED
 
 
@@ -207,9 +206,9 @@ def test_killed_loadgen_fails_its_run_and_the_next_run_is_valid(runs: Runs) -> N
         error, failed = runs.fails(RunFailed, request, pool, "accuracy", watcher)
         assert watcher.acted
         assert error.exit_code == 4
-        assert "exit code -9" in error.found
+        assert "exit by signal 9" in error.found
         assert failed.state is State.FAILED
-        assert "exit code -9" in failed.reasons[0]
+        assert "exit by signal 9" in failed.reasons[0]
         after = runs.run(runs.request("Server", f"server_config.url={server.url}"), pool, "accuracy")
     assert after.state is State.VALID
     answers = read_accuracy_log(after.path / ACCURACY)
