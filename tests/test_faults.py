@@ -4,9 +4,8 @@ The servers have no model. `make test` runs each fault in Server; `make test-all
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from http_runs import (
@@ -26,18 +25,15 @@ from http_runs import (
 )
 from live_runs import PATIENCE_S, OnFirstAnswer, Runs, kill_loadgen
 from real_loadgen import needs_loadgen
-from rich.console import Console
 from token_server import TokenServer
 
 from harness_llm.errors import ConfigError, RunFailed
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, read_accuracy_log
 from harness_llm.loadgen.replica_client import ReplicaClient
-from harness_llm.pipeline.panel import Panel
-from harness_llm.pipeline.submit import Pipeline
 from harness_llm.protocol.child_processes import Child
 from harness_llm.replicas import pool as replica_pool
 from harness_llm.replicas.pool import ReplicaPool
-from harness_llm.runs.record import State, load_run
+from harness_llm.runs.record import State
 
 pytestmark = [needs_loadgen, pytest.mark.processes(seconds=120)]
 
@@ -159,24 +155,6 @@ def assert_continued(answers: list[Answer]) -> None:
         assert answer.first is not None
         assert answer.first.tolist() == answer.ids[:1].tolist()
     assert [answer for answer in answers if answer.ids.tolist() != right(answer.qsl_idx)]
-
-
-def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Runs, pool: ReplicaPool) -> None:
-    request = runs.request("Server", *TWO)
-    breaks = BreaksWhenHeld(kill, pool.replicas[1])
-
-    class Breaking(Panel):
-        def progress(self, body: Mapping[str, Any]) -> None:
-            breaks.progress(body)
-
-    pipeline = Pipeline(request, Breaking(Console(stderr=True)), machine={})
-    last = pipeline.run_test(runs.bench(request, pool), "performance")
-    first = load_run(request.log_folder / "Server" / "performance")
-    assert first.state is State.DEGRADED
-    assert first.reasons[0].startswith("replica-1 failed (exit by signal 9 (SIGKILL)")
-    assert last.path != first.path
-    assert last.state in {State.VALID, State.INVALID}  # LoadGen's early stopping needs more queries
-    assert not [reason for reason in last.reasons if "replica" in reason]
 
 
 def test_on_replica_failure_fail_ends_the_run(runs: Runs, pool: ReplicaPool) -> None:
