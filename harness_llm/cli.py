@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 VERBOSE = "HARNESS_LLM_VERBOSE"
 _ARGUMENTS = "Arguments"
 _GROUPS = (_ARGUMENTS, WHAT_TO_RUN, SYSTEM, SETTINGS, OUTPUT)
-_RESULTS = ("tests", "package", "ray")  # options that change neither the selection of runs nor the tree
+_RESULTS = (
+    "tests",
+    "package",
+    "ray",
+    "stop_on_failure",
+)  # options that change neither the selection of runs nor the tree
 _SCORING = ("model", "round", "profile", "stand_in", "total_sample_count")
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,37 +19,65 @@ from harness_llm.config.options import Options
 from harness_llm.config.plan import plan_scenarios
 from harness_llm.config.profile import Profile
 from harness_llm.config.request import Request, check_request, load_request, load_requests, newest_round, require_names
-from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.evaluate.accuracy_file import render as render_accuracy
 from harness_llm.evaluate.accuracy_file import write as write_accuracy
 from harness_llm.evaluate.compliance import TESTS
 from harness_llm.evaluate.run_result import TOO_FEW, gather
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.paths import Workspace
-from harness_llm.pipeline.doctor.doctor import purpose_of, require
+from harness_llm.pipeline.attempts import RunAttempts, missing_runs_error
+from harness_llm.pipeline.doctor.doctor import Ready, purpose_of, require
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
-from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree, describe_run
+from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree
 from harness_llm.replicas.ray.cluster import query_cluster
-from harness_llm.runs.record import Run, State
 from harness_llm.submission.archive import archive, remove_archive
 from harness_llm.submission.package import Package
 
 
 def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
-    """Check all benchmarks, then for each: plan, run what is missing, package, check, archive."""
+    """Check all benchmarks, then for each: plan, run what is missing, package, check, archive.
+
+    Raises:
+        HarnessError: a benchmark is not complete; the others are.
+    """
     requests = load_requests(options, Workspace())
     if dry_run:
         for request in requests:
             _print_plan(request, panel)
         return
-    for ready in require(requests, purpose_of, panel.say):
-        pipeline = build_pipeline(ready.request, panel, ready.cluster)
-        if ready.purpose is Purpose.SUBMIT:
-            package_ = pipeline.submit() if ready.request.requested_tests else pipeline.package()
-            _check_and_archive(ready.request, panel, package_)
-        else:
-            _report_runs(pipeline.complete(), ready.request.profile, panel)
+    _each(require(requests, purpose_of, panel.say), lambda ready: _submit(ready, panel), panel)
+
+
+def _submit(ready: Ready, panel: Panel) -> None:
+    request, pipeline = ready.request, build_pipeline(ready.request, panel, ready.cluster)
+    if ready.purpose is Purpose.SUBMIT:
+        made = pipeline.submit() if request.requested_tests else pipeline.package()
+        _check_and_archive(request, panel, made)
+    else:
+        _report_runs(pipeline.complete(), request.profile, panel, f"{request.options.command()} --no-package")
+
+
+def _each(benchmarks: Sequence[Ready], do: Callable[[Ready], None], panel: Panel) -> None:
+    """Call `do` with each benchmark, after the failure of another one too, unless --stop-on-failure is set.
+
+    Raises:
+        HarnessError: the failure with the highest exit code; the others are printed.
+    """
+    failures: list[HarnessError] = []
+    for ready in benchmarks:
+        try:
+            do(ready)
+        except HarnessError as error:
+            if ready.request.options.stop_on_failure:
+                raise
+            failures.append(error)
+    failures.sort(key=lambda failure: failure.exit_code)
+    for failure in failures[:-1]:
+        panel.say(f"error: {failure}")
+    if failures:
+        raise failures[-1]
 
 
 def _print_plan(request: Request, panel: Panel) -> None:
@@ -71,30 +99,39 @@ def run(options: Options, panel: Panel) -> None:
     """Run the requested tests, even if they have results.
 
     Raises:
-        GateFailed: a run is not VALID.
+        HarnessError: a run is not VALID.
     """
-    for ready in require(load_requests(options, Workspace()), lambda _: Purpose.MEASURE, panel.say):
-        _report_runs(build_pipeline(ready.request, panel, ready.cluster).run(), ready.request.profile, panel)
+
+    def measure(ready: Ready) -> None:
+        request = ready.request
+        again = f"{request.options.command(verb='run')} --tests {','.join(request.requested_tests)}"
+        _report_runs(build_pipeline(request, panel, ready.cluster).run(), request.profile, panel, again)
+
+    _each(require(load_requests(options, Workspace()), lambda _: Purpose.MEASURE, panel.say), measure, panel)
 
 
-def _report_runs(runs: Sequence[Run], profile: Profile, panel: Panel) -> None:
+def _report_runs(runs: Sequence[RunAttempts], profile: Profile, panel: Panel, command: str) -> None:
     """Print the folder of each run.
 
     Raises:
-        GateFailed: a run is not VALID, for another reason than that the profile's runs are short.
+        HarnessError: a run is not VALID, for another reason than that the profile's runs are short; `command` repeats
+            them.
     """
-    for run in runs:
-        sys.stdout.write(f"{run.path}\n")
-    bad = [run for run in runs if run.state is not State.VALID]
+    for attempts in runs:
+        if attempts.run:
+            sys.stdout.write(f"{attempts.run.path}\n")
     if not profile.packaged:
-        for run in (run for run in bad if run.reasons == [TOO_FEW]):
-            panel.say(
-                f"{run.run_key.scenario} {run.run_key.test} completed; LoadGen's early stopping needs more queries"
-            )
-        bad = [run for run in bad if run.reasons != [TOO_FEW]]
+        for attempts in filter(_too_few, runs):
+            run_key = attempts.run_key
+            panel.say(f"{run_key.scenario} {run_key.test} completed; LoadGen's early stopping needs more queries")
         panel.say(f"runs of the profile {profile.name} are not packaged")
-    if bad:
-        raise GateFailed("not every run is VALID", found="\n".join(describe_run(run) for run in bad))
+    missing = [one for one in runs if not one.valid and (profile.packaged or not _too_few(one))]
+    if missing:
+        raise missing_runs_error(missing, len(runs), command)
+
+
+def _too_few(attempts: RunAttempts) -> bool:
+    return not attempts.error and attempts.run is not None and attempts.run.reasons == [TOO_FEW]
 
 
 def package(options: Options, panel: Panel, *, calibration_only: bool) -> None:

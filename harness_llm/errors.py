@@ -5,6 +5,7 @@ HarnessError
 ├── EnvironmentMissing 3  missing package, program, device or file
 ├── GateFailed         1  a check or gate failed
 └── RunFailed          4  a run ended without a result
+    └── ProcessFailed  4  because an engine or LoadGen's process failed
 """
 
 import sys
@@ -34,8 +35,20 @@ class HarnessError(Exception):
     exit_code = 1
 
     def facts(self) -> dict[str, Any]:
-        """The attributes and the exit code, for `rebuild` in another process."""
-        return {"exit_code": self.exit_code, **asdict(self)}
+        """The attributes and the class, for `rebuild` in another process."""
+        kind = next(kind.__name__ for kind in type(self).__mro__ if kind.__name__ in _KINDS)
+        return {"kind": kind, **asdict(self)}
+
+    @property
+    def line(self) -> str:
+        """The message in one line, cause first."""
+        parts = [
+            self.what + (f": {self.found}" if self.found else ""),
+            f"expected {self.expected}" if self.expected else "",
+            self.where,
+            f"hint: {self.hint}" if self.hint else "",
+        ]
+        return " ".join("; ".join(filter(None, parts)).split())
 
     def __str__(self) -> str:
         """The message, one attribute per line."""
@@ -74,8 +87,12 @@ class RunFailed(HarnessError):
     exit_code = 4
 
 
-_KINDS: dict[int, type[HarnessError]] = {
-    kind.exit_code: kind for kind in (GateFailed, ConfigError, EnvironmentMissing, RunFailed)
+class ProcessFailed(RunFailed):
+    """An engine or LoadGen's process exited, stalled or did not start; the same run may succeed with a new engine."""
+
+
+_KINDS: dict[str, type[HarnessError]] = {
+    kind.__name__: kind for kind in (GateFailed, ConfigError, EnvironmentMissing, RunFailed, ProcessFailed)
 }
 
 
@@ -101,4 +118,4 @@ def exit_code_of(program: Callable[[], int | None]) -> int:
 def rebuild(facts: Mapping[str, Any]) -> HarnessError:
     """The error of another process from its `facts`."""
     attributes = {field: facts[field] for field in HarnessError.__dataclass_fields__}
-    return _KINDS[facts["exit_code"]](**attributes)
+    return _KINDS[facts["kind"]](**attributes)

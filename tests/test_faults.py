@@ -4,9 +4,8 @@ The servers have no model. `make test` runs each fault in Server; `make test-all
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from http_runs import (
@@ -26,18 +25,15 @@ from http_runs import (
 )
 from live_runs import PATIENCE_S, OnFirstAnswer, Runs, kill_loadgen
 from real_loadgen import needs_loadgen
-from rich.console import Console
 from token_server import TokenServer
 
 from harness_llm.errors import ConfigError, RunFailed
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, read_accuracy_log
 from harness_llm.loadgen.replica_client import ReplicaClient
-from harness_llm.pipeline.panel import Panel
-from harness_llm.pipeline.submit import Pipeline
 from harness_llm.protocol.child_processes import Child
 from harness_llm.replicas import pool as replica_pool
 from harness_llm.replicas.pool import ReplicaPool
-from harness_llm.runs.record import State, load_run
+from harness_llm.runs.record import State
 
 pytestmark = [needs_loadgen, pytest.mark.processes(seconds=120)]
 
@@ -97,17 +93,17 @@ def test_killed_server_fails_the_run_with_its_exit_code(runs: Runs) -> None:
     request = runs.request("Server", own_server("--behave", "killed", "--after", BEFORE + 20))
     with runs.pool(request) as pool:
         error, _ = runs.fails(RunFailed, request, pool)
-    assert "the server exited with code" in error.found
+    assert "the server ended: exit by signal 9" in error.found
 
 
 # Replica faults: another replica answers
 
 
 CAUSES = {
-    kill: "exit code -9",
+    kill: "exit by signal 9",
     suspend: "no heartbeat for 10 s",
     exhaust_memory: "exception MemoryError",
-    end_server: "the server exited with code",
+    end_server: "the server ended: exit by signal 9",
 }
 TWO = (
     own_server("--behave", "pauses", "--after", BEFORE),
@@ -161,24 +157,6 @@ def assert_continued(answers: list[Answer]) -> None:
     assert [answer for answer in answers if answer.ids.tolist() != right(answer.qsl_idx)]
 
 
-def test_performance_run_with_a_failed_replica_is_degraded_and_repeated(runs: Runs, pool: ReplicaPool) -> None:
-    request = runs.request("Server", *TWO)
-    breaks = BreaksWhenHeld(kill, pool.replicas[1])
-
-    class Breaking(Panel):
-        def progress(self, body: Mapping[str, Any]) -> None:
-            breaks.progress(body)
-
-    pipeline = Pipeline(request, Breaking(Console(stderr=True)), machine={})
-    last = pipeline.run_test(runs.bench(request, pool), "performance")
-    first = load_run(request.log_folder / "Server" / "performance")
-    assert first.state is State.DEGRADED
-    assert first.reasons[0].startswith("replica-1 failed (exit code -9)")
-    assert last.path != first.path
-    assert last.state in {State.VALID, State.INVALID}  # LoadGen's early stopping needs more queries
-    assert not [reason for reason in last.reasons if "replica" in reason]
-
-
 def test_on_replica_failure_fail_ends_the_run(runs: Runs, pool: ReplicaPool) -> None:
     request = runs.request("Server", *TWO, "harness_config.on_replica_failure=fail")
     error, failed = runs.fails(RunFailed, request, pool, watcher=BreaksWhenHeld(kill, pool.replicas[0]))
@@ -194,7 +172,6 @@ def test_run_without_any_replica_fails(runs: Runs, pool: ReplicaPool, fault: Cal
     both = BreaksWhenHeld(lambda replica: [fault(replica), fault(other)], one)
     error, failed = runs.fails(RunFailed, request, pool, "accuracy", both)
     assert "failed" in error.what
-    assert "the last lines of its log" in error.found
     assert failed.state is State.FAILED
 
 
@@ -207,9 +184,9 @@ def test_killed_loadgen_fails_its_run_and_the_next_run_is_valid(runs: Runs) -> N
         error, failed = runs.fails(RunFailed, request, pool, "accuracy", watcher)
         assert watcher.acted
         assert error.exit_code == 4
-        assert "exit code -9" in error.found
+        assert "exit by signal 9" in error.found
         assert failed.state is State.FAILED
-        assert "exit code -9" in failed.reasons[0]
+        assert "exit by signal 9" in failed.reasons[0]
         after = runs.run(runs.request("Server", f"server_config.url={server.url}"), pool, "accuracy")
     assert after.state is State.VALID
     answers = read_accuracy_log(after.path / ACCURACY)

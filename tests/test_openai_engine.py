@@ -214,14 +214,14 @@ def test_own_server_is_started_and_ended(checkpoint: Path, log: Path) -> None:
         assert len(served_by(log)) == 2  # the server guard and the server
 
 
-def test_killed_own_server_raises_with_its_exit_code(checkpoint: Path, log: Path) -> None:
+def test_killed_own_server_raises_with_its_signal_and_log(checkpoint: Path, log: Path) -> None:
     command = f"{COMMAND} --behave killed --after {PROBES}"
     with (
         an_engine(checkpoint, command=command, log=str(log)) as engine,
-        pytest.raises(RuntimeError, match="the server exited with code") as raised,
+        pytest.raises(RuntimeError, match="the server ended: exit by signal 9") as raised,
     ):
         serve(engine, {1: [7, 8]})
-    assert "listening" in str(raised.value)
+    assert f"its log: {log}" in str(raised.value)
 
 
 @pytest.mark.parametrize(

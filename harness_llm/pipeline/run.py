@@ -72,7 +72,7 @@ def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
             run_result = attempt.make()
             _require_source(context)
         except HarnessError as error:
-            record(RunResult(State.FAILED, [_line(error), *attempt.losses]))
+            record(RunResult(State.FAILED, [error.line, *attempt.losses]))
             raise
         return record(run_result)
 
@@ -108,7 +108,7 @@ class _Attempt:
         try:
             self._load()
         except GateFailed as error:
-            run_result = RunResult(State.INVALID, [_line(error)])
+            run_result = RunResult(State.INVALID, [error.line])
         else:
             run_result = _judge(self.context, self.run_key.test, self.path)
         return after_losses(run_result, self.run_key.test, self.losses)
@@ -136,10 +136,6 @@ def _require_source(context: ScenarioContext) -> None:
     """LoadGen's process imports the package again: the fingerprint is wrong if the source changed during the run."""
     if source_digest() != context.fingerprint["harness_llm"]:
         raise RunFailed("the source of harness_llm changed during the run", hint="run it again")
-
-
-def _line(error: HarnessError) -> str:
-    return " ".join(str(error).split())
 
 
 def _write_inputs(context: ScenarioContext, test: str, path: Path) -> None:

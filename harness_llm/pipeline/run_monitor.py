@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from harness_llm.errors import HarnessError, RunFailed, rebuild
+from harness_llm.errors import HarnessError, ProcessFailed, rebuild
 from harness_llm.protocol.child_processes import Child, Exit, Message, watch
+from harness_llm.replicas.failure_cause import cause_of_exit
 from harness_llm.replicas.pool import PoolEvent, ReplicaPool, ReplicaReady
 
 WATCH_S = 0.5
@@ -33,10 +34,10 @@ class Stall:
         """Check the timer.
 
         Raises:
-            RunFailed: no progress for longer than the timeout.
+            ProcessFailed: no progress for longer than the timeout.
         """
         if self._since is not None and now - self._since > self._timeout_s:
-            raise RunFailed(
+            raise ProcessFailed(
                 f"no completions for {self._timeout_s:g} s",
                 where="replica pool",
                 expected="a completion within twice harness_config.stall_timeout_s",
@@ -125,9 +126,7 @@ class RunMonitor:
         self.loadgen.send(event="replica_failed", addresses=addresses, cause=pool_event.cause)
 
 
-def _died(event: Exit) -> RunFailed:
-    return RunFailed(
-        "LoadGen's process ended without a message",
-        where=str(event.child.log),
-        found=f"exit code {event.code}; last lines of its log:\n{event.child.last_lines()}",
+def _died(event: Exit) -> ProcessFailed:
+    return ProcessFailed(
+        "LoadGen's process ended without a message", where=str(event.child.log), found=cause_of_exit(event)
     )

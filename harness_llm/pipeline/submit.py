@@ -1,11 +1,10 @@
 """A submission: prepare the assets, plan and run what is missing, package."""
 
-import datetime as dt
 import functools
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+import shlex
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,22 @@ from harness_llm.errors import EnvironmentMissing
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.hardware.device_lock import hold
 from harness_llm.hardware.ecc import UNTOLD
-from harness_llm.hardware.gpus import NO_ACCELERATOR, gpu_count, load_gpus
 from harness_llm.hardware.machine import detect
 from harness_llm.hardware.nodes import merged, merged_ecc
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.paths import Workspace
+from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error
 from harness_llm.pipeline.panel import Panel, RunView, clock
 from harness_llm.pipeline.run import ScenarioContext, execute_run, run_facts
+from harness_llm.pipeline.scenario_pool import start_scenario_pool
+from harness_llm.pipeline.scenario_runs import ScenarioRuns
 from harness_llm.prepare.preparation import preparation_of
 from harness_llm.prepare.provision import provide
 from harness_llm.prepare.published import PublishedPreparation
-from harness_llm.replicas.local import Launcher, launch, process_names, start_pool
-from harness_llm.replicas.placement import Placement, device_environments, placement
-from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.replicas.ray.cluster import Cluster, query_cluster
-from harness_llm.replicas.ray.launcher import ray_launcher
 from harness_llm.rules import load_round
 from harness_llm.runs.fingerprint import fingerprint
-from harness_llm.runs.record import Run, State, find_runs
+from harness_llm.runs.record import Run, find_runs
 from harness_llm.runs.selection import Candidates, Selection, Wanted, with_inferred
 from harness_llm.submission.package import Package, package, package_calibration
 
@@ -63,23 +60,34 @@ class Pipeline:
     rates: dict[str, float] = field(default_factory=dict)
 
     def submit(self) -> Package:
-        """Run the requested tests that are missing, and make the tree; the same call again continues."""
+        """Run the requested tests that are missing, and make the tree; the same call again continues.
+
+        Raises:
+            HarnessError: a run is not VALID; with a table of all such runs.
+        """
+        options = self.request.options
         with self._devices():
-            selection, assets = self._complete()
+            selection, assets, made = self._complete()
+            if missing := [run for run in made if not run.valid]:
+                again = f"{options.command()} --company {shlex.quote(options.company)}"
+                raise missing_runs_error(missing, len(selection.run_keys), again)
             return self._package(selection, assets)
 
-    def complete(self) -> list[Run]:
-        """Run the requested tests that are missing; returns the selected run of each test, or the newest attempt."""
+    def complete(self) -> list[RunAttempts]:
+        """Run the requested tests that are missing; returns every requested test, with the selected earlier runs."""
         with self._devices():
-            selection, _ = self._complete()
-            return [s.run for s in selection.run_keys if s.run and s.run_key.test in self.request.requested_tests]
+            selection, _, made = self._complete()
+            tests = self.request.requested_tests
+            earlier = [s for s in selection.run_keys if s.run and s.done and s.run_key.test in tests]
+            new = {run.run_key: run for run in made}
+            return [*made, *(RunAttempts(s.run_key, (Attempt(s.run),)) for s in earlier if s.run_key not in new)]
 
-    def run(self) -> list[Run]:
+    def run(self) -> list[RunAttempts]:
         """Run the requested tests of every scenario, even if they have results."""
         with self._devices():
             assets = self._prepare()
             tests = self.request.requested_tests
-            return [run for plan in self.request.scenarios for run in self._run_scenario(plan, tests, assets)]
+            return [run for plan in self.request.scenarios for run in self.scenario_runs(plan, assets).run(tests)]
 
     def prepare(self) -> None:
         """Download, train and quantize what the runs need."""
@@ -90,8 +98,8 @@ class Pipeline:
         options = self.request.options
         return hold(options.gpu, options.command())
 
-    def _complete(self) -> tuple[Selection, Assets]:
-        """Run what is missing; returns the selection with the new runs, and the assets."""
+    def _complete(self) -> tuple[Selection, Assets, list[RunAttempts]]:
+        """Run what is missing; returns the selection with the new runs, the assets, and the new runs."""
         found = self.assets()
         candidates = self.candidates(found)
         selection = candidates.select()
@@ -100,12 +108,13 @@ class Pipeline:
         if found is None:
             candidates = self.candidates(assets)
             selection = candidates.select()
-        made: list[Run] = []
+        made: list[RunAttempts] = []
         for plan in self.request.scenarios:
             missing = [s.run_key.test for s in selection.missing if s.run_key.scenario == plan.scenario]
             if tests := [test for test in missing if test in self.request.requested_tests]:
-                made += self._run_scenario(plan, tests, assets)
-        return candidates.select(made), assets
+                made += self.scenario_runs(plan, assets).run(tests)
+        new = [attempt.run for run in made for attempt in run.attempts if attempt.run]
+        return candidates.select(new), assets, made
 
     def package(self) -> Package:
         """Make the tree of finished runs.
@@ -276,60 +285,20 @@ class Pipeline:
         ]
         return rates[-1] if rates else plan.load.target_qps or 1 / plan.load.target_latency_s
 
-    def _run_scenario(self, plan: ScenarioPlan, tests: Sequence[str], assets: Assets) -> list[Run]:
+    def scenario_runs(self, plan: ScenarioPlan, assets: Assets) -> ScenarioRuns:
+        """The runs of `plan`."""
         scorer = self.scorer(assets)
-        with self._pool(plan, assets) as pool:
+
+        def start(request: Request) -> ScenarioContext:
+            self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.options.engine}")
+            pool = start_scenario_pool(request, plan, assets, self.cluster, self.panel.stage)
             nodes = self.cluster.records() if self.cluster else {}
-            context = ScenarioContext(self.request, plan, assets, scorer, self.fingerprint(plan, assets), pool, nodes)
-            return [self.run_test(context, test) for test in tests]
+            return ScenarioContext(request, plan, assets, scorer, self.fingerprint(plan, assets), pool, nodes)
 
-    def run_test(self, context: ScenarioContext, test: str) -> Run:
-        """Run `test` on a complete replica pool; repeat it once if a replica failed during the measurement."""
-        run = self._execute_run(context, test)
-        if run.state is not State.DEGRADED:
-            return run
-        self.panel.say("  a replica failed during the run; the run is repeated with all replicas")
-        request = replace(context.request, started=dt.datetime.now(dt.UTC))
-        return self._execute_run(replace(context, request=request), test)
+        return ScenarioRuns(self.request, plan.scenario, start, self.execute, self.panel.say)
 
-    @contextmanager
-    def _pool(self, plan: ScenarioPlan, assets: Assets) -> Iterator[ReplicaPool]:
-        request = self.request
-        self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.options.engine}")
-        placed, launcher = self._placed(plan)
-        pool = start_pool(
-            plan.config,
-            engine=request.options.engine,
-            checkpoint=assets.checkpoint,
-            calibration=assets.calibration,
-            logs=request.log_folder / plan.scenario,
-            cache=request.workspace.cache,
-            report=self.panel.stage,
-            placed=placed,
-            launcher=launcher,
-        )
-        try:
-            yield pool
-        finally:
-            pool.stop()
-
-    def _placed(self, plan: ScenarioPlan) -> tuple[Placement, Launcher]:
-        """The devices and CPUs of each replica, and the function that starts replicas."""
-        if self.cluster:
-            accelerated = self.request.options.gpu != NO_ACCELERATOR
-            ray = ray_launcher(self.cluster, plan.config, self.request.options.engine, accelerated=accelerated)
-            return ray.placed, ray
-        devices = self._places(plan)[: len(process_names(plan.config, self.request.options.engine))]
-        return placement(devices, plan.config.harness_config.loadgen_cpus), launch
-
-    def _places(self, plan: ScenarioPlan) -> list[dict[str, str]]:
-        """The environment that gives each replica its accelerators; running servers have their own."""
-        name, config = self.request.options.gpu, plan.config
-        gpu = None if config.server_config.url else load_gpus(self.request.workspace).get(name)
-        found = gpu_count(name, workspace=self.request.workspace) if gpu else 0
-        return device_environments(gpu, found, os.environ, replicas=config.replicas, size=config.group)
-
-    def _execute_run(self, context: ScenarioContext, test: str) -> Run:
+    def execute(self, context: ScenarioContext, test: str) -> Run:
+        """Run `test` on a complete replica pool."""
         scenario = context.plan.scenario
         context.pool.await_restarts(self.panel.stage)
         self.panel.begin(self._view(scenario, test))

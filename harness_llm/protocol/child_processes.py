@@ -19,6 +19,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from harness_llm.hardware.kernel_events import KernelEvents
 from harness_llm.protocol.mailbox import Mailbox
 from harness_llm.protocol.sessions import await_exit, kill_session
 
@@ -51,6 +52,8 @@ class Child:
     Attributes:
         exited: a pidfd, readable once the process has exited. The end of `status` does not show that: a process that
             the child forked may hold it open.
+        log_start: size of `log` when the process was started.
+        kernel: events of the kernel since the process was started.
     """
 
     name: str
@@ -58,6 +61,8 @@ class Child:
     status: FileIO
     exited: FileIO
     log: Path
+    log_start: int
+    kernel: KernelEvents
     _unread: bytes = field(default=b"", repr=False)
 
     def read(self) -> list[dict[str, Any]]:
@@ -74,6 +79,10 @@ class Child:
         with contextlib.suppress(BrokenPipeError):
             assert self.process.stdin  # noqa: S101 - `start` gives it a pipe
             self.process.stdin.write(json.dumps(body).encode() + b"\n")
+
+    def output(self) -> str:
+        """Return what the process has written to its log; earlier processes may have written to the same file."""
+        return self.log.read_bytes()[self.log_start :].decode(errors="replace")
 
     def last_lines(self, count: int = 12) -> str:
         """Return the end of the child's log."""
@@ -104,7 +113,9 @@ def start(
 ) -> Child:
     """Run `python -m module` as a child; append its output to `log`."""
     reader, writer = os.pipe()
+    kernel = KernelEvents()
     with log.open("ab") as output:
+        log_start = output.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
@@ -117,7 +128,7 @@ def start(
         )
     os.close(writer)
     os.set_blocking(reader, False)
-    return Child(name, process, FileIO(reader), FileIO(os.pidfd_open(process.pid)), log)
+    return Child(name, process, FileIO(reader), FileIO(os.pidfd_open(process.pid)), log, log_start, kernel)
 
 
 def watch(children: Sequence[Child], timeout_s: float) -> Iterator[Message | Exit]:

@@ -100,7 +100,7 @@ def start_pool(
         placed: resources of each replica; by default a part of this machine's cores.
 
     Raises:
-        RunFailed: a process exited or was not ready in time; with its last log lines.
+        ProcessFailed: a process exited or was not ready in time.
         HarnessError: that a replica reported.
     """
     harness = config.harness_config

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness_llm.errors import HarnessError, RunFailed, rebuild
+from harness_llm.errors import HarnessError, ProcessFailed, rebuild
 from harness_llm.protocol.child_processes import Child, Exit, Message, watch
 from harness_llm.protocol.messages import Endpoint
+from harness_llm.replicas.failure_cause import cause_of_exit
 from harness_llm.replicas.pool_folder import PoolFolder
 
 MAX_SHORT_RUNS = 3
@@ -33,7 +34,7 @@ class ReplicaFailed:
 
     Attributes:
         endpoints: of its replicas; empty if it was not ready.
-        last_lines: of its log.
+        cause: in one line.
         error: that it reported before it exited.
     """
 
@@ -41,16 +42,11 @@ class ReplicaFailed:
     endpoints: tuple[Endpoint, ...]
     cause: str
     log: Path
-    last_lines: str
     error: HarnessError | None = None
 
     def failure(self) -> HarnessError:
         """Return the error of a run that needs this process."""
-        return self.error or RunFailed(
-            f"{self.name} failed",
-            where=str(self.log),
-            found=f"{self.cause}, and the last lines of its log:\n{self.last_lines}",
-        )
+        return self.error or ProcessFailed(f"{self.name} failed", where=str(self.log), found=self.cause)
 
 
 @dataclass(frozen=True)
@@ -103,9 +99,8 @@ class _Process:
         failed = ReplicaFailed(
             self.name,
             self.endpoints,
-            self.cause or f"exit code {event.code}",
+            cause_of_exit(event, self.cause),
             event.child.log,
-            event.child.last_lines(),
             self.error,
         )
         self.uptimes_s.append(time.monotonic() - self.ready if self.endpoints else 0.0)
@@ -147,7 +142,7 @@ class ReplicaPool:
         """Start all processes at once; return when all are ready.
 
         Raises:
-            RunFailed: a process exited or was not ready in time; with its last log lines.
+            ProcessFailed: a process exited or was not ready in time.
             HarnessError: that a replica reported.
         """
         self._processes = [_Process(name, launch) for name, launch in launchers.items()]
@@ -161,7 +156,7 @@ class ReplicaPool:
         """Wait for the replicas that are being restarted.
 
         Raises:
-            RunFailed: a process failed repeatedly and is not restarted.
+            ProcessFailed: a process failed repeatedly and is not restarted.
         """
         for event in self._events_until_ready(report, restart=True):
             report(describe(event))
@@ -202,7 +197,7 @@ class ReplicaPool:
             return ReplicaReady(process.name, process.endpoints)
         if event.body["event"] == "failed":
             process.error = rebuild(event.body)
-            process.cause = " ".join(str(process.error).split())
+            process.cause = process.error.line
         elif event.body["event"] == "raised":
             process.cause = f"exception {event.body['error']}"
         return None

@@ -16,7 +16,7 @@ import msgspec
 import zmq
 
 from harness_llm.config.benchmark import Sampling
-from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.errors import HarnessError, ProcessFailed, RunFailed
 from harness_llm.hardware.numa import Binding, bind
 from harness_llm.protocol import messages as wire
 from harness_llm.protocol.child_processes import Parent
@@ -179,7 +179,7 @@ def warm_up(engine: Engine, store: TokenStore, batch: int, tokens: int) -> int:
     and memory is allocated, for every batch size. Longer answers add no further sizes.
 
     Raises:
-        RunFailed: the engine did not answer a prompt.
+        ProcessFailed: the engine did not answer a prompt.
     """
     sampling = Sampling(temperature=0.0, min_tokens=1, max_tokens=tokens, stop_token_ids=())
     engine.configure(sampling, stream=False)
@@ -188,7 +188,7 @@ def warm_up(engine: Engine, store: TokenStore, batch: int, tokens: int) -> int:
     try:
         return _finish_all(engine)
     except ValueError as error:
-        raise RunFailed("no answers to calibration prompts from the engine", found=str(error)) from error
+        raise ProcessFailed("no answers to calibration prompts from the engine", found=str(error)) from error
 
 
 def _finish_all(engine: Engine) -> int:

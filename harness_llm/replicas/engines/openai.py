@@ -11,7 +11,7 @@ import msgspec
 
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.servers import MODELS, server_kinds
-from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.errors import EnvironmentMissing, ProcessFailed
 from harness_llm.protocol.counters import Counters
 from harness_llm.protocol.kv_cache import KvCache
 from harness_llm.replicas.engines.completions import (
@@ -180,7 +180,7 @@ class OpenAIEngine:
     def _exception(self, fault: str) -> Exception:
         """Return RuntimeError, which fails the replica, if its own server has exited, else ValueError for the query."""
         exited = self._server.exit_cause(EXIT_TIMEOUT_S) if self._server else ""
-        return RuntimeError(f"{fault}; {exited}") if exited else ValueError(fault)
+        return RuntimeError(f"{exited}; {fault}") if exited else ValueError(fault)
 
     def _await_ready(self) -> None:
         """Wait until a started server is ready; a server that was running already must be ready."""
@@ -193,7 +193,7 @@ class OpenAIEngine:
                     found=found,
                 )
             if exited := self._server.exit_cause():
-                raise RunFailed("the server did not start", where=str(self._server.child.log), found=exited)
+                raise ProcessFailed("the server did not start", where=str(self._server.child.log), found=exited)
             time.sleep(POLL_S)
 
     def _health(self) -> str:

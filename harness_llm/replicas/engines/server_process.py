@@ -20,6 +20,7 @@ from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.protocol.child_processes import Child, Exit, before_exit, start, watch
 from harness_llm.replicas.engines.cuda import prepare_cuda
 from harness_llm.replicas.engines.engine import ServerSpec
+from harness_llm.replicas.failure_cause import cause_of_exit
 
 EXIT_TIMEOUT_S = 5.0  # a connection breaks shortly before the server's process exits
 
@@ -32,12 +33,12 @@ class Server:
     url: str
 
     def exit_cause(self, timeout_s: float = 0) -> str:
-        """Return exit code and last log lines of the server; empty while it runs."""
+        """Return why the server ended, and its log; empty while it runs."""
         deadline = time.monotonic() + timeout_s
         while True:
             for event in watch([self.child], max(deadline - time.monotonic(), 0)):
                 if isinstance(event, Exit):
-                    return f"the server exited with code {event.code}; end of its log:\n{self.child.last_lines()}"
+                    return f"the server ended: {cause_of_exit(event)}; its log: {self.child.log}"
             if time.monotonic() >= deadline:
                 return ""
 

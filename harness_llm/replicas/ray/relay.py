@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.errors import EnvironmentMissing, HarnessError, ProcessFailed
 from harness_llm.protocol.child_processes import Parent, before_exit
 from harness_llm.replicas.ray.connection import alive_nodes, join
 from harness_llm.replicas.ray.node import Host, HostSpec
@@ -37,7 +37,7 @@ def main() -> None:
         parent.send(event="failed", **error.facts())
         code = error.exit_code
     sys.stdout.flush()
-    os._exit(code)  # Ray's exit handlers take a second
+    os._exit(code if code >= 0 else 128 - code)  # Ray's exit handlers take a second
 
 
 def _start(ray: Any, spec: HostSpec) -> Any:
@@ -68,17 +68,17 @@ def _start(ray: Any, spec: HostSpec) -> Any:
 
 
 def _forward(ray: Any, host: Any, spec: HostSpec, parent: Parent) -> int:
-    """Forward messages and log of the replica until it exits; return its exit code.
+    """Forward messages and log of the replica until it exits; return its exit code, negative for a signal.
 
     Raises:
-        RunFailed: its node or its Ray worker has failed.
+        ProcessFailed: its node or its Ray worker has failed.
     """
     while True:
         try:
             status = ray.get(host.status.remote(_STATUS_S))
         except ray.exceptions.RayError as error:
             sys.stdout.write(f"{error}\n")
-            raise RunFailed(
+            raise ProcessFailed(
                 f"{spec.name} failed with its node or its Ray worker",
                 where=spec.slot.node,
                 found=" ".join(str(error).split())[:400],
