@@ -217,11 +217,34 @@ def package(
 
 
 @_command(without=(*_RESULTS, "company"))
-def status(options: Options) -> None:
+def status(options: Options, as_json: AsJson = False) -> None:
     """Show which runs are finished, and why others are not."""
     from harness_llm.commands import status as command
 
-    command(options)
+    command(options, as_json=as_json)
+
+
+@_register
+def runs(
+    where: Annotated[
+        list[str] | None,
+        _option(
+            WHAT_TO_RUN,
+            "Only runs that meet this condition: FIELD=VALUE, such as state=INVALID or system=my-*; also != > < >= <=. "
+            "Repeatable. The fields are those of --json.",
+        ),
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option(help="Only the N newest of them.", rich_help_panel=WHAT_TO_RUN, min=1)
+    ] = None,
+    sort: Annotated[str, _option(OUTPUT, "Sort by this field; -FIELD: descending.")] = "started",
+    as_csv: Annotated[bool, _option(OUTPUT, "Print all fields as CSV.", "--csv")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List all runs with their states, figures and settings; a wide terminal shows more columns."""
+    from harness_llm.commands import runs as command
+
+    command(where or (), sort, last, as_csv=as_csv, as_json=as_json)
 
 
 @_command(only=_SCORING)

@@ -4,11 +4,15 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from harness_llm.analysis import compare as comparison
+from harness_llm.analysis import run_table
+from harness_llm.analysis.run_row import run_row
+from harness_llm.analysis.run_selection import choose
 from harness_llm.checker import findings_report as report
 from harness_llm.checker.final_report import keep_report
 from harness_llm.checker.findings import Finding, Severity, exit_code
@@ -31,7 +35,8 @@ from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree, describe_run
 from harness_llm.replicas.ray.cluster import query_cluster
-from harness_llm.runs.record import Run, State
+from harness_llm.runs.record import Run, State, find_runs
+from harness_llm.runs.selection import Selection
 from harness_llm.submission.archive import archive, remove_archive
 from harness_llm.submission.package import Package
 
@@ -149,16 +154,44 @@ def _check_exit_code(findings: Sequence[Finding], verdicts: Sequence[OfficialVer
     return exit_code(findings) or int(not all(verdict.passed for verdict in verdicts))
 
 
-def status(options: Options) -> None:
+def status(options: Options, *, as_json: bool) -> None:
     """Print a table of scenarios and tests, then a line for each run that is not finished."""
     require_names(options, company=False)
-    for request in load_requests(options, Workspace()):
-        _print_status(plan_scenarios(check_request(request)))
+    documents = []
+    for request in (plan_scenarios(check_request(one)) for one in load_requests(options, Workspace())):
+        pipeline = Pipeline(request, Panel(Console(stderr=True)))
+        selection = pipeline.candidates(pipeline.assets(), current=False).select()
+        if as_json:
+            documents.append(_status_document(request, pipeline.unprepared(), selection))
+        else:
+            _print_status(request, pipeline.unprepared(), selection)
+    if as_json:
+        sys.stdout.write(json.dumps(documents, indent=2) + "\n")
 
 
-def _print_status(request: Request) -> None:
-    pipeline = Pipeline(request, Panel(Console(stderr=True)))
-    selection = pipeline.candidates(pipeline.assets(), current=False).select()
+def _status_document(request: Request, unprepared: list[str], selection: Selection) -> dict[str, Any]:
+    """One benchmark; `path` is that of the selected run, or of the newest attempt."""
+    return {
+        "benchmark": request.benchmark.name,
+        "system": request.options.system_name,
+        "round": request.round.round,
+        "division": request.options.division,
+        "profile": request.profile.name,
+        "unprepared": unprepared,
+        "runs": [
+            {
+                "scenario": status.run_key.scenario,
+                "test": status.run_key.test,
+                "state": str(status.state_text),
+                "reason": status.reason,
+                "path": str(status.run.path) if status.run else None,
+            }
+            for status in selection.run_keys
+        ],
+    }
+
+
+def _print_status(request: Request, unprepared: list[str], selection: Selection) -> None:
     title = f"{request.benchmark.name} on {request.options.system_name}"
     table = Table("scenario", *request.tests, title=title)
     for plan in request.scenarios:
@@ -166,10 +199,25 @@ def _print_status(request: Request) -> None:
         table.add_row(plan.scenario, *(s.state_text for s in run_keys))
     console = Console()
     console.print(table)
-    for stage in pipeline.unprepared():
+    for stage in unprepared:
         console.print(f"not prepared: {stage}", highlight=False)
     for run_key in selection.missing:
         console.print(f"{run_key.run_key}: {run_key.reason}", soft_wrap=True, highlight=False, markup=False)
+
+
+def runs(where: Sequence[str], order: str, last: int | None, *, as_csv: bool, as_json: bool) -> None:
+    """Print a row per run.
+
+    Raises:
+        ConfigError: a condition or the order is wrong.
+    """
+    rows = choose([run_row(run) for run in find_runs(Workspace().logs)], where, order, last)
+    if as_csv or as_json:
+        sys.stdout.write(run_table.as_csv(rows) if as_csv else run_table.as_json(rows))
+    elif rows:
+        run_table.show(rows, Console())
+    else:
+        sys.stderr.write(f"no runs{' that meet the conditions' if where else ''} below {Workspace().logs}\n")
 
 
 def score(log_dir: Path, options: Options, output: Path | None) -> None:
