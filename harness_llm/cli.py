@@ -318,14 +318,22 @@ def check(
 
 @_register
 def compare(
-    run_a: Annotated[Path, typer.Argument(help="A run below build/logs, or a folder with runs.")],
-    run_b: Annotated[Path, typer.Argument(help="The run or folder to compare it with.")],
+    runs_a: Annotated[str, typer.Argument(help="A run below build/logs, or a folder; several, separated by commas.")],
+    runs_b: Annotated[str, typer.Argument(help="The runs to compare them with.")],
+    fail_if_slower: Annotated[
+        str,
+        _option(
+            SETTINGS,
+            "Exit with 1 if B is slower than A by more than this percentage, such as 2%, and with 3 if the runs do not "
+            "show whether it is.",
+        ),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Compare the throughput, latency, accuracy and settings of two runs."""
+    """Compare throughput, latency, accuracy and settings; with three runs per side, with confidence."""
     from harness_llm.commands import compare as command
 
-    command(run_a, run_b, as_json=as_json)
+    raise typer.Exit(command(runs_a, runs_b, fail_if_slower=fail_if_slower, as_json=as_json))
 
 
 def _interrupt(*_: object) -> NoReturn:

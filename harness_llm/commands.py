@@ -9,10 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from harness_llm.analysis import compare as comparison
-from harness_llm.analysis import run_table
+from harness_llm.analysis import compare_report, run_table
+from harness_llm.analysis.compare import compare as compare_runs
+from harness_llm.analysis.repeats import read_runs, split_paths
 from harness_llm.analysis.run_row import run_row
 from harness_llm.analysis.run_selection import choose
+from harness_llm.analysis.verdict import gate, parse_share, verdicts
 from harness_llm.checker import findings_report as report
 from harness_llm.checker.final_report import keep_report
 from harness_llm.checker.findings import Finding, Severity, exit_code
@@ -275,19 +277,26 @@ def _compliance_test(request: Request) -> str:
     return named[0]
 
 
-def compare(run_a: Path, run_b: Path, *, as_json: bool) -> None:
-    """Print two runs side by side."""
-    runs_a, runs_b = comparison.read_runs(run_a), comparison.read_runs(run_b)
-    found = comparison.compare(runs_a, runs_b)
+def compare(runs_a: str, runs_b: str, *, fail_if_slower: str, as_json: bool) -> int:
+    """Print two sides with one or more runs each; returns the exit code of --fail-if-slower, else 0."""
+    share = parse_share(fail_if_slower) if fail_if_slower else None
+    paths = [split_paths(text) for text in (runs_a, runs_b)]
+    sides = [read_runs(own) for own in paths]
+    found = compare_runs(*sides)
     if as_json:
-        sys.stdout.write(json.dumps(comparison.as_json(found), indent=2) + "\n")
-        return
-    console = Console()
-    for name, folder, own in (("A", run_a, runs_a), ("B", run_b, runs_b)):
-        alone = [scenario for scenario in own if scenario not in found]
-        text = f"{name}: {folder}" + (f"; only {name} has {', '.join(alone)}" if alone else "")
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-    comparison.show(found, console)
+        sys.stdout.write(json.dumps(compare_report.as_json(found), indent=2) + "\n")
+    else:
+        console = Console()
+        for name, own, runs in zip("AB", paths, sides, strict=True):
+            alone = [scenario for scenario in runs if scenario not in found]
+            text = f"{name}: {', '.join(map(str, own))}" + (f"; only {name} has {', '.join(alone)}" if alone else "")
+            console.print(text, soft_wrap=True, highlight=False, markup=False)
+        compare_report.show(found, console)
+    if share is None:
+        return 0
+    code, lines = gate({scenario: verdicts(one) for scenario, one in found.items()}, share)
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    return code
 
 
 def check(tree: Path, round_name: str, *, as_json: bool) -> int:
