@@ -336,6 +336,17 @@ def compare(
     raise typer.Exit(command(runs_a, runs_b, fail_if_slower=fail_if_slower, as_json=as_json))
 
 
+@_register
+def bundle(
+    run: Annotated[Path, typer.Argument(help="A run below build/logs.")],
+    output: Annotated[Path | None, _option(OUTPUT, "Write this file. Default: below build/bundles.")] = None,
+) -> None:
+    """Pack redacted logs, configuration and the doctor's checks of a run for a bug report."""
+    from harness_llm.commands import bundle as command
+
+    command(run, output)
+
+
 def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 

@@ -1,6 +1,7 @@
 """The commands of the command line."""
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness_llm.analysis import compare_report, run_table
+from harness_llm.analysis.bundle import ask_doctor, make_bundle, open_run_folder
 from harness_llm.analysis.compare import compare as compare_runs
 from harness_llm.analysis.repeats import read_runs, split_paths
 from harness_llm.analysis.run_row import run_row
@@ -297,6 +299,23 @@ def compare(runs_a: str, runs_b: str, *, fail_if_slower: str, as_json: bool) -> 
     code, lines = gate({scenario: verdicts(one) for scenario, one in found.items()}, share)
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     return code
+
+
+def bundle(folder: Path, output: Path | None) -> None:
+    """Write the redacted bundle of a run, and list its files.
+
+    Raises:
+        ConfigError: the folder is no run directory.
+    """
+    run = open_run_folder(folder)
+    made = make_bundle(run, ask_doctor(run), Workspace(), output)
+    for name, size in made.files.items():
+        sys.stderr.write(f"{size:>9,} bytes  {name}\n")
+    counts = ", ".join(f"{count} {kind}" for kind, count in made.redacted.items()) or "none"
+    sys.stderr.write(f"redacted: {counts}\n")
+    sys.stderr.write("The patterns do not find every private text, and the system name stays.\n")
+    sys.stderr.write(f"Look at the files before you publish them: tar -xzf {shlex.quote(str(made.path))}\n")
+    sys.stdout.write(f"{made.path}\n")
 
 
 def check(tree: Path, round_name: str, *, as_json: bool) -> int:
