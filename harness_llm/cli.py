@@ -35,12 +35,8 @@ if TYPE_CHECKING:
 VERBOSE = "HARNESS_LLM_VERBOSE"
 _ARGUMENTS = "Arguments"
 _GROUPS = (_ARGUMENTS, WHAT_TO_RUN, SYSTEM, SETTINGS, OUTPUT)
-_RESULTS = (
-    "tests",
-    "package",
-    "ray",
-    "stop_on_failure",
-)  # options that change neither the selection of runs nor the tree
+# Options that change neither the selection of runs nor the tree.
+_RESULTS = ("tests", "package", "ray", "stop_on_failure")
 _SCORING = ("model", "round", "profile", "stand_in", "total_sample_count")
 
 
@@ -222,11 +218,34 @@ def package(
 
 
 @_command(without=(*_RESULTS, "company"))
-def status(options: Options) -> None:
+def status(options: Options, as_json: AsJson = False) -> None:
     """Show which runs are finished, and why others are not."""
     from harness_llm.commands import status as command
 
-    command(options)
+    command(options, as_json=as_json)
+
+
+@_register
+def runs(
+    where: Annotated[
+        list[str] | None,
+        _option(
+            WHAT_TO_RUN,
+            "Only runs that meet this condition: FIELD=VALUE, such as state=INVALID or system=my-*; also != > < >= <=. "
+            "Repeatable. The fields are those of --json.",
+        ),
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option(help="Only the N newest of them.", rich_help_panel=WHAT_TO_RUN, min=1)
+    ] = None,
+    sort: Annotated[str, _option(OUTPUT, "Sort by this field; -FIELD: descending.")] = "started",
+    as_csv: Annotated[bool, _option(OUTPUT, "Print all fields as CSV.", "--csv")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List all runs with their states, figures and settings; a wide terminal shows more columns."""
+    from harness_llm.commands import runs as command
+
+    command(where or (), sort, last, as_csv=as_csv, as_json=as_json)
 
 
 @_command(only=_SCORING)
@@ -300,14 +319,33 @@ def check(
 
 @_register
 def compare(
-    run_a: Annotated[Path, typer.Argument(help="A run below build/logs, or a folder with runs.")],
-    run_b: Annotated[Path, typer.Argument(help="The run or folder to compare it with.")],
+    runs_a: Annotated[str, typer.Argument(help="A run below build/logs, or a folder; several, separated by commas.")],
+    runs_b: Annotated[str, typer.Argument(help="The runs to compare them with.")],
+    fail_if_slower: Annotated[
+        str,
+        _option(
+            SETTINGS,
+            "Exit with 1 if B is slower than A by more than this percentage, such as 2%, and with 3 if the runs do not "
+            "show whether it is.",
+        ),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Compare the throughput, latency, accuracy and settings of two runs."""
+    """Compare throughput, latency, accuracy and settings; with three runs per side, with confidence."""
     from harness_llm.commands import compare as command
 
-    command(run_a, run_b, as_json=as_json)
+    raise typer.Exit(command(runs_a, runs_b, fail_if_slower=fail_if_slower, as_json=as_json))
+
+
+@_register
+def bundle(
+    run: Annotated[Path, typer.Argument(help="A run below build/logs.")],
+    output: Annotated[Path | None, _option(OUTPUT, "Write this file. Default: below build/bundles.")] = None,
+) -> None:
+    """Pack redacted logs, configuration and the doctor's checks of a run for a bug report."""
+    from harness_llm.commands import bundle as command
+
+    command(run, output)
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -1,14 +1,22 @@
 """The commands of the command line."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from harness_llm.analysis import compare as comparison
+from harness_llm.analysis import compare_report, run_table
+from harness_llm.analysis.bundle import ask_doctor, make_bundle, open_run_folder
+from harness_llm.analysis.compare import compare as compare_runs
+from harness_llm.analysis.repeats import read_runs, split_paths
+from harness_llm.analysis.run_row import run_row
+from harness_llm.analysis.run_selection import choose
+from harness_llm.analysis.verdict import gate, parse_share, verdicts
 from harness_llm.checker import findings_report as report
 from harness_llm.checker.final_report import keep_report
 from harness_llm.checker.findings import Finding, Severity, exit_code
@@ -32,6 +40,8 @@ from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree
 from harness_llm.replicas.ray.cluster import query_cluster
+from harness_llm.runs.record import find_runs
+from harness_llm.runs.selection import Selection
 from harness_llm.submission.archive import archive, remove_archive
 from harness_llm.submission.package import Package
 
@@ -186,16 +196,44 @@ def _check_exit_code(findings: Sequence[Finding], verdicts: Sequence[OfficialVer
     return exit_code(findings) or int(not all(verdict.passed for verdict in verdicts))
 
 
-def status(options: Options) -> None:
+def status(options: Options, *, as_json: bool) -> None:
     """Print a table of scenarios and tests, then a line for each run that is not finished."""
     require_names(options, company=False)
-    for request in load_requests(options, Workspace()):
-        _print_status(plan_scenarios(check_request(request)))
+    documents = []
+    for request in (plan_scenarios(check_request(one)) for one in load_requests(options, Workspace())):
+        pipeline = Pipeline(request, Panel(Console(stderr=True)))
+        selection = pipeline.candidates(pipeline.assets(), current=False).select()
+        if as_json:
+            documents.append(_status_document(request, pipeline.unprepared(), selection))
+        else:
+            _print_status(request, pipeline.unprepared(), selection)
+    if as_json:
+        sys.stdout.write(json.dumps(documents, indent=2) + "\n")
 
 
-def _print_status(request: Request) -> None:
-    pipeline = Pipeline(request, Panel(Console(stderr=True)))
-    selection = pipeline.candidates(pipeline.assets(), current=False).select()
+def _status_document(request: Request, unprepared: list[str], selection: Selection) -> dict[str, Any]:
+    """One benchmark; `path` is that of the selected run, or of the newest attempt."""
+    return {
+        "benchmark": request.benchmark.name,
+        "system": request.options.system_name,
+        "round": request.round.round,
+        "division": request.options.division,
+        "profile": request.profile.name,
+        "unprepared": unprepared,
+        "runs": [
+            {
+                "scenario": status.run_key.scenario,
+                "test": status.run_key.test,
+                "state": str(status.state_text),
+                "reason": status.reason,
+                "path": str(status.run.path) if status.run else None,
+            }
+            for status in selection.run_keys
+        ],
+    }
+
+
+def _print_status(request: Request, unprepared: list[str], selection: Selection) -> None:
     title = f"{request.benchmark.name} on {request.options.system_name}"
     table = Table("scenario", *request.tests, title=title)
     for plan in request.scenarios:
@@ -203,10 +241,25 @@ def _print_status(request: Request) -> None:
         table.add_row(plan.scenario, *(s.state_text for s in run_keys))
     console = Console()
     console.print(table)
-    for stage in pipeline.unprepared():
+    for stage in unprepared:
         console.print(f"not prepared: {stage}", highlight=False)
     for run_key in selection.missing:
         console.print(f"{run_key.run_key}: {run_key.reason}", soft_wrap=True, highlight=False, markup=False)
+
+
+def runs(where: Sequence[str], order: str, last: int | None, *, as_csv: bool, as_json: bool) -> None:
+    """Print a row per run.
+
+    Raises:
+        ConfigError: a condition or the order is wrong.
+    """
+    rows = choose([run_row(run) for run in find_runs(Workspace().logs)], where, order, last)
+    if as_csv or as_json:
+        sys.stdout.write(run_table.as_csv(rows) if as_csv else run_table.as_json(rows))
+    elif rows:
+        run_table.show(rows, Console())
+    else:
+        sys.stderr.write(f"no runs{' that meet the conditions' if where else ''} below {Workspace().logs}\n")
 
 
 def score(log_dir: Path, options: Options, output: Path | None) -> None:
@@ -264,19 +317,43 @@ def _compliance_test(request: Request) -> str:
     return named[0]
 
 
-def compare(run_a: Path, run_b: Path, *, as_json: bool) -> None:
-    """Print two runs side by side."""
-    runs_a, runs_b = comparison.read_runs(run_a), comparison.read_runs(run_b)
-    found = comparison.compare(runs_a, runs_b)
+def compare(runs_a: str, runs_b: str, *, fail_if_slower: str, as_json: bool) -> int:
+    """Print two sides with one or more runs each; returns the exit code of --fail-if-slower, else 0."""
+    share = parse_share(fail_if_slower) if fail_if_slower else None
+    paths = [split_paths(text) for text in (runs_a, runs_b)]
+    sides = [read_runs(own) for own in paths]
+    found = compare_runs(*sides)
     if as_json:
-        sys.stdout.write(json.dumps(comparison.as_json(found), indent=2) + "\n")
-        return
-    console = Console()
-    for name, folder, own in (("A", run_a, runs_a), ("B", run_b, runs_b)):
-        alone = [scenario for scenario in own if scenario not in found]
-        text = f"{name}: {folder}" + (f"; only {name} has {', '.join(alone)}" if alone else "")
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-    comparison.show(found, console)
+        sys.stdout.write(json.dumps(compare_report.as_json(found), indent=2) + "\n")
+    else:
+        console = Console()
+        for name, own, runs in zip("AB", paths, sides, strict=True):
+            alone = [scenario for scenario in runs if scenario not in found]
+            text = f"{name}: {', '.join(map(str, own))}" + (f"; only {name} has {', '.join(alone)}" if alone else "")
+            console.print(text, soft_wrap=True, highlight=False, markup=False)
+        compare_report.show(found, console)
+    if share is None:
+        return 0
+    code, lines = gate({scenario: verdicts(one) for scenario, one in found.items()}, share)
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    return code
+
+
+def bundle(folder: Path, output: Path | None) -> None:
+    """Write the redacted bundle of a run, and list its files.
+
+    Raises:
+        ConfigError: the folder is no run directory.
+    """
+    run = open_run_folder(folder)
+    made = make_bundle(run, ask_doctor(run), Workspace(), output)
+    for name, size in made.files.items():
+        sys.stderr.write(f"{size:>9,} bytes  {name}\n")
+    counts = ", ".join(f"{count} {kind}" for kind, count in made.redacted.items()) or "none"
+    sys.stderr.write(f"redacted: {counts}\n")
+    sys.stderr.write("The patterns do not find every private text, and the system name stays.\n")
+    sys.stderr.write(f"Look at the files before you publish them: tar -xzf {shlex.quote(str(made.path))}\n")
+    sys.stdout.write(f"{made.path}\n")
 
 
 def check(tree: Path, round_name: str, *, as_json: bool) -> int:

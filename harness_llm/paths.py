@@ -12,6 +12,8 @@ ROOT_VARIABLE = "HARNESS_LLM_WORKSPACE"
 MODELS_VARIABLE = "LAB_MODEL"
 DATA_VARIABLE = "LAB_DATASET"
 SCRATCH_VARIABLE = "MLPERF_SCRATCH_PATH"
+LOG_TIME = "%Y%m%dT%H%M%SZ"
+"""Name of the folder of all runs of a submission: when it started, in UTC."""
 
 
 def default_root() -> Path:
@@ -86,4 +88,4 @@ class Workspace:
 
 def log_folder(logs: Path, started: dt.datetime, system: str, benchmark: str) -> Path:
     """The folder of the runs of `benchmark` in a submission that started at `started`, `<scenario>/<test>/`."""
-    return logs / f"{started:%Y%m%dT%H%M%SZ}" / system / benchmark
+    return logs / f"{started:{LOG_TIME}}" / system / benchmark

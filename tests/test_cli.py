@@ -15,7 +15,7 @@ from harness_llm.errors import RunFailed
 from harness_llm.rules import round_names
 from harness_llm.submission.places import PROFILE
 
-COMMANDS = ("submit", "doctor", "run", "package", "status", "score", "verify", "check", "compare")
+COMMANDS = ("submit", "doctor", "run", "package", "status", "runs", "score", "verify", "check", "compare", "bundle")
 HEAVY = ("vllm", "torch", "transformers", "mlperf_loadgen", "numpy", "yaml", "zmq", "msgspec", "tokenizers")
 
 

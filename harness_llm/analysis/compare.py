@@ -1,23 +1,31 @@
-"""Comparison of the runs in two folders: metrics and differences. `harness-llm compare`."""
+"""Comparison of two sides, each with one or more runs: figures, intervals and differences. `harness-llm compare`."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from harness_llm.analysis.blocks import PERCENTILES, spreads
+from harness_llm.analysis.interval import Estimate, Interval, Spread, between_runs, ratio, within_runs
+from harness_llm.analysis.query_times import read_query_times
+from harness_llm.analysis.repeats import Runs, facts
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL, parse_detail
-from harness_llm.runs.record import LOCK, RECORD, Run, load_run
+from harness_llm.runs.record import Run, State
 from harness_llm.runs.selection import differences
 
 PERFORMANCE = "performance"
-PERCENTILES = (50, 90, 99)
+_COUNTED = (State.VALID, State.INVALID)
 
-Runs = Mapping[str, Mapping[str, Run]]
-"""By scenario and test."""
+
+class Basis(StrEnum):
+    """What an interval contains."""
+
+    RUNS = "variation between runs"
+    BLOCKS = "variation within the runs only"
 
 
 @dataclass(frozen=True)
@@ -30,10 +38,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Figure(Pair):
-    """One metric; its name has the unit."""
+    """One metric, the mean of the runs; its name has the unit.
+
+    Attributes:
+        interval: of B / A; None if it is unknown.
+    """
 
     a: float | None
     b: float | None
+    interval: Interval | None = None
+    basis: Basis | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -47,52 +61,36 @@ class Comparison:
 
     Attributes:
         states: by test.
-        figures: metrics by name: rates and latencies of the performance run, scores of the accuracy run.
+        figures: metrics by name: rates and latencies of the performance runs, scores of the accuracy runs.
         differences: `fact: A vs B`, for fingerprint, settings and data.
+        counts: number of performance runs.
+        unrecorded: whether a side without enough runs has no record of its queries that is long enough.
     """
 
     states: Mapping[str, Pair]
     figures: Mapping[str, Figure]
     differences: list[str]
+    counts: Pair
+    unrecorded: Pair
 
 
-def read_runs(folder: Path) -> Runs:
-    """The runs below `folder`, or all runs of its scenario if it is a run.
+@dataclass(frozen=True)
+class _Side:
+    """The runs of one scenario: figures of each, and spreads of the figures within each performance run."""
 
-    Raises:
-        ConfigError: there is no run, a run has no record, or there are several benchmarks or several runs of a test.
-    """
-    folder = folder.resolve()
-    if not folder.is_dir():
-        raise ConfigError("there is no such folder", where=str(folder), hint="runs are below build/logs")
-    above = folder.parent if (folder / LOCK).is_file() else folder
-    runs = [load_run(lock.parent) for lock in sorted(above.rglob(LOCK))]
-    if not runs:
-        raise ConfigError(
-            "no run found",
-            where=str(folder),
-            expected="a run directory, or a folder with run directories",
-            hint="harness-llm run prints the folders of its runs, below build/logs",
-        )
-    found: dict[str, dict[str, Run]] = {}
-    for run in runs:
-        _check(run, runs[0], found)
-        found.setdefault(run.run_key.scenario, {})[run.run_key.test] = run
-    return found
+    runs: Mapping[str, Sequence[Run]]
+    figures: Mapping[str, Sequence[float]]
+    spreads: Sequence[Mapping[str, Spread]]
 
+    def mean(self, name: str) -> float | None:
+        return fmean(self.figures[name]) if name in self.figures else None
 
-def _check(run: Run, first: Run, found: Runs) -> None:
-    if run.record is None:
-        raise ConfigError("a run has no record", where=str(run.path / RECORD), found=run.fault or str(run.state))
-    if run.run_key.benchmark != first.run_key.benchmark:
-        names = f"{first.run_key.benchmark} and {run.run_key.benchmark}"
-        raise ConfigError("the folder has runs of several benchmarks", where=str(run.path), found=names)
-    if other := found.get(run.run_key.scenario, {}).get(run.run_key.test):
-        raise ConfigError(
-            f"the folder has several runs of {run.run_key}",
-            found=f"{other.path}\n         {run.path}",
-            hint="select one of them",
-        )
+    def estimate(self, name: str, basis: Basis) -> Estimate | None:
+        values = self.figures.get(name, ())
+        if basis is Basis.RUNS:
+            return between_runs(values)
+        known = [own.get(name) for own in self.spreads]
+        return within_runs(values, known) if len(values) == len(known) else None
 
 
 def compare(a: Runs, b: Runs) -> dict[str, Comparison]:
@@ -107,37 +105,69 @@ def compare(a: Runs, b: Runs) -> dict[str, Comparison]:
     common = [scenario for scenario in a if scenario in b]
     if not common:
         raise ConfigError("the runs have no scenario in common", found=f"{', '.join(a)} and {', '.join(b)}")
-    return {scenario: _compare(a[scenario], b[scenario]) for scenario in common}
+    return {scenario: _compare(_side(a[scenario]), _side(b[scenario])) for scenario in common}
 
 
 def _all(runs: Runs) -> Iterator[Run]:
-    return (run for tests in runs.values() for run in tests.values())
+    return (run for tests in runs.values() for repeats in tests.values() for run in repeats)
 
 
-def _compare(a: Mapping[str, Run], b: Mapping[str, Run]) -> Comparison:
-    tests = list(dict.fromkeys((*a, *b)))
-    figures = [_figures(runs) for runs in (a, b)]
-    names = dict.fromkeys(name for side in figures for name in side)
-    found = [
-        line for test in tests if test in a and test in b for line in differences(_facts(a[test]), _facts(b[test]))
-    ]
+def _compare(a: _Side, b: _Side) -> Comparison:
+    tests = list(dict.fromkeys((*a.runs, *b.runs)))
+    names = dict.fromkeys(name for side in (a, b) for name in side.figures)
+    both = [test for test in tests if test in a.runs and test in b.runs]
+    found = [line for test in both for line in differences(facts(a.runs[test][-1]), facts(b.runs[test][-1]))]
     return Comparison(
-        states={test: Pair(*(str(runs[test].state) if test in runs else None for runs in (a, b))) for test in tests},
-        figures={name: Figure(*(side.get(name) for side in figures)) for name in names},
+        states={test: Pair(*(_states(side.runs.get(test, ())) for side in (a, b))) for test in tests},
+        figures={name: _figure(name, a, b) for name in names},
         differences=list(dict.fromkeys(found)),
+        counts=Pair(*(len(side.spreads) for side in (a, b))),
+        unrecorded=Pair(*(not all(side.spreads) for side in (a, b))),
     )
 
 
-def _figures(runs: Mapping[str, Run]) -> dict[str, float]:
-    """The metrics of the records, and further percentiles of the performance run."""
-    found: dict[str, float] = {}
-    for test, run in sorted(runs.items(), key=lambda item: item[0] != PERFORMANCE):
-        own = run.record.metrics if run.record else {}
-        found |= own
-        found |= {f"prediction_{name}": value for name, value in (run.record.prediction if run.record else {}).items()}
-        if test == PERFORMANCE and own:
-            found |= _latencies(run.path / DETAIL)
-    return found
+def _states(runs: Sequence[Run]) -> str | None:
+    """The state of the run; of several, their numbers."""
+    if len(runs) == 1:
+        return str(runs[0].state)
+    return ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in runs).items()) or None
+
+
+def _figure(name: str, a: _Side, b: _Side) -> Figure:
+    mean_a, mean_b = a.mean(name), b.mean(name)
+    for basis in Basis:
+        estimate_a, estimate_b = a.estimate(name, basis), b.estimate(name, basis)
+        if estimate_a and estimate_b:
+            return Figure(mean_a, mean_b, ratio(estimate_a, estimate_b), basis)
+    return Figure(mean_a, mean_b)
+
+
+def _side(runs: Mapping[str, Sequence[Run]]) -> _Side:
+    """Of DEGRADED and FAILED runs, only the newest gives figures, and only if there are no others."""
+    figures: dict[str, list[float]] = {}
+    performance: list[Run] = []
+    for test, repeats in sorted(runs.items(), key=lambda item: item[0] != PERFORMANCE):
+        counted = [run for run in repeats if run.state in _COUNTED]
+        for run in counted or repeats[-1:]:
+            for name, value in _figures(run).items():
+                figures.setdefault(name, []).append(value)
+        if test == PERFORMANCE:
+            performance = [run for run in counted if run.record and run.record.metrics]
+    return _Side(runs, figures, [_spreads(run) for run in performance])
+
+
+def _figures(run: Run) -> dict[str, float]:
+    """The metrics of the record, and further percentiles of a performance run."""
+    if not run.record:
+        return {}
+    found = run.record.metrics | {f"prediction_{name}": value for name, value in run.record.prediction.items()}
+    with_log = run.run_key.test == PERFORMANCE and run.record.metrics
+    return found | (_latencies(run.path / DETAIL) if with_log else {})
+
+
+def _spreads(run: Run) -> dict[str, Spread]:
+    queries = read_query_times(run.path)
+    return spreads(queries) if queries else {}
 
 
 def _latencies(log: Path) -> dict[str, float]:
@@ -149,45 +179,3 @@ def _latencies(log: Path) -> dict[str, float]:
         for percentile in PERCENTILES
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _facts(run: Run) -> dict[str, Any]:
-    """The facts of a run that can differ from another run."""
-    if run.record is None:
-        return {}
-    record = run.record
-    run_facts = record.run_facts | {"user_conf": " ".join(str(record.run_facts.get("user_conf", "")).split())}
-    named = {name: getattr(record, name) for name in ("system", "round", "division", "profile")}
-    return named | record.fingerprint | run_facts | record.host
-
-
-def as_json(comparisons: Mapping[str, Comparison]) -> dict[str, Any]:
-    """The comparison as JSON; `ratio` is B / A."""
-    return {
-        scenario: {
-            "states": {test: asdict(pair) for test, pair in found.states.items()},
-            "figures": {name: asdict(f) | {"ratio": f.ratio} for name, f in found.figures.items()},
-            "differences": found.differences,
-        }
-        for scenario, found in comparisons.items()
-    }
-
-
-def show(comparisons: Mapping[str, Comparison], console: Console) -> None:
-    """Print the comparison as tables."""
-    for scenario, found in comparisons.items():
-        table = Table(scenario, "A", "B", "B / A")
-        for column in table.columns[1:]:
-            column.justify = "right"
-        for test, state in found.states.items():
-            table.add_row(test, state.a or "-", state.b or "-")
-        table.add_section()
-        for name, figure in found.figures.items():
-            table.add_row(name, *(_written(value) for value in (figure.a, figure.b, figure.ratio)))
-        console.print(table)
-        for line in found.differences:
-            console.print(f"differs: {line}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _written(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"

@@ -193,8 +193,8 @@ def _read_record(file: Path) -> RunRecord | str:
         return f"run.json is damaged: {error!r}"
 
 
-def find_runs(logs: Path, system: str) -> list[Run]:
-    """All runs of `system`, oldest first."""
+def find_runs(logs: Path, system: str = "*") -> list[Run]:
+    """All runs of `system`, or of all systems, oldest first."""
     return [load_run(lock.parent) for lock in sorted(logs.glob(f"*/{system}/*/*/*/{LOCK}"))]
 
 

@@ -1,0 +1,85 @@
+"""Runs of the two sides of a comparison: repeats of each scenario and test, with equal settings."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness_llm.errors import ConfigError
+from harness_llm.runs.record import LOCK, RECORD, Run, load_run
+from harness_llm.runs.selection import differences
+
+Runs = Mapping[str, Mapping[str, Sequence[Run]]]
+"""By scenario and test, oldest first."""
+
+
+def split_paths(text: str) -> list[Path]:
+    """The comma-separated paths in `text`; one path if it exists with its commas."""
+    return [Path(text)] if Path(text).exists() else [Path(part.strip()) for part in text.split(",")]
+
+
+def read_runs(folders: Sequence[Path]) -> Runs:
+    """The runs below `folders`; of a run, also the other runs of its scenario.
+
+    Raises:
+        ConfigError: there is no run, a run has no record, or there are several benchmarks or settings.
+    """
+    runs = sorted({path: load_run(path) for folder in folders for path in _run_folders(folder)}.items())
+    found: dict[str, dict[str, list[Run]]] = {}
+    for _, run in runs:
+        _check(run, runs[0][1])
+        repeats = found.setdefault(run.run_key.scenario, {}).setdefault(run.run_key.test, [])
+        if repeats:
+            _check_settings(repeats[0], run)
+        repeats.append(run)
+    return found
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    folder = folder.resolve()
+    if not folder.is_dir():
+        raise ConfigError("there is no such folder", where=str(folder), hint="runs are below build/logs")
+    above = folder.parent if (folder / LOCK).is_file() else folder
+    found = [lock.parent for lock in above.rglob(LOCK)]
+    if not found:
+        raise ConfigError(
+            "no run found",
+            where=str(folder),
+            expected="a run directory, or a folder with run directories",
+            hint="harness-llm runs lists the folders of all runs",
+        )
+    return found
+
+
+def _check(run: Run, first: Run) -> None:
+    if run.record is None:
+        raise ConfigError("a run has no record", where=str(run.path / RECORD), found=run.fault or str(run.state))
+    if run.run_key.benchmark != first.run_key.benchmark:
+        names = f"{first.run_key.benchmark} and {run.run_key.benchmark}"
+        raise ConfigError("the folder has runs of several benchmarks", where=str(run.path), found=names)
+
+
+def _check_settings(first: Run, other: Run) -> None:
+    lines = differences(_settings(first), _settings(other))
+    if lines:
+        raise ConfigError(
+            f"runs of {other.run_key} on one side of the comparison have different settings",
+            where=f"{first.path}\n         {other.path}",
+            found="; ".join(lines),
+            hint="select runs of one setting: harness-llm runs lists fingerprints and targets",
+        )
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """What is equal in repeats; the settings of the host and the counters of the engine may differ."""
+    return {name: value for name, value in facts(run).items() if name not in (run.record.host if run.record else {})}
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """The facts of a run that can differ from another run."""
+    if run.record is None:
+        return {}
+    record = run.record
+    run_facts = {name: value for name, value in record.run_facts.items() if name != "counters"}
+    conf = {"user_conf": " ".join(str(run_facts.get("user_conf", "")).split())}
+    named = {name: getattr(record, name) for name in ("system", "round", "division", "profile")}
+    return named | record.fingerprint | run_facts | conf | record.host
