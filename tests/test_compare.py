@@ -160,6 +160,14 @@ def test_three_runs_per_side_show_a_difference(compare: Callable[..., Done], tmp
     assert "3 VALID" in out
 
 
+def test_repeats_may_differ_in_host_and_counters(compare: Callable[..., Done], tmp_path: Path) -> None:
+    runs = [
+        side(tmp_path, hour, [100.0 + hour], host={"kernel": str(hour)}, run_facts={"counters": {"hits": hour}})
+        for hour in range(3)
+    ]
+    assert compare(",".join(runs), ",".join(runs)).code == 0
+
+
 def test_noise_is_no_difference(compare: Callable[..., Done], tmp_path: Path) -> None:
     found = compare(side(tmp_path, 0, A), side(tmp_path, 10, (100.2, 99.9, 100.1)))
     assert "B against A: no difference beyond noise: tokens_per_second, speed +0.07 %" in found.out

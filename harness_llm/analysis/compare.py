@@ -1,5 +1,6 @@
 """Comparison of two sides, each with one or more runs: figures, intervals and differences. `harness-llm compare`."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from harness_llm.analysis.blocks import PERCENTILES, spreads
-from harness_llm.analysis.interval import Estimate, Interval, Spread, between_runs, ratio, within_runs
+from harness_llm.analysis.interval import FEWEST_RUNS, Estimate, Interval, Spread, between_runs, ratio, within_runs
 from harness_llm.analysis.query_times import read_query_times
 from harness_llm.analysis.repeats import Runs, facts
 from harness_llm.errors import ConfigError
@@ -76,11 +77,21 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Side:
-    """The runs of one scenario: figures of each, and spreads of the figures within each performance run."""
+    """The runs of one scenario.
+
+    Attributes:
+        figures: of each run, by name.
+        measured: the performance runs that count.
+    """
 
     runs: Mapping[str, Sequence[Run]]
     figures: Mapping[str, Sequence[float]]
-    spreads: Sequence[Mapping[str, Spread]]
+    measured: Sequence[Run]
+
+    @functools.cached_property
+    def spreads(self) -> list[dict[str, Spread]]:
+        """The spreads of the figures within each run that counts; takes seconds for long runs."""
+        return [_spreads(run) for run in self.measured]
 
     def mean(self, name: str) -> float | None:
         return fmean(self.figures[name]) if name in self.figures else None
@@ -121,8 +132,8 @@ def _compare(a: _Side, b: _Side) -> Comparison:
         states={test: Pair(*(_states(side.runs.get(test, ())) for side in (a, b))) for test in tests},
         figures={name: _figure(name, a, b) for name in names},
         differences=list(dict.fromkeys(found)),
-        counts=Pair(*(len(side.spreads) for side in (a, b))),
-        unrecorded=Pair(*(not all(side.spreads) for side in (a, b))),
+        counts=Pair(len(a.measured), len(b.measured)),
+        unrecorded=Pair(*(not _enough(a, b) and not all(side.spreads) for side in (a, b))),
     )
 
 
@@ -135,25 +146,29 @@ def _states(runs: Sequence[Run]) -> str | None:
 
 def _figure(name: str, a: _Side, b: _Side) -> Figure:
     mean_a, mean_b = a.mean(name), b.mean(name)
-    for basis in Basis:
+    for basis in (Basis.RUNS,) if _enough(a, b) else Basis:
         estimate_a, estimate_b = a.estimate(name, basis), b.estimate(name, basis)
         if estimate_a and estimate_b:
             return Figure(mean_a, mean_b, ratio(estimate_a, estimate_b), basis)
     return Figure(mean_a, mean_b)
 
 
+def _enough(a: _Side, b: _Side) -> bool:
+    return min(len(a.measured), len(b.measured)) >= FEWEST_RUNS
+
+
 def _side(runs: Mapping[str, Sequence[Run]]) -> _Side:
     """Of DEGRADED and FAILED runs, only the newest gives figures, and only if there are no others."""
     figures: dict[str, list[float]] = {}
-    performance: list[Run] = []
+    measured: list[Run] = []
     for test, repeats in sorted(runs.items(), key=lambda item: item[0] != PERFORMANCE):
         counted = [run for run in repeats if run.state in _COUNTED]
         for run in counted or repeats[-1:]:
             for name, value in _figures(run).items():
                 figures.setdefault(name, []).append(value)
         if test == PERFORMANCE:
-            performance = [run for run in counted if run.record and run.record.metrics]
-    return _Side(runs, figures, [_spreads(run) for run in performance])
+            measured = [run for run in counted if run.record and run.record.metrics]
+    return _Side(runs, figures, measured)
 
 
 def _figures(run: Run) -> dict[str, float]:

@@ -71,7 +71,8 @@ def _check_settings(first: Run, other: Run) -> None:
 
 def _settings(run: Run) -> dict[str, Any]:
     """What is equal in repeats; the settings of the host and the counters of the engine may differ."""
-    return {name: value for name, value in facts(run).items() if name not in (run.record.host if run.record else {})}
+    varying = {"counters", *(run.record.host if run.record else ())}
+    return {name: value for name, value in facts(run).items() if name not in varying}
 
 
 def facts(run: Run) -> dict[str, Any]:
@@ -79,7 +80,6 @@ def facts(run: Run) -> dict[str, Any]:
     if run.record is None:
         return {}
     record = run.record
-    run_facts = {name: value for name, value in record.run_facts.items() if name != "counters"}
-    conf = {"user_conf": " ".join(str(run_facts.get("user_conf", "")).split())}
+    run_facts = record.run_facts | {"user_conf": " ".join(str(record.run_facts.get("user_conf", "")).split())}
     named = {name: getattr(record, name) for name in ("system", "round", "division", "profile")}
-    return named | record.fingerprint | run_facts | conf | record.host
+    return named | record.fingerprint | run_facts | record.host
