@@ -87,7 +87,7 @@ def test_comparison_is_printed_as_a_table(compare: Callable[..., Done], before: 
     for row in (
         f"A: {before}",
         f"B: {after}",
-        "tokens_per_second 100.00 250.00 2.50 -",
+        "tokens_per_second 100.00 250.00 2.500 -",
         "differs: profile: fast vs smoke",
     ):
         assert row in rows
@@ -158,6 +158,13 @@ def test_three_runs_per_side_show_a_difference(compare: Callable[..., Done], tmp
     out = " ".join(compare(a, b).out.split())
     assert "B against A: slower: tokens_per_second, speed -5.00 % (95% interval -6.2" in out
     assert "3 VALID" in out
+
+
+def test_unfinished_runs_beside_a_run_are_ignored(compare: Callable[..., Done], tmp_path: Path) -> None:
+    run = side(tmp_path, 0, [100.0])
+    write_run(tmp_path, "Offline", "accuracy", finished=False)
+    done = compare(run, Path(run).parent, "--json")
+    assert json.loads(done.out)["Offline"]["states"] == {"performance": {"a": "VALID", "b": "VALID"}}
 
 
 def test_repeats_may_differ_in_host_and_counters(compare: Callable[..., Done], tmp_path: Path) -> None:

@@ -44,12 +44,13 @@ def _table(scenario: str, found: Comparison) -> Table:
         table.add_row(test, state.a or "-", state.b or "-")
     table.add_section()
     for name, figure in found.figures.items():
-        table.add_row(name, *(_written(value) for value in (figure.a, figure.b, figure.ratio)), _interval(figure))
+        values = (_written(value, 2) for value in (figure.a, figure.b))
+        table.add_row(name, *values, _written(figure.ratio, 3), _interval(figure))
     return table
 
 
-def _written(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
+def _written(value: float | None, decimals: int) -> str:
+    return "-" if value is None else f"{value:,.{decimals}f}"
 
 
 def _interval(figure: Figure) -> str:

@@ -18,15 +18,18 @@ def split_paths(text: str) -> list[Path]:
 
 
 def read_runs(folders: Sequence[Path]) -> Runs:
-    """The runs below `folders`; of a run, also the other runs of its scenario.
+    """The runs with a record below `folders`; of a run, also the other runs of its scenario.
 
     Raises:
-        ConfigError: there is no run, a run has no record, or there are several benchmarks or settings.
+        ConfigError: there is no run, a named run or every run has no record, or benchmarks or settings differ.
     """
     runs = sorted({path: load_run(path) for folder in folders for path in _run_folders(folder)}.items())
+    recorded = [run for _, run in runs if run.record]
+    if not recorded:
+        raise _without_record(runs[0][1])
     found: dict[str, dict[str, list[Run]]] = {}
-    for _, run in runs:
-        _check(run, runs[0][1])
+    for run in recorded:
+        _check_benchmark(run, recorded[0])
         repeats = found.setdefault(run.run_key.scenario, {}).setdefault(run.run_key.test, [])
         if repeats:
             _check_settings(repeats[0], run)
@@ -38,8 +41,10 @@ def _run_folders(folder: Path) -> list[Path]:
     folder = folder.resolve()
     if not folder.is_dir():
         raise ConfigError("there is no such folder", where=str(folder), hint="runs are below build/logs")
-    above = folder.parent if (folder / LOCK).is_file() else folder
-    found = [lock.parent for lock in above.rglob(LOCK)]
+    is_run = (folder / LOCK).is_file()
+    if is_run and not (named := load_run(folder)).record:
+        raise _without_record(named)
+    found = [lock.parent for lock in (folder.parent if is_run else folder).rglob(LOCK)]
     if not found:
         raise ConfigError(
             "no run found",
@@ -50,9 +55,11 @@ def _run_folders(folder: Path) -> list[Path]:
     return found
 
 
-def _check(run: Run, first: Run) -> None:
-    if run.record is None:
-        raise ConfigError("a run has no record", where=str(run.path / RECORD), found=run.fault or str(run.state))
+def _without_record(run: Run) -> ConfigError:
+    return ConfigError("a run has no record", where=str(run.path / RECORD), found=run.fault or str(run.state))
+
+
+def _check_benchmark(run: Run, first: Run) -> None:
     if run.run_key.benchmark != first.run_key.benchmark:
         names = f"{first.run_key.benchmark} and {run.run_key.benchmark}"
         raise ConfigError("the folder has runs of several benchmarks", where=str(run.path), found=names)
