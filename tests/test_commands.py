@@ -9,13 +9,15 @@ from asked import options
 from rich.console import Console
 from runs import write_run
 
-from harness_llm.commands import _check_and_archive, _report_runs
+from harness_llm.commands import _check_and_archive, _each, _report_runs
 from harness_llm.config.profile import load_profile
 from harness_llm.config.request import load_request
-from harness_llm.errors import GateFailed
+from harness_llm.errors import GateFailed, RunFailed
 from harness_llm.evaluate.run_result import TOO_FEW
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.attempts import Attempt, RunAttempts
+from harness_llm.pipeline.doctor.doctor import Ready
+from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.submission.package import Package
 
@@ -77,3 +79,22 @@ def test_a_tree_that_fails_its_check_stays_without_an_archive(
     assert capsys.readouterr().out == f"{tree}\n"
     assert tree.is_dir()
     assert not any(file.exists() for file in earlier)
+
+
+@pytest.mark.parametrize("stop_on_failure", [False, True])
+def test_failure_of_a_benchmark_ends_the_others_only_with_stop_on_failure(stop_on_failure: bool) -> None:
+    said, done = io.StringIO(), []
+    request = load_request(
+        options(model="demo", gpu="cpu", system_name="box", stop_on_failure=stop_on_failure), Workspace(CHECKOUT)
+    )
+    errors = [RunFailed("first"), GateFailed("second"), None]
+
+    def do(ready: Ready) -> None:
+        done.append(ready)
+        if error := errors[len(done) - 1]:
+            raise error
+
+    with pytest.raises(RunFailed, match="first"):
+        _each([Ready(Purpose.SUBMIT, request, None)] * 3, do, Panel(Console(file=said)))
+    assert len(done) == (1 if stop_on_failure else 3)
+    assert said.getvalue() == ("" if stop_on_failure else "error: second\n")

@@ -17,6 +17,14 @@ CORE_FAILED = (
 )
 KV_CACHE = "ValueError: Available memory on node 0"
 
+# Recorded with Linux 6.18 when a process exceeded the limit of its memory cgroup.
+CGROUP_OOM = """\
+python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0
+oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/box,task=python,pid=8116,uid=0
+Memory cgroup out of memory: Killed process 8116 (python) total-vm:313304kB, anon-rss:303488kB, file-rss:6092kB, \
+shmem-rss:0kB, UID:0 pgtables:652kB oom_score_adj:0
+"""
+
 # Texts as vLLM 0.10 to 0.12, Linux 6 and the drivers of NVIDIA and AMD print them; not recorded on a GPU.
 CUDA_WORKER = """\
 (EngineCore_DP0 pid=311) INFO 11-02 03:11:40 [gpu_model_runner.py:2602] Starting to load model llama...
@@ -39,7 +47,6 @@ OOM = (
     "Out of memory: Killed process 4711 (VLLM::EngineCor) total-vm:912340kB, anon-rss:524288000kB, file-rss:0kB, "
     "shmem-rss:0kB, UID:0 pgtables:1024kB oom_score_adj:0"
 )
-CGROUP_OOM = "Memory cgroup " + OOM[0].lower() + OOM[1:]
 TWO_GIB = "CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
@@ -74,7 +81,7 @@ exception occurred:\n\nTraceback (most recent call last):\n  x\nvllm.Failed.Conf
 def test_killed_engine_core_is_the_cause() -> None:
     text = log("engine_core_killed")
     assert cause(4, CORE_KILLED, text) == "EngineCore: exit by signal 9 (SIGKILL), not for lack of memory"
-    assert cause(4, CORE_KILLED, text, OOM).startswith("out of host memory: the kernel killed process 4711")
+    assert cause(4, CORE_KILLED, text, OOM, 1).startswith("out of host memory: the kernel killed process 4711")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +91,8 @@ def test_killed_engine_core_is_the_cause() -> None:
         (None, None, "exit by signal 9 (SIGKILL), the kernel log cannot be read"),
         (None, 2, "out of host memory: the kernel killed 2 processes of this cgroup"),
         (OOM, None, "out of host memory: the kernel killed process 4711 (VLLM::EngineCor, 500.0 GiB in use)"),
-        (CGROUP_OOM, 1, "out of host memory: the kernel killed process 4711 (VLLM::EngineCor, 500.0 GiB in use)"),
+        (CGROUP_OOM, 0, "exit by signal 9 (SIGKILL), not for lack of memory"),
+        (CGROUP_OOM, 1, "out of host memory: the kernel killed process 8116 (python, 0.3 GiB in use)"),
         (XID_45, 0, "exit by signal 9 (SIGKILL), not for lack of memory"),
     ],
 )

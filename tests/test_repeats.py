@@ -20,6 +20,7 @@ from harness_llm.config.options import Options
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import HarnessError, ProcessFailed, RunFailed
 from harness_llm.evaluate.run_result import Scorer
+from harness_llm.hardware import device_lock
 from harness_llm.paths import ROOT_VARIABLE, Workspace
 from harness_llm.pipeline.attempts import MAX_REPEATS, RunAttempts
 from harness_llm.pipeline.panel import Panel, RunView
@@ -38,7 +39,7 @@ TRIES = 1 + MAX_REPEATS
 
 
 SYSTEM = "night-box"
-TARGETS = "llama2-70b.Offline.target_qps = 5000\nllama2-70b.Server.target_qps = 250\n"
+TARGETS = "llama2-70b.Offline.target_qps = 5000\nllama2-70b.Server.target_qps = 350\n"
 TESTS = ("performance", "accuracy", "TEST06")
 SCENARIOS = ("Offline", "Server")
 BAD = "Server accuracy"
@@ -80,7 +81,9 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def workspace(new_workspace: Callable[[], Workspace], monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(new_workspace: Callable[[], Workspace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A workspace, with device locks of its own."""
+    monkeypatch.setattr(device_lock, "make_locks", lambda: tmp_path)
     workspace = new_workspace()
     (workspace.user_confs / "user_cpu.conf").write_text(TARGETS)
     monkeypatch.setenv(ROOT_VARIABLE, str(workspace.root))

@@ -78,9 +78,12 @@ def cause_of_exit(event: Exit, stated: str = "") -> str:
 
 
 def _host_memory(evidence: Evidence) -> str:
-    """The kernel's kill for lack of memory, if the process or one of its own was killed."""
+    """The kernel's kill for lack of memory, if the process or one of its own was killed.
+
+    The kernel log has the kills of the whole machine, the count only those of this cgroup.
+    """
     own = evidence.exit_code in (-signal.SIGKILL, _SHELL + signal.SIGKILL)
-    if not own and not _KILLED.search(f"{evidence.stated}\n{evidence.log}"):
+    if evidence.oom_kills == 0 or not (own or _KILLED.search(f"{evidence.stated}\n{evidence.log}")):
         return ""
     if killed := _OOM.search(evidence.kernel or ""):
         used = f", {int(killed[3]) / 2**20:.1f} GiB in use" if killed[3] else ""
