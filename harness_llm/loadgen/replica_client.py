@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,11 +32,31 @@ ReportFailed = Callable[[Endpoint, str, int], None]
 FirstTokens = Callable[[list[wire.Answer]], None]
 
 
+class Issued(NamedTuple):
+    """Queries of one call of LoadGen, by id and sample, and its time."""
+
+    queries: Sequence[int]
+    samples: Sequence[int]
+    at: float
+
+
+class Sent(NamedTuple):
+    """Queries of one message to a replica, given by name, and its time."""
+
+    replica: str
+    queries: Sequence[int]
+    at: float
+
+
 @dataclass
 class Replies:
-    """Result of one poll: issued queries in batches, first tokens (one id per query), and whole answers."""
+    """Result of one poll: issued and sent queries, first tokens (one id per query), and whole answers.
 
-    issued: list[Sequence[int]] = field(default_factory=list)
+    Times are of the clock of time.perf_counter.
+    """
+
+    issued: list[Issued] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
     first: list[wire.Answer] = field(default_factory=list)
     finished: list[wire.Answer] = field(default_factory=list)
 
@@ -120,7 +140,7 @@ class ReplicaClient:
         self._checked_health = 0.0
         self._prompts: Prompts
         self._kinds: list[str] = []
-        self._issued: Mailbox[tuple[Sequence[int], Sequence[int]]] = Mailbox()
+        self._issued: Mailbox[Issued] = Mailbox()
         self._heartbeats = self._open(zmq.SUB)
         self._heartbeats.subscribe(b"")
         # One socket for all replicas: polling 72 sockets takes 26 µs.
@@ -222,7 +242,7 @@ class ReplicaClient:
 
     def issue(self, queries: Sequence[int], samples: Sequence[int]) -> None:
         """Queue queries, by id and sample, for the next poll; from any thread. LoadGen's issue callback."""
-        self._issued.put((queries, samples))
+        self._issued.put(Issued(queries, samples, time.perf_counter()))
 
     def poll(self, timeout_ms: int, first_tokens: FirstTokens | None = None) -> Replies:
         """Receive messages, report `first_tokens`, then send waiting queries; wait up to `timeout_ms` for the first.
@@ -233,7 +253,9 @@ class ReplicaClient:
         if first_tokens and replies.first:
             first_tokens(replies.first)
         for address, share in self.query_table.assign(time.monotonic()):
-            self._send(address, self._submit(share))
+            submit = self._submit(share)
+            self._send(address, submit)
+            replies.sent.append(Sent(self._replicas[address].endpoint.name, submit.queries, time.perf_counter()))
         return replies
 
     def _submit(self, share: Sequence[Query]) -> wire.Submit:
@@ -269,9 +291,9 @@ class ReplicaClient:
         return replies
 
     def _read_issued(self, replies: Replies) -> None:
-        for queries, samples in self._issued.take():
-            self.query_table.issue(queries, samples)
-            replies.issued.append(queries)
+        for issued in self._issued.take():
+            self.query_table.issue(issued.queries, issued.samples)
+            replies.issued.append(issued)
 
     def _read_replies(self, replies: Replies) -> None:
         for sender, body in wire.received(self._socket):

@@ -38,6 +38,8 @@ CONFIG = "config.yaml"
 
 # A run attaches to the replicas several times: for the probe, and for the measurement.
 _ATTACHMENTS = 16
+# After a failure, LoadGen's process writes its records before it exits.
+_RECORDS_S = 10.0
 _generations = itertools.count(1, _ATTACHMENTS)
 _KvCaches = list[tuple[KvCache | None, KvCache | None]]
 
@@ -128,7 +130,7 @@ class _Attempt:
             self.counted = growth(finished["counters"])
             self.kv_cache = kv_cache_metrics(msgspec.convert(finished["kv_caches"], _KvCaches))
         finally:
-            child.stop(patience_s=1)
+            child.stop(_RECORDS_S)
             self.losses = run_monitor.losses
 
 

@@ -22,11 +22,13 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the replica's public CURVE key, where the addresses are TCP.
+        name: of the replica; equal after a restart.
     """
 
     address: str
     heartbeat: str
     key: str = ""
+    name: str = ""
 
 
 class Attach(msgspec.Struct, tag="attach", array_like=True, frozen=True):
