@@ -1,5 +1,6 @@
 """Records of runs of the real LoadGen with replay replicas."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from live_runs import OnFirstAnswer
 from numpy.typing import NDArray
 
 from benchmarks.replayed import AT_ONCE, replay_bench, with_load
+from harness_llm.errors import RunFailed
 from harness_llm.loadgen.logs import DETAIL, parse_detail
 from harness_llm.pipeline.run import ScenarioContext, execute_run
 from harness_llm.protocol.token_store import open_store
@@ -68,6 +70,57 @@ def test_server_records_agree_with_loadgen(server: ScenarioContext) -> None:
         # LoadGen's times begin when a query is due, and end when LoadGen has taken the token.
         assert 0 <= log.ttft_ms(percent) - ttft[rank] < LOADED_MS
         assert log.tpot_ms(percent) == pytest.approx(tpot[rank], abs=LOADED_MS)
+
+
+def test_replica_records_have_a_row_per_second(server: ScenarioContext) -> None:
+    run = execute_run(with_load(server, 200, seconds=5), "performance", OnFirstAnswer())
+    records = read_records(run.path)
+    seconds, rows = column(records, "completion_s").max(), records.replicas.to_pandas()
+    assert rows["time_s"].is_monotonic_increasing
+    assert rows["time_s"].min() >= 0
+    assert rows["time_s"].max() <= seconds + 1
+    assert (rows.groupby("replica")["time_s"].diff().dropna() > 0).all()
+    assert rows.groupby("replica").size().between(seconds / 2, seconds + 2).all()
+    assert rows["in_flight"].max() > 0
+    assert rows["running"].max() > 0
+    assert rows["kv_cache_use"].isna().all(), "the replay engine has no KV cache"
+    total = column(records, "output_tokens").sum()
+    assert total / 2 < rows["output_tokens"].sum() <= total
+    first = rows["replica"].map(rows.groupby("replica")["time_s"].min()) == rows["time_s"]
+    assert (rows["tokens_per_s"].isna() == first).all()
+
+
+def test_requeued_queries_are_counted(server: ScenarioContext) -> None:
+    broken = OnFirstAnswer(server.pool.replicas[0].process.kill)
+    run = execute_run(with_load(server, 400, seconds=2), "performance", broken)
+    server.pool.await_restarts(lambda _: None)
+    [requeued] = [
+        int(found[1]) for reason in run.reasons if (found := re.search(r"(\d+) queries were requeued", reason))
+    ]
+    records = read_records(run.path)
+    requeues = column(records, "requeues")
+    assert requeues.sum() == requeued > 0
+    issue, send, first, done = times(records)
+    assert (issue <= send).all()
+    assert (send < first).all()
+    assert (first < done).all()
+    replicas = records.queries["replica"].to_numpy(zero_copy_only=False)
+    assert set(replicas[requeues > 0]) == {"replica-1"}
+
+
+def test_failed_run_has_the_records_until_the_failure(server: ScenarioContext) -> None:
+    def kill_all() -> None:
+        for child in server.pool.replicas:
+            child.process.kill()
+
+    load = with_load(server, 400, seconds=2)
+    with pytest.raises(RunFailed):
+        execute_run(load, "performance", OnFirstAnswer(kill_all))
+    server.pool.await_restarts(lambda _: None)
+    records = read_records(load.request.log_folder / "Server" / "performance")
+    answered = len(records.queries) - records.queries["completion_s"].null_count
+    assert 0 < answered < len(records.queries)
+    assert answered == len(records.queries) - records.queries["output_tokens"].null_count
 
 
 def test_offline_records_agree_with_loadgen(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -4,13 +4,22 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from harness_llm.loadgen.query_log import QueryLog
+from harness_llm.loadgen.replica_log import ReplicaLog
 from harness_llm.loadgen.run_spec import RunSpec
 from harness_llm.protocol import record_files
+
+
+class RunLog(NamedTuple):
+    """What is recorded while LoadGen runs."""
+
+    queries: QueryLog
+    replicas: ReplicaLog
 
 
 class Recorder:
@@ -19,14 +28,14 @@ class Recorder:
     def __init__(self, spec: RunSpec) -> None:
         """Create the records of the run of `spec`, which may disable them."""
         self._enabled, self._folder = spec.records, Path(spec.output)
-        self._log: QueryLog | None = None
+        self._log: RunLog | None = None
         self._start, self._start_unix_s = 0.0, 0.0
         self._prompt_tokens: npt.NDArray[np.int64]
         # Reentrant: a signal handler may interrupt `write`.
         self._lock, self._written = threading.RLock(), False
 
-    def start(self, prompt_tokens: npt.NDArray[np.int64]) -> QueryLog | None:
-        """Set time 0 and return the log of queries; None if records are disabled.
+    def start(self, prompt_tokens: npt.NDArray[np.int64]) -> RunLog | None:
+        """Set time 0 and return the log; None if records are disabled.
 
         Args:
             prompt_tokens: by sample.
@@ -34,7 +43,7 @@ class Recorder:
         self._start, self._start_unix_s = time.perf_counter(), time.time()
         self._prompt_tokens = prompt_tokens
         if self._enabled:
-            self._log = QueryLog()
+            self._log = RunLog(QueryLog(), ReplicaLog())
         return self._log
 
     def write(self) -> None:
@@ -45,9 +54,11 @@ class Recorder:
             self._written = True
             self._try(self._log)
 
-    def _try(self, log: QueryLog) -> None:
+    def _try(self, log: RunLog) -> None:
         try:
-            columns = log.columns(self._start, self._prompt_tokens)
-            record_files.write(self._folder, record_files.QUERIES, columns, self._start_unix_s)
+            queries = log.queries.columns(self._start, self._prompt_tokens)
+            record_files.write(self._folder, record_files.QUERIES, queries, self._start_unix_s)
+            replicas = log.replicas.columns(self._start)
+            record_files.write(self._folder, record_files.REPLICAS, replicas, self._start_unix_s)
         except Exception as error:  # noqa: BLE001 - the run is complete without them
             traceback.print_exception(error)

@@ -48,9 +48,18 @@ class Sent(NamedTuple):
     at: float
 
 
+class Beat(NamedTuple):
+    """A heartbeat of an attached replica, its queries in flight, and the time when it was read."""
+
+    endpoint: Endpoint
+    heartbeat: wire.Heartbeat
+    in_flight: int
+    at: float
+
+
 @dataclass
 class Replies:
-    """Result of one poll: issued and sent queries, first tokens (one id per query), and whole answers.
+    """Result of one poll: issued and sent queries, first tokens (one id per query), whole answers, heartbeats.
 
     Times are of the clock of time.perf_counter.
     """
@@ -59,6 +68,7 @@ class Replies:
     sent: list[Sent] = field(default_factory=list)
     first: list[wire.Answer] = field(default_factory=list)
     finished: list[wire.Answer] = field(default_factory=list)
+    heartbeats: list[Beat] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -287,7 +297,7 @@ class ReplicaClient:
         now = time.monotonic()
         if now - self._checked_health > HEALTH_INTERVAL_S:
             self._checked_health = now
-            self._check_health(now)
+            self._check_health(now, replies)
         return replies
 
     def _read_issued(self, replies: Replies) -> None:
@@ -327,11 +337,17 @@ class ReplicaClient:
                 )
             replies.finished.append(wire.Answer(query, ids))
 
-    def _check_health(self, now: float) -> None:
+    def _check_health(self, now: float, replies: Replies) -> None:
+        at = time.perf_counter()
         for (body,) in wire.received(self._heartbeats):
             heartbeat = wire.decode_heartbeat(body)
-            if heartbeat.address in self._replicas:
-                self._health.record(heartbeat.address, heartbeat, now)
+            address = heartbeat.address
+            if address not in self._replicas:
+                continue
+            self._health.record(address, heartbeat, now)
+            if heartbeat.generation == self._generation:
+                in_flight = self.query_table.loads[address].running
+                replies.heartbeats.append(Beat(self._replicas[address].endpoint, heartbeat, in_flight, at))
         for address, cause in self._health.failed(now):
             self.fail_replica(address, cause)
 

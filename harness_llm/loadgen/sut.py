@@ -13,7 +13,7 @@ import numpy as np
 
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.loadgen.meter import Meter
-from harness_llm.loadgen.query_log import QueryLog
+from harness_llm.loadgen.recorder import RunLog
 from harness_llm.loadgen.replica_client import ReplicaClient
 from harness_llm.protocol.messages import Answer
 
@@ -41,9 +41,9 @@ class Sut:
         stream: bool,
         report: Callable[[Meter], None],
         fail: Callable[[Exception], None],
-        log: QueryLog | None = None,
+        log: RunLog | None = None,
     ) -> None:
-        """`report` is called with the totals every REPORT_INTERVAL_S; `fail` ends the process; `log` gets all times."""
+        """`report` is called with the totals every REPORT_INTERVAL_S; `fail` ends the process; `log` is optional."""
         self.meter = Meter()
         self._log = log
         self._replica_client = replica_client
@@ -79,7 +79,8 @@ class Sut:
             if replies.finished:
                 self._completions(replies.finished, now)
             if self._log:
-                self._log.sent(replies.issued, replies.sent)
+                self._log.queries.sent(replies.issued, replies.sent)
+                self._log.replicas.add(replies.heartbeats)
             if now - reported >= REPORT_INTERVAL_S:
                 self._report(self.meter)
                 reported = now
@@ -90,7 +91,7 @@ class Sut:
         lg.FirstTokenComplete(responses(answers))
         self.meter.first(answers, now)
         if self._log:
-            self._log.first(answers, now)
+            self._log.queries.first(answers, now)
 
     def _completions(self, answers: list[Answer], now: float) -> None:
         short = next((a for a in answers if len(a.ids) < MIN_TOKENS), None)
@@ -104,4 +105,4 @@ class Sut:
         lg.QuerySamplesComplete(responses(answers))
         self.meter.finish(answers, now)
         if self._log:
-            self._log.finish(answers, now)
+            self._log.queries.finish(answers, now)

@@ -54,7 +54,24 @@ QUERIES = RecordFile(
     ),
 )
 
-FILES = (QUERIES,)
+REPLICAS = RecordFile(
+    "replicas.parquet",
+    "a replica and a second, in order of time",
+    (
+        Column("time_s", "float64", "s", "the replica published its heartbeat"),
+        Column("replica", "string", "", "name; equal after a restart"),
+        Column("in_flight", "int32", "", "queries sent to the replica and not answered, in LoadGen's process"),
+        Column("running", "int32", "", "queries in the engine's batch"),
+        Column("waiting", "int32", "", "queries in the engine's queue"),
+        Column("kv_cache_use", "float64", "0 to 1", "share of the KV cache in use"),
+        Column("output_tokens", "int64", "tokens", "generated since the replica's previous row"),
+        Column("tokens_per_s", "float64", "tokens/s", "`output_tokens` by time since the previous row"),
+        Column("steps", "int64", "", "engine steps since the previous row"),
+        Column("preemptions", "int64", "", "sequences preempted since the previous row"),
+    ),
+)
+
+FILES = (QUERIES, REPLICAS)
 
 
 def table(file: RecordFile, columns: Mapping[str, Any], start_unix_s: float) -> "pa.Table":

@@ -102,7 +102,8 @@ class Replica:
 
     def heartbeat(self) -> wire.Heartbeat:
         """Return the current heartbeat; from any thread."""
-        return wire.Heartbeat(self.address, self._generation, self._steps, self.busy)
+        activity, at = self._engine.activity(), time.perf_counter()
+        return wire.Heartbeat(self.address, self._generation, self._steps, self.busy, at, activity)
 
     def receive(self) -> None:
         """Process the messages that have arrived."""
