@@ -12,7 +12,7 @@ from live_runs import OnFirstAnswer
 from numpy.typing import NDArray
 
 from benchmarks.replayed import AT_ONCE, replay_bench, with_load
-from harness_llm.errors import RunFailed
+from harness_llm.errors import ConfigError, RunFailed
 from harness_llm.loadgen.logs import DETAIL, parse_detail
 from harness_llm.pipeline.run import ScenarioContext, execute_run
 from harness_llm.protocol.token_store import open_store
@@ -84,6 +84,10 @@ def test_replica_records_have_a_row_per_second(server: ScenarioContext) -> None:
     assert rows["in_flight"].max() > 0
     assert rows["running"].max() > 0
     assert rows["kv_cache_use"].isna().all(), "the replay engine has no KV cache"
+    devices = records.devices.to_pandas()
+    assert "cpu" in set(devices["device"])
+    assert devices.groupby("device").size().between(seconds / 2, seconds + 3).all()
+    assert devices["utilisation"].dropna().between(0, 1).all()
     total = column(records, "output_tokens").sum()
     assert total / 2 < rows["output_tokens"].sum() <= total
     first = rows["replica"].map(rows.groupby("replica")["time_s"].min()) == rows["time_s"]
@@ -121,6 +125,13 @@ def test_failed_run_has_the_records_until_the_failure(server: ScenarioContext) -
     answered = len(records.queries) - records.queries["completion_s"].null_count
     assert 0 < answered < len(records.queries)
     assert answered == len(records.queries) - records.queries["output_tokens"].null_count
+
+
+def test_runs_without_records_write_no_file(server: ScenarioContext) -> None:
+    run = execute_run(replace(with_load(server, 400), records=False), "performance", OnFirstAnswer())
+    assert not list(run.path.glob("*.parquet"))
+    with pytest.raises(ConfigError, match="no records of a run"):
+        read_records(run.path)
 
 
 def test_offline_records_agree_with_loadgen(tmp_path_factory: pytest.TempPathFactory) -> None:

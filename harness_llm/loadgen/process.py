@@ -83,7 +83,7 @@ def _run(spec: RunSpec, parent: Parent, recorder: Recorder) -> None:
         log=recorder.start(store.lengths()),
     )
     sut.start()
-    parent.send(event="started", rss_bytes=psutil.Process().memory_info().rss)
+    parent.send(event="started", rss_bytes=psutil.Process().memory_info().rss, start=recorder.started)
     _run_loadgen(spec, settings, replica_client)
     sut.stop()
     readings = replica_client.detach()

@@ -46,6 +46,11 @@ class Recorder:
             self._log = RunLog(QueryLog(), ReplicaLog())
         return self._log
 
+    @property
+    def started(self) -> dict[str, float]:
+        """Time 0 on the clock of time.perf_counter and in seconds since 1970."""
+        return {"clock_s": self._start, "unix_s": self._start_unix_s}
+
     def write(self) -> None:
         """Write the records of a started run once, from any thread; an error only goes to this process's log."""
         with self._lock:

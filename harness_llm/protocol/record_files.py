@@ -71,7 +71,23 @@ REPLICAS = RecordFile(
     ),
 )
 
-FILES = (QUERIES, REPLICAS)
+DEVICES = RecordFile(
+    "devices.parquet",
+    "a device of the node of LoadGen's process and a second, in order of time",
+    (
+        Column("time_s", "float64", "s", "the device was read"),
+        Column("device", "string", "", "`gpu-0` …, in the order of nvidia-smi or amd-smi; `cpu`: all processors"),
+        Column("power_w", "float64", "W", "power; of processors by RAPL, which mostly only root may read"),
+        Column("clock_mhz", "float64", "MHz", "clock of the SMs, the compute units, or some of the processors"),
+        Column("memory_clock_mhz", "float64", "MHz", "clock of the GPU's memory"),
+        Column("temperature_c", "float64", "°C", "of the GPU (AMD: hotspot) or the hottest processor"),
+        Column("memory_used_mib", "float64", "MiB", "used memory of the device, or of the system"),
+        Column("utilisation", "float64", "0 to 1", "share of the time in which the device was busy"),
+        Column("throttle", "string", "", "reasons for reduced clocks, separated by commas; empty for none"),
+    ),
+)
+
+FILES = (QUERIES, REPLICAS, DEVICES)
 
 
 def table(file: RecordFile, columns: Mapping[str, Any], start_unix_s: float) -> "pa.Table":

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness_llm.errors import ConfigError
-from harness_llm.protocol.record_files import QUERIES, REPLICAS, START, RecordFile
+from harness_llm.protocol.record_files import DEVICES, QUERIES, REPLICAS, START, RecordFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,7 @@ class Records:
     start_unix_s: float
     queries: "pa.Table"
     replicas: "pa.Table"
+    devices: "pa.Table"
 
 
 def read_records(run: Path) -> Records:
@@ -27,7 +28,7 @@ def read_records(run: Path) -> Records:
         ConfigError: a file is missing or not readable.
     """
     queries = _read(run, QUERIES)
-    return Records(float(queries.schema.metadata[START.encode()]), queries, _read(run, REPLICAS))
+    return Records(float(queries.schema.metadata[START.encode()]), queries, _read(run, REPLICAS), _read(run, DEVICES))
 
 
 def _read(run: Path, file: RecordFile) -> "pa.Table":
