@@ -46,9 +46,8 @@ def _pairs(
         found.append((arms[True], arms[False]))
         on, off = found[-1]
         what = "discarded" if not index else f"{index} of {count}"
-        report(
-            f"records, {bench.plan.scenario}, pair {what}: {on.queries_per_s:,.1f} with, {off.queries_per_s:,.1f} without"
-        )
+        rates = f"{on.queries_per_s:,.1f} with, {off.queries_per_s:,.1f} without"
+        report(f"records, {bench.plan.scenario}, pair {what}: {rates}")
     return found[1:]
 
 
