@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from harness_llm.loadgen.replica_client import Issued, Sent
 from harness_llm.protocol.messages import Answer
+from harness_llm.protocol.record_files import Labels, Values
 
 Times = npt.NDArray[np.float64]
 
@@ -23,14 +24,12 @@ class _Events:
         self._queries, self._values = array("Q"), array("q")
         self._times, self._counts = array("d"), array("q")
 
-    def add(self, queries: Sequence[int], at: float, values: Iterable[int] = ()) -> None:
+    def add(self, queries: Sequence[int], at: float, values: Sequence[int] = ()) -> None:
         self._queries.extend(queries)
-        self._values.extend(values)
+        if values:
+            self._values.extend(values)
         self._times.append(at)
         self._counts.append(len(queries))  # last: the batch is complete, as another thread may read
-
-    def __len__(self) -> int:
-        return sum(self._counts)
 
     def read(self) -> tuple[npt.NDArray[np.uint64], Times, npt.NDArray[np.int64]]:
         """Return query, time and value of each event; copies, because an exported array cannot grow."""
@@ -63,35 +62,42 @@ class QueryLog:
         """Record answers that were reported to LoadGen."""
         self._finished.add([answer.query for answer in answers], at, [len(answer.ids) for answer in answers])
 
-    def columns(self, start: float, prompt_tokens: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+    def columns(self, start: float, prompt_tokens: npt.NDArray[np.int64]) -> dict[str, Values]:
         """Return the columns of `QUERIES`: times since `start`, NaN for what did not happen.
 
         Args:
             prompt_tokens: by sample.
         """
         queries, issued, samples = self._issued.read()
-        order = np.argsort(queries)
-
-        def rows(of: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-            return order[np.searchsorted(queries, of, sorter=order)]
-
-        columns: dict[str, npt.NDArray[Any]] = {
-            name: np.full(len(queries), np.nan) for name in ("send_s", "first_token_s", "completion_s", "output_tokens")
-        }
+        rows = _Rows(queries)
         sent, sent_at, numbers = self._sent.read()
-        where, replicas = rows(sent), np.full(len(queries), -1)
-        replicas[where] = numbers  # of several, the last is kept
-        columns["send_s"][where[::-1]] = sent_at[::-1] - start
         first, first_at, _ = self._first.read()
-        columns["first_token_s"][rows(first)] = first_at - start
         finished, finished_at, tokens = self._finished.read()
-        where_finished = rows(finished)
-        columns["completion_s"][where_finished] = finished_at - start
-        columns["output_tokens"][where_finished] = tokens
-        return columns | {
+        sends = np.bincount(rows.of(sent), minlength=len(queries))
+        return {
             "sample": samples,
+            "replica": Labels(list(self._replicas), rows.last(sent, numbers, -1)),
             "issue_s": issued - start,
-            "replica": np.array([*self._replicas, None], dtype=object)[replicas],
+            "send_s": rows.last(sent[::-1], sent_at[::-1] - start),
+            "first_token_s": rows.last(first, first_at - start),
+            "completion_s": rows.last(finished, finished_at - start),
             "prompt_tokens": prompt_tokens[samples],
-            "requeues": np.maximum(np.bincount(where, minlength=len(queries)) - 1, 0),
+            "output_tokens": rows.last(finished, tokens),
+            "requeues": np.maximum(sends - 1, 0),
         }
+
+
+class _Rows:
+    """Rows of queries, in order of issue."""
+
+    def __init__(self, queries: npt.NDArray[np.uint64]) -> None:
+        self._queries, self._order = queries, np.argsort(queries)
+
+    def of(self, queries: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+        return self._order[np.searchsorted(self._queries, queries, sorter=self._order)]
+
+    def last(self, queries: npt.NDArray[np.uint64], values: npt.NDArray[Any], missing: float = np.nan) -> Any:
+        """Return a column with the last of the `values` of each query."""
+        column = np.full(len(self._queries), missing, dtype=np.result_type(values, type(missing)))
+        column[self.of(queries)] = values
+        return column

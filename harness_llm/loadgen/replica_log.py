@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from harness_llm.loadgen.replica_client import Beat
 from harness_llm.protocol.messages import Endpoint
+from harness_llm.protocol.record_files import Values, labels
 
-Values = npt.NDArray[Any]
+Rows = npt.NDArray[Any]
 
 _FIELDS = (
     "start",
@@ -56,18 +57,19 @@ class ReplicaLog:
         order = np.argsort(time, kind="stable")
         columns = {
             "time_s": time,
-            "replica": np.array([endpoint.name for endpoint in self._starts], dtype=object)[
-                fields["start"].astype(int)
-            ],
             **{name: fields[name] for name in ("in_flight", "running", "waiting", "kv_cache_use")},
             "output_tokens": tokens,
             "tokens_per_s": tokens / seconds,
             "steps": _since_previous(fields["steps"], fields["start"]),
             "preemptions": _since_previous(fields["preemptions"], fields["start"]),
         }
-        return {name: values[order] for name, values in columns.items()}
+        names, starts = [endpoint.name for endpoint in self._starts], fields["start"][order].astype(np.int64)
+        return {
+            "replica": labels([names[start] for start in starts]),
+            **{name: values[order] for name, values in columns.items()},
+        }
 
-    def _offsets(self, fields: dict[str, Values]) -> Values:
+    def _offsets(self, fields: dict[str, Rows]) -> Rows:
         """Return, per row, this process's clock minus that of the replica's node: 0 on the same node.
 
         Of another node, it is the smallest difference between reading and publishing a heartbeat.
@@ -80,7 +82,7 @@ class ReplicaLog:
         return offsets
 
 
-def _since_previous(values: Values, groups: Values) -> Values:
+def _since_previous(values: Rows, groups: Rows) -> Rows:
     """Return the increase since the previous row of the same group; NaN in a group's first row."""
     increase = np.diff(values, prepend=np.nan)
     increase[np.diff(groups, prepend=-1) != 0] = np.nan

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness_llm.hardware.telemetry.sampler import Sample, Sampler
 from harness_llm.protocol import record_files
 
@@ -36,11 +38,19 @@ class DeviceRecords:
 
 
 def _write(folder: Path, samples: Sequence[Sample], start: Mapping[str, float]) -> None:
-    columns: dict[str, list[Any]] = {column.name: [] for column in record_files.DEVICES.columns}
-    for at, reading in samples:
-        for name, value in ({"time_s": at - start["clock_s"]} | asdict(reading)).items():
-            columns[name].append(value)
+    times, readings = [at - start["clock_s"] for at, _ in samples], [asdict(reading) for _, reading in samples]
+    columns = {"time_s": np.array(times, dtype=float)} | {
+        column.name: _values([reading[column.name] for reading in readings], column)
+        for column in record_files.DEVICES.columns
+        if column.name != "time_s"
+    }
     try:
         record_files.write(folder, record_files.DEVICES, columns, start["unix_s"])
     except OSError:  # the run is complete without them
         traceback.print_exc()
+
+
+def _values(values: list[Any], column: record_files.Column) -> record_files.Values:
+    if column.type == "string":
+        return record_files.labels(values)
+    return np.array([np.nan if value is None else value for value in values], dtype=float)

@@ -6,9 +6,10 @@ LoadGen's process and the pipeline write them after the run; harness_llm/runs/re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from harness_llm.fileio import write_atomically
 
@@ -90,34 +91,61 @@ DEVICES = RecordFile(
 FILES = (QUERIES, REPLICAS, DEVICES)
 
 
-def table(file: RecordFile, columns: Mapping[str, Any], start_unix_s: float) -> "pa.Table":
-    """Return the table of `file`; a NaN is null.
+class Labels(NamedTuple):
+    """A column of text: distinct names, and the index of each row's name; -1 is null."""
+
+    names: Sequence[str]
+    numbers: npt.NDArray[np.int64]
+
+
+Values = npt.NDArray[Any] | Labels
+"""Values of a column; a NaN is null."""
+
+
+def labels(texts: Sequence[str | None]) -> Labels:
+    """Return the column of `texts`; None is null."""
+    names = list(dict.fromkeys(text for text in texts if text is not None))
+    numbers = {name: number for number, name in enumerate(names)}
+    return Labels(names, np.array([-1 if text is None else numbers[text] for text in texts], dtype=np.int64))
+
+
+def write(folder: Path, file: RecordFile, columns: Mapping[str, Values], start_unix_s: float) -> None:
+    """Write `file` in the run directory `folder`.
 
     Raises:
         ValueError: `columns` are not those of `file`.
     """
+    import pyarrow.parquet as pq  # noqa: PLC0415 - 0.2 s
+
+    with write_atomically(folder / file.name) as temporary:
+        pq.write_table(_table(file, columns, start_unix_s), temporary, compression="zstd")
+
+
+def _table(file: RecordFile, columns: Mapping[str, Values], start_unix_s: float) -> "pa.Table":
     import pyarrow as pa  # noqa: PLC0415 - 0.2 s
 
     schema = pa.schema([(column.name, pa.type_for_alias(column.type)) for column in file.columns])
     if columns.keys() != set(schema.names):
         raise ValueError(f"columns of {file.name}: {sorted(columns)}")
     arrays = [_array(pa, columns[field.name], field.type) for field in schema]
-    return pa.table(arrays, schema=schema.with_metadata({START: repr(start_unix_s)}))
+    return pa.Table.from_arrays(arrays, schema=schema.with_metadata({START: repr(start_unix_s)}))
 
 
-def _array(pa: Any, values: Any, kind: Any) -> Any:
-    array = pa.array(values, from_pandas=True)
-    return array if array.type == kind else array.cast(kind)
+def _array(pa: Any, values: Values, kind: Any) -> Any:
+    """Return an Arrow array, built from buffers because `pyarrow.array` imports pandas, which takes a second."""
+    if isinstance(values, Labels):
+        numbers = _buffers(pa, values.numbers, values.numbers >= 0, pa.int32())
+        return pa.DictionaryArray.from_arrays(numbers, _texts(pa, values.names)).cast(kind)
+    return _buffers(pa, values, ~np.isnan(values), kind)
 
 
-def write(folder: Path, file: RecordFile, columns: Mapping[str, Any], start_unix_s: float) -> None:
-    """Write `file` in the run directory `folder`."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - 0.2 s
-
-    with write_atomically(folder / file.name) as temporary:
-        pq.write_table(table(file, columns, start_unix_s), temporary, compression="zstd")
+def _buffers(pa: Any, values: npt.NDArray[Any], known: npt.NDArray[np.bool_], kind: Any) -> Any:
+    data = np.where(known, values, 0).astype(kind.to_pandas_dtype())
+    validity = np.packbits(known, bitorder="little")
+    return pa.Array.from_buffers(kind, len(data), [pa.py_buffer(validity), pa.py_buffer(data)])
 
 
-def nullable(values: Any, known: Any) -> Any:
-    """Return `values` as floats, NaN where not `known`."""
-    return np.where(known, values, np.nan)
+def _texts(pa: Any, names: Sequence[str]) -> Any:
+    data = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, data)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.utf8(), len(data), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(data))])
