@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.paths import log_folder
-from harness_llm.protocol.record_files import FILES
 from harness_llm.runs.record import Run, RunRecord, State, finish, load_run, open_run
 
 BENCHMARK = "demo"
@@ -77,5 +76,3 @@ def _write_files(path: Path, mark: str) -> None:
     (path / "accuracy.txt").write_text("{'rouge1': 90.0, 'tokens_per_sample': 10.0}\n")
     (path / "verify_accuracy.txt").write_text("TEST06 verification complete\n")
     (path / "verify_output_len.txt").write_text("TEST PASS\n")
-    for file in FILES:
-        (path / file.name).write_text(mark)
