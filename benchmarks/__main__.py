@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ceiling, drain, front, growth, offline, pinned, probe, server
+from benchmarks import ceiling, drain, front, growth, offline, pinned, probe, record_cost, server
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.hardware.machine import detect
 
@@ -73,6 +73,14 @@ PARTS = {
         lambda repeats, seconds, folder, console: ceiling.run(folder, repeats, seconds, console.print),
         ceiling.table,
         ceiling.misses,
+    ),
+    "records": Part(
+        "cost of a run's records: maximum Offline rate and p99 TTFT with and without them, pair by pair",
+        record_cost.PAIRS,
+        20,
+        lambda repeats, seconds, folder, console: record_cost.run(folder, repeats, seconds, console.print),
+        record_cost.table,
+        record_cost.misses,
     ),
     "drain": Part(
         "idle share at the end of Offline, against a static split, in simulated time",

@@ -22,10 +22,11 @@ from harness_llm.config.benchmark import Accuracy, Benchmark, Checkpoint, Datase
 from harness_llm.config.engine_config import FIXED, REFUSED, HarnessConfig, ReplayConfig, ServerConfig
 from harness_llm.config.profile import Profile
 from harness_llm.config.user_conf import KEYS
+from harness_llm.protocol.record_files import FILES
 from harness_llm.rules import load_round, round_names
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PAGES = ("architecture.md", "commands.md", "configuration.md")
+PAGES = ("architecture.md", "commands.md", "configuration.md", "records.md")
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
@@ -116,6 +117,15 @@ def engine_arguments() -> str:
     return table(["argument", "fixed value", "reason"], rows)
 
 
+def records() -> str:
+    """Return a section per record file of a run."""
+    text = ""
+    for file in FILES:
+        rows = [(f"`{column.name}`", column.unit, column.meaning) for column in file.columns]
+        text += f"## {file.name}\n\nA row is {file.row}.\n\n{table(['column', 'unit', 'meaning'], rows)}\n"
+    return text
+
+
 def user_conf() -> str:
     """Return the table of user.conf keys."""
     rows = []
@@ -175,6 +185,7 @@ _FUNCTIONS = (
     user_conf,
     profiles,
     benchmark,
+    records,
 )
 BLOCKS: dict[str, Callable[[], str]] = {f.__name__.replace("_", "-"): f for f in (*_FUNCTIONS, system, architecture)}
 

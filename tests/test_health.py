@@ -1,9 +1,9 @@
 from harness_llm.loadgen.health import HealthMonitor
-from harness_llm.protocol.messages import Heartbeat
+from harness_llm.protocol.messages import Activity, Heartbeat
 
 
 def beat(steps: int = 0, *, busy: bool = False) -> Heartbeat:
-    return Heartbeat("ipc://a", 1, steps, busy)
+    return Heartbeat("ipc://a", 1, steps, busy, at=0.0, activity=Activity(0))
 
 
 def looks(health: HealthMonitor, until: int, heard: dict[int, Heartbeat]) -> dict[int, list[str]]:

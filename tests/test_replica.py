@@ -58,6 +58,9 @@ class Apart:
     def kv_cache(self) -> KvCache:
         return KvCache(preemptions=5.0)
 
+    def activity(self) -> wire.Activity:
+        return wire.Activity(self.generated)
+
     def abort(self) -> None:
         self.busy = False
 

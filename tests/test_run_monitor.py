@@ -90,7 +90,7 @@ def test_loadgens_process_is_informed_of_failed_and_restarted_replicas(pool: Rep
     assert lost["addresses"] == ["ipc://replica-a.0"]
     assert lost["cause"] == "?" or lost["cause"].startswith("exit by signal 9")
     assert joined["endpoints"] == [
-        {"address": "ipc://replica-a.1", "heartbeat": "ipc://replica-a.1.heartbeat", "key": ""}
+        {"address": "ipc://replica-a.1", "heartbeat": "ipc://replica-a.1.heartbeat", "key": "", "name": ""}
     ]
     assert run_monitor.losses[0].endswith("37 queries were requeued")
     assert run_monitor.losses[1] == "a was restarted and joined the run"

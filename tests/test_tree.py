@@ -17,6 +17,7 @@ from harness_llm.config.submission_names import Submission
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.evaluate.official.output import OfficialOutput
 from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.protocol.record_files import FILES
 from harness_llm.rules.rounds import load_round
 from harness_llm.runs.record import State, find_runs
 from harness_llm.runs.selection import Wanted, select
@@ -80,7 +81,9 @@ def files(folder: Path) -> set[str]:
 
 
 def test_tree_has_the_layout_of_the_round(workspace: Workspace) -> None:
-    write_all(workspace.logs)
+    for run in write_all(workspace.logs):
+        for file in FILES:  # records are not packaged
+            (run.path / file.name).write_bytes(b"PAR1")
     made = pack(workspace)
     assert made.tree == workspace.submission / "inference_results_6.1-smoke"
     home = made.tree / "open" / "Acme"

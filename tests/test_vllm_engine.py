@@ -126,6 +126,22 @@ def test_capacity_and_preemptions_are_reported(engine: Any, serve: Serve, prompt
     assert after.max_concurrency == pytest.approx(after.tokens / 256, rel=0.01)  # max_model_len
 
 
+def test_activity_of_the_scheduler(engine: Any, prompts: list[list[int]]) -> None:
+    engine.configure(engine.sampling, stream=True)
+    for index, prompt in enumerate(prompts):
+        engine.add(index, prompt)
+    seen = []
+    while engine.busy:
+        assert select.select([engine.arrivals], [], [], PATIENCE_S)[0], "no output arrives"
+        engine.step()
+        seen.append(engine.activity())
+    assert 0 < max(activity.running for activity in seen) <= SAMPLES
+    assert 0 < max(activity.kv_cache_use for activity in seen) <= 1
+    last = seen[-1]
+    assert (last.generated, last.running, last.waiting, last.kv_cache_use) == (engine.generated, 0, 0, 0)
+    assert last.preemptions == engine.kv_cache().preemptions
+
+
 def test_answer_ends_with_a_stop_sequence_of_its_kind(
     engine: Any, serve: Serve, prompts: list[list[int]], right: list[list[int]]
 ) -> None:

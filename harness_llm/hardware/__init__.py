@@ -1,1 +1,1 @@
-"""Facts about the machine: GPUs, PCI bus, NUMA, host settings, ECC, drivers; locks and CPU binding."""
+"""Facts about the machine: GPUs, PCI bus, NUMA, host settings, ECC, drivers, telemetry; locks and CPU binding."""

@@ -25,11 +25,12 @@ from harness_llm.loadgen.meter import Meter
 from harness_llm.loadgen.prediction import judge_prediction
 from harness_llm.loadgen.probe import ProbeSpec, Unmeasured, contexts, run_probe
 from harness_llm.loadgen.probe_pool import ClientPool
+from harness_llm.loadgen.recorder import Recorder
 from harness_llm.loadgen.replica_client import ReplicaClient
 from harness_llm.loadgen.run_spec import RunSpec
 from harness_llm.loadgen.settings import compare
 from harness_llm.loadgen.sut import Sut
-from harness_llm.protocol.child_processes import Parent
+from harness_llm.protocol.child_processes import Parent, before_exit
 from harness_llm.protocol.curve import read_key_pair
 from harness_llm.protocol.messages import Endpoint
 from harness_llm.protocol.token_store import TokenStore, open_store
@@ -40,24 +41,26 @@ MODES = {"performance": lg.TestMode.PerformanceOnly, "accuracy": lg.TestMode.Acc
 def main() -> None:
     """Execute the run; report errors to the parent."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RunSpec)
-    parent = Parent()
+    parent, recorder = Parent(), Recorder(spec)
+    before_exit(recorder.write)
     os.sched_setaffinity(0, spec.cpus)
     try:
-        _run(spec, parent)
+        _run(spec, parent, recorder)
     except HarnessError as error:
-        _fail(parent, error)
+        _fail(parent, error, recorder)
 
 
-def _fail(parent: Parent, error: Exception) -> None:
-    """Report `error` and exit immediately: LoadGen would wait for missing answers."""
+def _fail(parent: Parent, error: Exception, recorder: Recorder) -> None:
+    """Report `error`, write the records and exit: LoadGen would wait for missing answers."""
     traceback.print_exception(error)
     if not isinstance(error, HarnessError):
         error = ProcessFailed("the LoadGen process failed", found=repr(error))
     parent.send(event="failed", **error.facts())
+    recorder.write()
     os._exit(error.exit_code)
 
 
-def _run(spec: RunSpec, parent: Parent) -> None:
+def _run(spec: RunSpec, parent: Parent, recorder: Recorder) -> None:
     settings = _settings(spec)
     replica_client = _replica_client(spec, parent)
     store, sampling = open_store(Path(spec.store)), Sampling.model_validate(spec.sampling)
@@ -72,14 +75,21 @@ def _run(spec: RunSpec, parent: Parent) -> None:
 
     # Garbage collection stops LoadGen's thread for tens of ms, and there are no cycles (docs/benchmarks.md, growth).
     gc.disable()
-    sut = Sut(replica_client, stream=spec.stream, report=report, fail=lambda error: _fail(parent, error))
+    sut = Sut(
+        replica_client,
+        stream=spec.stream,
+        report=report,
+        fail=lambda error: _fail(parent, error, recorder),
+        log=recorder.start(store.lengths()),
+    )
     sut.start()
-    parent.send(event="started", rss_bytes=psutil.Process().memory_info().rss)
+    parent.send(event="started", rss_bytes=psutil.Process().memory_info().rss, start=recorder.started)
     _run_loadgen(spec, settings, replica_client)
     sut.stop()
     readings = replica_client.detach()
     replica_client.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    recorder.write()
     parent.send(
         event="finished",
         done=sut.meter.done,

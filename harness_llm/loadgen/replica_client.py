@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,13 +32,43 @@ ReportFailed = Callable[[Endpoint, str, int], None]
 FirstTokens = Callable[[list[wire.Answer]], None]
 
 
+class Issued(NamedTuple):
+    """Queries of one call of LoadGen, by id and sample, and its time."""
+
+    queries: Sequence[int]
+    samples: Sequence[int]
+    at: float
+
+
+class Sent(NamedTuple):
+    """Queries of one message to a replica, given by name, and its time."""
+
+    replica: str
+    queries: Sequence[int]
+    at: float
+
+
+class Beat(NamedTuple):
+    """A heartbeat of an attached replica, its queries in flight, and the time when it was read."""
+
+    endpoint: Endpoint
+    heartbeat: wire.Heartbeat
+    in_flight: int
+    at: float
+
+
 @dataclass
 class Replies:
-    """Result of one poll: issued queries in batches, first tokens (one id per query), and whole answers."""
+    """Result of one poll: issued and sent queries, first tokens (one id per query), whole answers, heartbeats.
 
-    issued: list[Sequence[int]] = field(default_factory=list)
+    Times are of the clock of time.perf_counter.
+    """
+
+    issued: list[Issued] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
     first: list[wire.Answer] = field(default_factory=list)
     finished: list[wire.Answer] = field(default_factory=list)
+    heartbeats: list[Beat] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -120,7 +150,7 @@ class ReplicaClient:
         self._checked_health = 0.0
         self._prompts: Prompts
         self._kinds: list[str] = []
-        self._issued: Mailbox[tuple[Sequence[int], Sequence[int]]] = Mailbox()
+        self._issued: Mailbox[Issued] = Mailbox()
         self._heartbeats = self._open(zmq.SUB)
         self._heartbeats.subscribe(b"")
         # One socket for all replicas: polling 72 sockets takes 26 µs.
@@ -222,7 +252,7 @@ class ReplicaClient:
 
     def issue(self, queries: Sequence[int], samples: Sequence[int]) -> None:
         """Queue queries, by id and sample, for the next poll; from any thread. LoadGen's issue callback."""
-        self._issued.put((queries, samples))
+        self._issued.put(Issued(queries, samples, time.perf_counter()))
 
     def poll(self, timeout_ms: int, first_tokens: FirstTokens | None = None) -> Replies:
         """Receive messages, report `first_tokens`, then send waiting queries; wait up to `timeout_ms` for the first.
@@ -233,7 +263,9 @@ class ReplicaClient:
         if first_tokens and replies.first:
             first_tokens(replies.first)
         for address, share in self.query_table.assign(time.monotonic()):
-            self._send(address, self._submit(share))
+            submit = self._submit(share)
+            self._send(address, submit)
+            replies.sent.append(Sent(self._replicas[address].endpoint.name, submit.queries, time.perf_counter()))
         return replies
 
     def _submit(self, share: Sequence[Query]) -> wire.Submit:
@@ -265,13 +297,13 @@ class ReplicaClient:
         now = time.monotonic()
         if now - self._checked_health > HEALTH_INTERVAL_S:
             self._checked_health = now
-            self._check_health(now)
+            self._check_health(now, replies)
         return replies
 
     def _read_issued(self, replies: Replies) -> None:
-        for queries, samples in self._issued.take():
-            self.query_table.issue(queries, samples)
-            replies.issued.append(queries)
+        for issued in self._issued.take():
+            self.query_table.issue(issued.queries, issued.samples)
+            replies.issued.append(issued)
 
     def _read_replies(self, replies: Replies) -> None:
         for sender, body in wire.received(self._socket):
@@ -305,11 +337,17 @@ class ReplicaClient:
                 )
             replies.finished.append(wire.Answer(query, ids))
 
-    def _check_health(self, now: float) -> None:
+    def _check_health(self, now: float, replies: Replies) -> None:
+        at = time.perf_counter()
         for (body,) in wire.received(self._heartbeats):
             heartbeat = wire.decode_heartbeat(body)
-            if heartbeat.address in self._replicas:
-                self._health.record(heartbeat.address, heartbeat, now)
+            address = heartbeat.address
+            if address not in self._replicas:
+                continue
+            self._health.record(address, heartbeat, now)
+            if heartbeat.generation == self._generation:
+                in_flight = self.query_table.loads[address].running
+                replies.heartbeats.append(Beat(self._replicas[address].endpoint, heartbeat, in_flight, at))
         for address, cause in self._health.failed(now):
             self.fail_replica(address, cause)
 

@@ -26,6 +26,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         load: that the probe's prediction is compared with; `target_key` is the user.conf key that sets it.
         probe: load before LoadGen's clock starts; None for no probe.
         expected: TestSettings' attributes after user.conf was read.
+        records: whether times per query and second are recorded; benchmarks measure the cost.
     """
 
     run_key: str
@@ -50,3 +51,4 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     probe: ProbeSpec | None
     expected: dict[str, int | float]
     cpus: list[int]
+    records: bool = True

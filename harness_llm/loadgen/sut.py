@@ -13,6 +13,7 @@ import numpy as np
 
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.loadgen.meter import Meter
+from harness_llm.loadgen.recorder import RunLog
 from harness_llm.loadgen.replica_client import ReplicaClient
 from harness_llm.protocol.messages import Answer
 
@@ -40,9 +41,11 @@ class Sut:
         stream: bool,
         report: Callable[[Meter], None],
         fail: Callable[[Exception], None],
+        log: RunLog | None = None,
     ) -> None:
-        """`report` is called with the totals every REPORT_INTERVAL_S; `fail` ends the process."""
+        """`report` is called with the totals every REPORT_INTERVAL_S; `fail` ends the process; `log` is optional."""
         self.meter = Meter()
+        self._log = log
         self._replica_client = replica_client
         self._stream = stream
         self._report = report
@@ -71,10 +74,13 @@ class Sut:
         while not self._stopped:
             replies = self._replica_client.poll(IDLE_MS, self._first_tokens)
             now = time.perf_counter()
-            for queries in replies.issued:
-                self.meter.issue(queries, now, stream=self._stream)
+            for issued in replies.issued:
+                self.meter.issue(issued.queries, issued.at, stream=self._stream)
             if replies.finished:
                 self._completions(replies.finished, now)
+            if self._log:
+                self._log.queries.sent(replies.issued, replies.sent)
+                self._log.replicas.add(replies.heartbeats)
             if now - reported >= REPORT_INTERVAL_S:
                 self._report(self.meter)
                 reported = now
@@ -84,6 +90,8 @@ class Sut:
         now = time.perf_counter()
         lg.FirstTokenComplete(responses(answers))
         self.meter.first(answers, now)
+        if self._log:
+            self._log.queries.first(answers, now)
 
     def _completions(self, answers: list[Answer], now: float) -> None:
         short = next((a for a in answers if len(a.ids) < MIN_TOKENS), None)
@@ -96,3 +104,5 @@ class Sut:
             )
         lg.QuerySamplesComplete(responses(answers))
         self.meter.finish(answers, now)
+        if self._log:
+            self._log.queries.finish(answers, now)

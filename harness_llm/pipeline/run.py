@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from harness_llm.loadgen.probe import ProbeSpec
 from harness_llm.loadgen.run_spec import SPEC, RunSpec
 from harness_llm.loadgen.settings import expected_settings
 from harness_llm.loadgen.versions import loadgen_folder
+from harness_llm.pipeline.device_records import DeviceRecords
 from harness_llm.pipeline.run_monitor import RunMonitor, Stall, Watcher
 from harness_llm.protocol.child_processes import start
 from harness_llm.protocol.counters import Counters, caching_violations, growth
@@ -38,13 +40,19 @@ CONFIG = "config.yaml"
 
 # A run attaches to the replicas several times: for the probe, and for the measurement.
 _ATTACHMENTS = 16
+# After a failure, LoadGen's process writes its records before it exits.
+_RECORDS_S = 10.0
 _generations = itertools.count(1, _ATTACHMENTS)
 _KvCaches = list[tuple[KvCache | None, KvCache | None]]
 
 
 @dataclass(frozen=True)
 class ScenarioContext:
-    """What all runs of a scenario share: settings, assets and the replica pool."""
+    """What all runs of a scenario share: settings, assets and the replica pool.
+
+    Attributes:
+        records: whether runs record queries, replicas and devices; benchmarks measure the cost.
+    """
 
     request: Request
     plan: ScenarioPlan
@@ -53,6 +61,7 @@ class ScenarioContext:
     fingerprint: dict[str, Any]
     pool: ReplicaPool
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    records: bool = True
 
 
 def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
@@ -96,17 +105,20 @@ class _Attempt:
     kv_cache: dict[str, float] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     prediction: dict[str, float] = field(default_factory=dict)
+    _devices: DeviceRecords = field(default_factory=DeviceRecords)
 
     def progress(self, body: Mapping[str, Any]) -> None:
         """Take a status message of LoadGen's process; keep the probe's prediction."""
         if body["event"] == "probed":
             self.prediction = body["prediction"] or {}
+        self._devices.progress(body)
         self.watcher.progress(body)
 
     def make(self) -> RunResult:
         """Run LoadGen and judge the result; a run that the probe stops is INVALID."""
         try:
-            self._load()
+            with self._devices.recording(self.path) if self.context.records else nullcontext():
+                self._load()
         except GateFailed as error:
             run_result = RunResult(State.INVALID, [error.line])
         else:
@@ -128,7 +140,7 @@ class _Attempt:
             self.counted = growth(finished["counters"])
             self.kv_cache = kv_cache_metrics(msgspec.convert(finished["kv_caches"], _KvCaches))
         finally:
-            child.stop(patience_s=1)
+            child.stop(_RECORDS_S)
             self.losses = run_monitor.losses
 
 
@@ -179,6 +191,7 @@ def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
             round_=request.round,
         ),
         cpus=context.pool.loadgen_cpus,
+        records=context.records,
     )
 
 

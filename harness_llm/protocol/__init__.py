@@ -1,1 +1,1 @@
-"""Shared by LoadGen's process and the replicas: messages, CURVE keys, token stores, child processes."""
+"""Shared by LoadGen's process and the replicas: messages, CURVE keys, token stores, record files, child processes."""

@@ -22,11 +22,13 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the replica's public CURVE key, where the addresses are TCP.
+        name: of the replica; equal after a restart.
     """
 
     address: str
     heartbeat: str
     key: str = ""
+    name: str = ""
 
 
 class Attach(msgspec.Struct, tag="attach", array_like=True, frozen=True):
@@ -106,18 +108,38 @@ class Fault(msgspec.Struct, tag="fault", array_like=True, frozen=True):
     text: str
 
 
+class Activity(msgspec.Struct, array_like=True, frozen=True):
+    """Activity of an engine; None for what it does not report.
+
+    Attributes:
+        generated: tokens since the attachment.
+        running: queries in the batch; `waiting` are in the engine's queue.
+        kv_cache_use: share of the KV cache in use, 0 to 1.
+        preemptions: since the start.
+    """
+
+    generated: int
+    running: int | None = None
+    waiting: int | None = None
+    kv_cache_use: float | None = None
+    preemptions: int | None = None
+
+
 class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
     """Published by a replica every HEARTBEAT_INTERVAL_S from its own thread.
 
     Attributes:
         address: of the replica's endpoint.
         steps: engine steps since the start; they increase while the engine is `busy`.
+        at: in seconds of time.perf_counter on the replica's node.
     """
 
     address: str
     generation: int
     steps: int
     busy: bool
+    at: float
+    activity: Activity
 
 
 HEARTBEAT_INTERVAL_S = 1.0

@@ -139,6 +139,7 @@ def _spec(
     keys: KeyPair,
 ) -> ReplicaSpec:
     return ReplicaSpec(
+        name=f"replica-{replica}",
         engine=engine,
         checkpoint=str(checkpoint),
         llm_config=config.llm_config,

@@ -48,7 +48,7 @@ class Host:
         self._by_socket[replica.socket] = replica
         self._poller.register(replica.socket, zmq.POLLIN)
         heartbeat = self._heartbeat_publisher.bind(spec.endpoint.heartbeat, replica.heartbeat, self._auth)
-        return Endpoint(replica.address, heartbeat, self._auth.key if self._auth else "")
+        return Endpoint(replica.address, heartbeat, self._auth.key if self._auth else "", spec.name)
 
     def serve(self) -> None:
         """Serve until the process exits."""

@@ -32,6 +32,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Specification of a replica.
 
     Attributes:
+        name: of the replica in records.
         server: for engines over HTTP.
         replay: for the replay engine, which replay_host.py serves.
         endpoint: addresses to bind; a TCP port may be a wildcard, and the replica reports the bound addresses.
@@ -41,6 +42,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
         warm_up_store: calibration prompts; `warm_up_batch` are served at once, with `warm_up_tokens` each.
     """
 
+    name: str
     engine: str
     checkpoint: str
     llm_config: dict[str, Any]
@@ -100,7 +102,8 @@ class Replica:
 
     def heartbeat(self) -> wire.Heartbeat:
         """Return the current heartbeat; from any thread."""
-        return wire.Heartbeat(self.address, self._generation, self._steps, self.busy)
+        activity, at = self._engine.activity(), time.perf_counter()
+        return wire.Heartbeat(self.address, self._generation, self._steps, self.busy, at, activity)
 
     def receive(self) -> None:
         """Process the messages that have arrived."""
@@ -222,7 +225,7 @@ def _serve(spec: ReplicaSpec, parent: Parent) -> None:
     auth = curve_auth(spec)
     replica, heartbeat_publisher = Replica(engine, spec.endpoint.address, auth), HeartbeatPublisher()
     heartbeat = heartbeat_publisher.bind(spec.endpoint.heartbeat, replica.heartbeat, auth)
-    endpoint = Endpoint(replica.address, heartbeat, auth.key if auth else "")
+    endpoint = Endpoint(replica.address, heartbeat, auth.key if auth else "", spec.name)
     heartbeat_publisher.start()
     gc.freeze()  # loaded objects stay: garbage collection can skip them
     parent.send(event="ready", endpoints=[msgspec.to_builtins(endpoint)])

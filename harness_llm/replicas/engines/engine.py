@@ -9,6 +9,7 @@ from harness_llm.config.benchmark import Sampling
 from harness_llm.config.engines import ENGINES
 from harness_llm.protocol.counters import Counters
 from harness_llm.protocol.kv_cache import KvCache
+from harness_llm.protocol.messages import Activity
 from harness_llm.protocol.token_store import Ids
 from harness_llm.replicas.engines.cuda import prepare_cuda
 
@@ -58,6 +59,9 @@ class Engine(Protocol):
 
         Engines that receive only whole answers count the tokens of an answer when it is finished.
         """
+
+    def activity(self) -> Activity:
+        """Return the engine's activity without waiting for it; from any thread."""
 
     def abort(self) -> None:
         """Abort all queries."""

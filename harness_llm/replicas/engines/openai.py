@@ -14,6 +14,7 @@ from harness_llm.config.servers import MODELS, server_kinds
 from harness_llm.errors import EnvironmentMissing, ProcessFailed
 from harness_llm.protocol.counters import Counters
 from harness_llm.protocol.kv_cache import KvCache
+from harness_llm.protocol.messages import Activity
 from harness_llm.replicas.engines.completions import (
     Answer,
     Chunk,
@@ -130,6 +131,10 @@ class OpenAIEngine:
         """Return the server's counters of cache hits and speculation; None if it reports none."""
         page = self._metrics()
         return read_counters(page, self._kind.counters) if page else None
+
+    def activity(self) -> Activity:
+        """Return the tokens of the answers so far; other figures would take a request to the server."""
+        return Activity(self.generated)
 
     def kv_cache(self) -> KvCache | None:
         """Return the server's KV cache figures; None if it reports none."""

@@ -20,6 +20,7 @@ from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import ACCURACY, read_accuracy_log
 from harness_llm.loadgen.run_spec import SPEC
 from harness_llm.protocol.counters import Counters
+from harness_llm.protocol.messages import Activity
 from harness_llm.protocol.token_store import open_store
 from harness_llm.replicas.engines.engine import Step
 from harness_llm.replicas.engines.replay_timing import Batch, Pace
@@ -182,6 +183,11 @@ class ReplayEngine:
         self._answers.clear()
         self._silent.clear()
         self._due = None
+
+    def activity(self) -> Activity:
+        """Return sequences and tokens of the timing model."""
+        batch = self._batch
+        return Activity(batch.generated - self._counted, batch.seated, max(batch.unfinished - batch.seated, 0))
 
     def kv_cache(self) -> None:
         """Return None: the timing model assumes enough memory."""

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from harness_llm.config.benchmark import Sampling
 from harness_llm.protocol.counters import Counters
+from harness_llm.protocol.messages import Activity
 from harness_llm.replicas.engines.engine import Step
 
 PADDING = 0  # masked, so any id is valid
@@ -53,6 +54,10 @@ class TransformersEngine:
     @property
     def arrivals(self) -> None:
         """None: `step` computes."""
+
+    def activity(self) -> Activity:
+        """Return waiting queries and tokens; a batch is known only by its answers."""
+        return Activity(self.generated, waiting=len(self._waiting))
 
     def kv_cache(self) -> None:
         """Return None: generate allocates a KV cache for each batch."""

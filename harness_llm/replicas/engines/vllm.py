@@ -14,11 +14,13 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine import EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.metrics.stats import SchedulerStats
 
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.checkpoint import quantization_config
 from harness_llm.protocol.counters import DRAFTS, SPECULATED, Counters
 from harness_llm.protocol.kv_cache import KvCache
+from harness_llm.protocol.messages import Activity
 from harness_llm.replicas.engines.engine import Step
 from harness_llm.replicas.engines.vllm_core import engine_core
 from harness_llm.replicas.ray.connection import placement_group
@@ -122,6 +124,7 @@ class VllmEngine:
         self._engine = engine
         self._core = engine_core(engine.engine_core)
         self._preemptions = 0
+        self._stats = SchedulerStats()
         self._drafted: Counters = {SPECULATED: 0, DRAFTS: 0} if engine.vllm_config.speculative_config else {}
         self._params = SamplingParams()
         self._stream = False
@@ -172,6 +175,7 @@ class VllmEngine:
     def _processed(self, batch: EngineCoreOutputs) -> list[RequestOutput]:
         self.generated += sum(len(output.new_token_ids) for output in batch.outputs)
         self._preemptions += count_preemptions(batch.outputs)
+        self._stats = batch.scheduler_stats or self._stats
         self._drafted = add_drafts(self._drafted, batch)
         processed = self._engine.output_processor.process_outputs(batch.outputs, batch.timestamp)
         outputs: list[RequestOutput] = processed.request_outputs
@@ -213,6 +217,17 @@ class VllmEngine:
     def counters(self) -> Counters:
         """Return draft tokens and drafts with speculative decoding; config fixes enable_prefix_caching to false."""
         return dict(self._drafted)
+
+    def activity(self) -> Activity:
+        """Return tokens, and the scheduler's figures after the last step."""
+        stats = self._stats
+        return Activity(
+            self.generated,
+            running=stats.num_running_reqs,
+            waiting=stats.num_waiting_reqs + stats.num_skipped_waiting_reqs,
+            kv_cache_use=stats.kv_cache_usage,
+            preemptions=self._preemptions,
+        )
 
     def kv_cache(self) -> KvCache:
         """Return the capacity that vLLM computed at the start, and preemptions since."""

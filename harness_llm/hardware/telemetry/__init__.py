@@ -1,0 +1,1 @@
+"""Telemetry of this node's devices: power, clocks, temperature, memory, utilisation, throttling."""
