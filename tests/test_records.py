@@ -130,7 +130,7 @@ def test_failed_run_has_the_records_until_the_failure(server: ScenarioContext) -
 def test_runs_without_records_write_no_file(server: ScenarioContext) -> None:
     run = execute_run(replace(with_load(server, 400), records=False), "performance", OnFirstAnswer())
     assert not list(run.path.glob("*.parquet"))
-    with pytest.raises(ConfigError, match="no records of a run"):
+    with pytest.raises(ConfigError, match="unreadable record of a run"):
         read_records(run.path)
 
 

@@ -27,11 +27,12 @@ def read_records(run: Path) -> Records:
     Raises:
         ConfigError: a file is missing or not readable.
     """
-    queries = _read(run, QUERIES)
-    return Records(float(queries.schema.metadata[START.encode()]), queries, _read(run, REPLICAS), _read(run, DEVICES))
+    queries, replicas, devices = (read_record(run, file) for file in (QUERIES, REPLICAS, DEVICES))
+    return Records(float(queries.schema.metadata[START.encode()]), queries, replicas, devices)
 
 
-def _read(run: Path, file: RecordFile) -> "pa.Table":
+def read_record(run: Path, file: RecordFile) -> "pa.Table":
+    """Read one record of the run directory `run`; raises as `read_records`."""
     import pyarrow as pa  # noqa: PLC0415 - 0.2 s
     import pyarrow.parquet as pq  # noqa: PLC0415 - 0.2 s
 
@@ -39,7 +40,7 @@ def _read(run: Path, file: RecordFile) -> "pa.Table":
         return pq.read_table(run / file.name)
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigError(
-            "no records of a run",
+            "unreadable record of a run",
             where=str(run / file.name),
             expected="the file that a run writes when it ends",
             found=str(error),
