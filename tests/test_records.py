@@ -77,7 +77,7 @@ def test_replica_records_have_a_row_per_second(server: ScenarioContext) -> None:
     records = read_records(run.path)
     seconds, rows = column(records, "completion_s").max(), records.replicas.to_pandas()
     assert rows["time_s"].is_monotonic_increasing
-    assert rows["time_s"].min() >= 0
+    assert rows["time_s"].min() > -5, "before LoadGen starts, the replica may publish a heartbeat"
     assert rows["time_s"].max() <= seconds + 1
     assert (rows.groupby("replica")["time_s"].diff().dropna() > 0).all()
     assert rows.groupby("replica").size().between(seconds / 2, seconds + 2).all()

@@ -38,6 +38,11 @@ class _Events:
         times = np.repeat(np.array(self._times)[: len(counts)], counts)
         return np.array(self._queries)[:total], times, np.array(self._values)[:total]
 
+    def repeated(self, values: "array[int]") -> npt.NDArray[np.int64]:
+        """Return the value of each event, from `values` of the batches."""
+        counts = np.array(self._counts)
+        return np.repeat(np.array(values)[: len(counts)], counts)
+
 
 class QueryLog:
     """Events of all queries; times in seconds of one clock. LoadGen's query ids are unique addresses."""
@@ -45,6 +50,7 @@ class QueryLog:
     def __init__(self) -> None:
         self._issued, self._sent, self._first, self._finished = _Events(), _Events(), _Events(), _Events()
         self._replicas: dict[str, int] = {}
+        self._receivers = array("q")  # replica of each message
 
     def sent(self, issued: Iterable[Issued], sent: Iterable[Sent]) -> None:
         """Record issued queries, and messages to replicas."""
@@ -52,15 +58,16 @@ class QueryLog:
             self._issued.add(batch.queries, batch.at, batch.samples)
         for message in sent:
             number = self._replicas.setdefault(message.replica, len(self._replicas))
-            self._sent.add(message.queries, message.at, [number] * len(message.queries))
+            self._receivers.append(number)
+            self._sent.add(message.queries, message.at)
 
     def first(self, answers: Iterable[Answer], at: float) -> None:
         """Record first tokens that were reported to LoadGen."""
         self._first.add([answer.query for answer in answers], at)
 
-    def finish(self, answers: Sequence[Answer], at: float) -> None:
-        """Record answers that were reported to LoadGen."""
-        self._finished.add([answer.query for answer in answers], at, [len(answer.ids) for answer in answers])
+    def finish(self, queries: Sequence[int], tokens: Sequence[int], at: float) -> None:
+        """Record answers that were reported to LoadGen, with their numbers of tokens."""
+        self._finished.add(queries, at, tokens)
 
     def columns(self, start: float, prompt_tokens: npt.NDArray[np.int64]) -> dict[str, Values]:
         """Return the columns of `QUERIES`: times since `start`, NaN for what did not happen.
@@ -70,7 +77,8 @@ class QueryLog:
         """
         queries, issued, samples = self._issued.read()
         rows = _Rows(queries)
-        sent, sent_at, numbers = self._sent.read()
+        sent, sent_at, _ = self._sent.read()
+        numbers = self._sent.repeated(self._receivers)
         first, first_at, _ = self._first.read()
         finished, finished_at, tokens = self._finished.read()
         sends = np.bincount(rows.of(sent), minlength=len(queries))

@@ -61,6 +61,8 @@ class Beat(NamedTuple):
 class Replies:
     """Result of one poll: issued and sent queries, first tokens (one id per query), whole answers, heartbeats.
 
+    `finished_queries` and `finished_lengths` are those of `finished`, for records of the whole batch.
+
     Times are of the clock of time.perf_counter.
     """
 
@@ -68,6 +70,8 @@ class Replies:
     sent: list[Sent] = field(default_factory=list)
     first: list[wire.Answer] = field(default_factory=list)
     finished: list[wire.Answer] = field(default_factory=list)
+    finished_queries: list[int] = field(default_factory=list)
+    finished_lengths: list[int] = field(default_factory=list)
     heartbeats: list[Beat] = field(default_factory=list)
 
 
@@ -336,6 +340,8 @@ class ReplicaClient:
                     found=str(ids[:4].tolist()),
                 )
             replies.finished.append(wire.Answer(query, ids))
+        replies.finished_queries += answers.queries
+        replies.finished_lengths += answers.lengths
 
     def _check_health(self, now: float, replies: Replies) -> None:
         at = time.perf_counter()

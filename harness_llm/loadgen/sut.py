@@ -79,6 +79,8 @@ class Sut:
             if replies.finished:
                 self._completions(replies.finished, now)
             if self._log:
+                if replies.finished:
+                    self._log.queries.finish(replies.finished_queries, replies.finished_lengths, now)
                 self._log.queries.sent(replies.issued, replies.sent)
                 self._log.replicas.add(replies.heartbeats)
             if now - reported >= REPORT_INTERVAL_S:
@@ -104,5 +106,3 @@ class Sut:
             )
         lg.QuerySamplesComplete(responses(answers))
         self.meter.finish(answers, now)
-        if self._log:
-            self._log.queries.finish(answers, now)
