@@ -152,6 +152,12 @@ def test_unknown_option_values_are_refused(
     assert caught.value.expected == expected
 
 
+@pytest.mark.parametrize("words", [{"profile": "rehearsal"}, {"stand_in": True}])
+def test_stand_in_of_the_demo_is_refused(ask: Callable[..., Request], words: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="the demo has no stand-in"):
+        ask(**words)
+
+
 def test_published_benchmark_is_defined_by_files(ask: Callable[..., Request]) -> None:
     found = ask(model="llama2-70b", gpu="mi300x", round="v5.1", scenarios="")
     assert found.options.division == "closed"

@@ -6,6 +6,7 @@ Names, file formats, prompt shape, metrics, limits and tests are the benchmark's
 from pathlib import Path
 
 from harness_llm.config.benchmark import Benchmark, SampleSet
+from harness_llm.errors import ConfigError
 
 DEMO = "demo"
 LONGEST_PROMPT = 200  # token ids; the demo's model has 256 positions
@@ -23,7 +24,15 @@ def stand_in(benchmark: Benchmark, demo: Benchmark, *, rehearsed: bool = False) 
 
     Args:
         rehearsed: whether the replay engine runs; then engine settings and sampling are the benchmark's.
+
+    Raises:
+        ConfigError: `benchmark` is the demo.
     """
+    if benchmark.name == demo.name:
+        raise ConfigError(
+            "the demo has no stand-in and no rehearsal: its own model is small, and its data is generated",
+            hint="--model llama2-70b, or leave out --stand-in and --profile rehearsal",
+        )
     folder = f"stand-in/{benchmark.name}"
     dataset, accuracy = benchmark.dataset, benchmark.accuracy
 
