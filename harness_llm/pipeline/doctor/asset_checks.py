@@ -23,7 +23,7 @@ def check_assets(request: Request) -> Iterator[CheckResult]:
     if not isinstance(preparation, PublishedPreparation):
         return
     parts = missing_parts(preparation)
-    to_prepare = [*parts, *([] if preparation.has_checkpoint() else ["checkpoint"])]
+    to_prepare = [*parts, *(["checkpoint"] if preparation.needs_quantization() else [])]
     name = "Model and data"
     if not to_prepare:
         yield passed(name, str(preparation.assets.checkpoint))
@@ -69,7 +69,7 @@ def _required_bytes(preparation: PublishedPreparation, missing: Sequence[Downloa
         present = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         required[folder] += max(download.gb * _GB - present, 0)
     checkpoint = preparation.benchmark.checkpoint
-    if not preparation.has_checkpoint() and checkpoint.quantized != checkpoint.original:
+    if preparation.needs_quantization():
         original = sum(d.gb for d in preparation.benchmark.downloads if d.part == "model")
         required[models / checkpoint.quantized] += original * _GB * _QUANTIZED
     return required
