@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ class Query:
         sample: index in the data set.
         tokens: number of prompt tokens.
         first: the first token, once reported.
+        started: whether its replica has computed the prompt.
         failures: replicas that failed while the query was in flight on them.
         sent: when it was assigned, in seconds of the caller's clock.
     """
@@ -34,6 +36,7 @@ class Query:
     sample: int
     tokens: int
     first: int | None = None
+    started: bool = False
     failures: int = 0
     sent: float = 0.0
 
@@ -131,10 +134,19 @@ class QueryTable:
         return sum(query.tokens for query in self._assigned[replica].values())
 
     def first_token(self, replica: str, query: int, token: int) -> None:
-        """Record that the first token of `query` has arrived from `replica` and is reported."""
-        assigned = self._assigned[replica][query]
-        self.loads[replica].unstarted_tokens -= assigned.tokens
-        assigned.first = token
+        """Record that the first token of `query` has arrived from `replica` and is reported.
+
+        Prompts are computed in order of assignment, so requeued queries that were assigned before are started too:
+        replicas do not send their first token again.
+        """
+        load, assigned = self.loads[replica], self._assigned[replica]
+        reported = assigned[query]
+        if load.unstarted_requeued:
+            for earlier in takewhile(lambda other: other is not reported, assigned.values()):
+                if earlier.first is not None:
+                    _start(load, earlier)
+        _start(load, reported)
+        reported.first = token
 
     def finish(self, replica: str, query: int, tokens: int, now: float) -> Query:
         """Remove `query`, which `replica` has answered with so many `tokens`."""
@@ -195,11 +207,18 @@ class _Bulk:
 
 def _add(load: Load, query: Query) -> None:
     load.running += 1
-    if query.first is None:
-        load.unstarted_tokens += query.tokens
+    load.unstarted_tokens += query.tokens
+    load.unstarted_requeued += query.first is not None
+    query.started = False
+
+
+def _start(load: Load, query: Query) -> None:
+    if not query.started:
+        load.unstarted_tokens -= query.tokens
+        load.unstarted_requeued -= query.first is not None
+        query.started = True
 
 
 def _remove(load: Load, query: Query) -> None:
     load.running -= 1
-    if query.first is None:
-        load.unstarted_tokens -= query.tokens
+    _start(load, query)
