@@ -14,7 +14,7 @@ from harness_llm.hardware.device_lock import hold
 from harness_llm.hardware.ecc import UNTOLD, Ecc, read_ecc
 from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.hardware.gpus import NO_ACCELERATOR, Gpu, load_gpus
-from harness_llm.hardware.host_settings import read_host
+from harness_llm.hardware.host_settings import read_host_settings
 from harness_llm.hardware.machine import detect
 from harness_llm.hardware.nodes import merged, merged_ecc
 from harness_llm.hardware.pci import accelerators
@@ -206,7 +206,7 @@ def _hosts(options: Options, cluster: "Cluster | None", root: Path) -> Iterator[
     """Check host settings, which affect runs with accelerators only."""
     if options.gpu == NO_ACCELERATOR:
         return
-    hosts = {node.address: node.info.host for node in cluster.nodes} if cluster else {"": read_host(root)}
+    hosts = {node.address: node.info.host for node in cluster.nodes} if cluster else {"": read_host_settings(root)}
     for address, host in hosts.items():
         yield from check_host(host, address)
 
