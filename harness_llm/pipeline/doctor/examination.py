@@ -19,8 +19,9 @@ from harness_llm.hardware.machine import detect
 from harness_llm.hardware.nodes import merged, merged_ecc
 from harness_llm.hardware.pci import accelerators
 from harness_llm.paths import Workspace
-from harness_llm.pipeline.doctor.asset_checks import check_assets
+from harness_llm.pipeline.doctor.asset_checks import check_assets, space_needs
 from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.disk_space import SpaceNeed
 from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus, installed_cuda
 from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
@@ -62,11 +63,13 @@ class Examination:
         results: in the order of the output.
         request: resolved options; None if they contradict the configuration files.
         cluster: None without `--ray`, or if the cluster cannot be reached.
+        space: files to be written; `combine_results` checks the disk space of all benchmarks together.
     """
 
     results: Sequence[CheckResult]
     request: Request | None
     cluster: "Cluster | None"
+    space: Sequence[SpaceNeed] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def examine(
         if part is Part.ALL:
             results += _limits(options, request, root)
             results += _software(request, usable=bool(accelerators(root)) and not errors(devices))
-    return Examination(results, request, cluster)
+    return Examination(results, request, cluster, space_needs(request) if request else ())
 
 
 def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Cluster | None, list[CheckResult]]":
