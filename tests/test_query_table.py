@@ -167,9 +167,24 @@ def test_query_that_fails_several_replicas_fails_the_run() -> None:
         assert server.fail_replica(name) == 1
     server.add_replica("last")
     server.assign(0.0)
-    with pytest.raises(RunFailed, match="while a certain query is in flight") as raised:
+    with pytest.raises(RunFailed, match="while the same queries are in flight") as raised:
         server.fail_replica("last")
     assert raised.value.where == "sample 4, of 30 prompt tokens"
+
+
+def test_all_queries_of_a_repeated_failure_are_named() -> None:
+    server = query_table()
+    server.issue(range(8), range(8))
+    for name in "abc"[: MAX_FAILURES - 1]:
+        server.add_replica(name)
+        server.assign(0.0)
+        server.fail_replica(name)
+    server.add_replica("last")
+    server.assign(0.0)
+    with pytest.raises(RunFailed) as raised:
+        server.fail_replica("last")
+    assert raised.value.where.startswith("sample 0, of 5 prompt tokens; sample 1, of 9 prompt tokens;")
+    assert raised.value.where.endswith("; 3 more")
 
 
 def test_no_query_is_assigned_without_replicas() -> None:

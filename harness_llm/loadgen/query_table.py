@@ -14,6 +14,7 @@ from harness_llm.loadgen.scheduler import Load, fill_to_limit, least_loaded, rep
 
 # A query that was in flight on so many replicas when they failed is regarded as the cause.
 MAX_FAILURES = 3
+_NAMED = 5  # such queries in the error
 # The pace of a replica covers so many batches of answers.
 _PACE_BATCHES = 2
 
@@ -166,19 +167,14 @@ class QueryTable:
         """Remove a failed replica and requeue its queries, before all waiting ones; return their number.
 
         Raises:
-            RunFailed: one of them was in flight on MAX_FAILURES failed replicas.
+            RunFailed: some of them were in flight on MAX_FAILURES failed replicas.
         """
         del self.loads[replica]
         requeued = self._assigned.pop(replica)
         for query in requeued.values():
             query.failures += 1
-            if query.failures == MAX_FAILURES:
-                raise RunFailed(
-                    "replicas fail while a certain query is in flight",
-                    where=f"sample {query.sample}, of {query.tokens} prompt tokens",
-                    expected="an answer",
-                    found=f"{MAX_FAILURES} failed replicas",
-                )
+        if suspects := [query for query in requeued.values() if query.failures == MAX_FAILURES]:
+            raise _repeated_failure(suspects)
         self._waiting.extendleft(reversed(requeued.values()))
         return len(requeued)
 
@@ -203,6 +199,17 @@ class _Bulk:
         self._next = min(part.stop, len(self._queries))
         pairs = zip(self._queries[part].tolist(), self._samples[part].tolist(), strict=True)
         return [Query(query, sample, tokens[sample]) for query, sample in pairs]
+
+
+def _repeated_failure(suspects: Sequence[Query]) -> RunFailed:
+    named = [f"sample {query.sample}, of {query.tokens} prompt tokens" for query in suspects[:_NAMED]]
+    more = [f"{len(suspects) - _NAMED} more"] if len(suspects) > _NAMED else []
+    return RunFailed(
+        "replicas fail while the same queries are in flight",
+        where="; ".join(named + more),
+        expected="an answer",
+        found=f"{MAX_FAILURES} failed replicas",
+    )
 
 
 def _add(load: Load, query: Query) -> None:
