@@ -35,7 +35,7 @@ from harness_llm.evaluate.run_result import TOO_FEW, gather
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import RunAttempts, missing_runs_error
-from harness_llm.pipeline.doctor.doctor import Ready, purpose_of, require
+from harness_llm.pipeline.doctor.doctor import ReadyBenchmark, purpose_of, require_checks
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline, build_pipeline, check_tree
@@ -57,10 +57,10 @@ def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
         for request in requests:
             _print_plan(request, panel)
         return
-    _each(require(requests, purpose_of, panel.say), lambda ready: _submit(ready, panel), panel)
+    _each(require_checks(requests, purpose_of, panel.say), lambda ready: _submit(ready, panel), panel)
 
 
-def _submit(ready: Ready, panel: Panel) -> None:
+def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
     request, pipeline = ready.request, build_pipeline(ready.request, panel, ready.cluster)
     if ready.purpose is Purpose.SUBMIT:
         made = pipeline.submit() if request.requested_tests else pipeline.package()
@@ -69,7 +69,7 @@ def _submit(ready: Ready, panel: Panel) -> None:
         _report_runs(pipeline.complete(), request.profile, panel, f"{request.options.command()} --no-package")
 
 
-def _each(benchmarks: Sequence[Ready], do: Callable[[Ready], None], panel: Panel) -> None:
+def _each(benchmarks: Sequence[ReadyBenchmark], do: Callable[[ReadyBenchmark], None], panel: Panel) -> None:
     """Call `do` with each benchmark, after the failure of another one too, unless --stop-on-failure is set.
 
     Raises:
@@ -101,7 +101,7 @@ def _print_plan(request: Request, panel: Panel) -> None:
 
 def prepare(options: Options, panel: Panel) -> None:
     """Download, train and quantize what `submit` needs."""
-    for ready in require(load_requests(options, Workspace()), lambda _: Purpose.PREPARE, panel.say):
+    for ready in require_checks(load_requests(options, Workspace()), lambda _: Purpose.PREPARE, panel.say):
         build_pipeline(ready.request, panel, ready.cluster).prepare()
 
 
@@ -112,12 +112,12 @@ def run(options: Options, panel: Panel) -> None:
         HarnessError: a run is not VALID.
     """
 
-    def measure(ready: Ready) -> None:
+    def measure(ready: ReadyBenchmark) -> None:
         request = ready.request
         again = f"{request.options.command(verb='run')} --tests {','.join(request.requested_tests)}"
         _report_runs(build_pipeline(request, panel, ready.cluster).run(), request.profile, panel, again)
 
-    _each(require(load_requests(options, Workspace()), lambda _: Purpose.MEASURE, panel.say), measure, panel)
+    _each(require_checks(load_requests(options, Workspace()), lambda _: Purpose.MEASURE, panel.say), measure, panel)
 
 
 def _report_runs(runs: Sequence[RunAttempts], profile: Profile, panel: Panel, command: str) -> None:

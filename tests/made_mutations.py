@@ -140,6 +140,7 @@ MEASURED = [
     *(in_open("measurements-beside", f"{OPEN_SERVER}/{name}", text("")) for name in ROUND.measurements_files),
     allowed(f"{OPEN_SERVER}/user.conf", text("*.Server.ttft_latency = 3000\n")),
     in_open("placeholder", MEASUREMENTS, fields(weight_data_types="<fp8>"), "warning", f"{MEASUREMENTS}:5"),
+    in_open("placeholder", MEASUREMENTS, fields(weight_data_types="<n> bits"), "warning", f"{MEASUREMENTS}:5"),
     allowed(f"{OPEN_SERVER}/README.md", text('export TOKEN="<token>"\n')),
 ]
 

@@ -1,11 +1,18 @@
 """Checkpoints by sha256, their records, and folders that appear complete or not at all."""
 
 import hashlib
+import json
 import os
 
 import pytest
 
-from harness_llm.config.checkpoint import checkpoint_digest, checkpoint_files, read_record, write_record
+from harness_llm.config.checkpoint import (
+    checkpoint_digest,
+    checkpoint_files,
+    is_complete,
+    read_record,
+    write_record,
+)
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import replacing
 
@@ -31,6 +38,36 @@ def test_digest_covers_the_files_that_an_engine_loads(checkpoint):
     assert list(files) == ["config.json", "model.safetensors"]
     assert files["model.safetensors"] == hashlib.sha256(b"weights").hexdigest()
     assert checkpoint_files(checkpoint.parent / "nothing") == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "complete"),
+    [
+        (["model.safetensors"], False),
+        (["config.json"], False),
+        (["config.json", "model.safetensors"], True),
+        (["config.json", "model-00001-of-00002.safetensors"], False),
+        (["config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], True),
+        (["config.json", "model-00001-of-00002.safetensors", "pytorch_model-00002-of-00002.bin"], False),
+        (["config.json", "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"], True),
+        (["config.json", "model-00001-of-00002.safetensors", "model.safetensors"], True),
+    ],
+)
+def test_checkpoint_without_an_index_is_complete_with_all_shards(tmp_path, files, complete):
+    for name in files:
+        (tmp_path / name).touch()
+    assert is_complete(tmp_path) == complete
+
+
+def test_index_lists_the_files_of_a_complete_checkpoint(checkpoint):
+    index = checkpoint / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "x.safetensors", "b": "y.safetensors"}}))
+    (checkpoint / "x.safetensors").touch()
+    assert not is_complete(checkpoint)
+    (checkpoint / "y.safetensors").touch()
+    assert is_complete(checkpoint)
+    index.write_text('{"weight_map": {"a": "x.s')
+    assert not is_complete(checkpoint)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "model-2.safetensors"])

@@ -10,6 +10,7 @@ from machines import hide_tools
 from workspaces import NAMES, edit, make_workspace
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.request import Request
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
 from harness_llm.evaluate.official import script_runner as evaluator
 from harness_llm.hardware import device_lock as devices
@@ -64,17 +65,33 @@ def test_demo_without_faults_has_only_ok_lines_and_exit_code_0(harness: CommandL
 
 def test_missing_names_are_errors_with_the_option_to_add(harness: CommandLine) -> None:
     done = harness("doctor", *DEMO, "--company", "Acme")
-    assert done.code == 3
+    assert done.code == 2
     assert "error    Names                  missing --system-name\n" in done.out
     assert "         → --system-name my-box" in done.out
 
 
 def test_wrong_options_are_one_error(harness: CommandLine) -> None:
     done = harness("doctor", "--json", "--model", "none", *ON_CPU)
-    assert done.code == 3
+    assert done.code == 2
     (result,) = json.loads(done.out)
     assert (result["name"], result["level"]) == ("Options", "error")
     assert "there is no benchmark none" in result["found"]
+
+
+def test_error_of_one_benchmark_keeps_the_results_of_the_others(
+    harness: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(request: Request) -> list[CheckResult]:
+        if request.benchmark.name == "toy":
+            raise EnvironmentMissing("a disk cannot be read")
+        return []
+
+    monkeypatch.setattr("harness_llm.pipeline.doctor.examination.check_assets", broken)
+    words = ("--model", "demo,toy", *ON_CPU, *NAMES, "--division", "open")
+    found = results(harness, *words)
+    assert found["toy"][0]["found"] == "a disk cannot be read"
+    assert found["LoadGen"][0]["level"] == "ok"
+    assert harness("doctor", *words).code == 3
 
 
 @pytest.mark.usefixtures("nothing_starts")

@@ -16,8 +16,9 @@ from harness_llm.config.request import load_request
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.pipeline.doctor.asset_checks import check_space
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
+from harness_llm.pipeline.doctor.disk_space import SpaceNeed, check_space, required_bytes
+from harness_llm.pipeline.doctor.doctor import combine_results
 from harness_llm.pipeline.doctor.examination import examine
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 from harness_llm.pipeline.panel import Panel
@@ -51,7 +52,7 @@ def examined(
     purpose: Purpose = Purpose.PREPARE, model: str = "llama2-70b", part: Part = Part.ALL
 ) -> dict[str, CheckResult]:
     request = load_request(options(model=model, gpu="h200", division="open", system_name="box"), Workspace())
-    return {result.name: result for result in examine(request, purpose, part=part).results}
+    return {result.name: result for result in combine_results([examine(request, purpose, part=part)])}
 
 
 def test_gated_model_without_a_token_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +95,44 @@ def test_each_disk_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (here.level, here.expected) == (Level.ERROR, "6.0 GB")
     found = list(check_space({tmp_path / "a": 3 * GB, Path("/proc/x"): 3 * GB}))
     assert [result.level for result in found] == [Level.OK, Level.OK]
+
+
+def test_disk_space_is_summed_over_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [
+        load_request(options(model=model, gpu="h200", division="open", system_name="box"), Workspace())
+        for model in ("gptj", "mixtral-8x7b")
+    ]
+    examinations = [examine(request, Purpose.PREPARE) for request in requests]
+    needed = [sum(need.size for need in examination.space) for examination in examinations]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, int(max(needed)) + GB))
+    for examination in examinations:
+        assert [result.level for result in combine_results([examination])][-1] is Level.OK
+    (disk,) = [result for result in combine_results(examinations) if result.name == "Disk"]
+    assert (disk.level, disk.expected) == (Level.ERROR, f"{sum(needed) / GB:.1f} GB")
+
+
+def test_shared_folder_is_counted_once(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_bytes(b"x" * 10)
+    needs = [SpaceNeed(folder, "dataset", 30), SpaceNeed(folder, "calibration", 20)]
+    assert required_bytes([*needs, *needs]) == {folder: 40}
+    assert required_bytes([SpaceNeed(folder, "quantization", 30, resumed=False)]) == {folder: 30}
+
+
+def test_page_of_a_gated_repository_is_that_of_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://mirror.example")
+    assert examined()["Hugging Face token"].where == "https://mirror.example/meta-llama/Llama-2-70b-chat-hf"
+
+
+def test_interrupted_download_needs_token_and_space(workspace: Workspace) -> None:
+    folder = workspace.models / "Llama-2-70b-chat-hf"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    found = examined()
+    assert found["Model and data"].found == "to prepare: dataset, calibration, model, checkpoint"
+    assert found["Hugging Face token"].level is Level.ERROR
+    assert "217.9 GB needed" in found["Disk"].found
 
 
 @pytest.mark.parametrize("purpose", Purpose)

@@ -89,7 +89,7 @@ def test_correct_amd_node_has_no_error_and_no_warning(amd: Path) -> None:
         ({"mig__mode__current": "Enabled"}, "MIG", Level.ERROR, "on, GPU 7"),
         ({"fabric__state": "In Progress", "fabric__status": "[N/A]"}, "NVLink fabric", Level.ERROR, "In Progress"),
         ({"fabric__status": "Failure"}, "NVLink fabric", Level.ERROR, "Completed Failure"),
-        ({"power__limit": "600.00"}, "GPU power cap", Level.WARNING, "700, 600 W of 700"),
+        ({"power__limit": "600.00"}, "GPU power cap", Level.WARNING, "700, 600 W; default is 700 W"),
         ({"persistence_mode": "Disabled"}, "GPU persistence", Level.WARNING, "unload"),
         ({"ecc__mode__current": "Disabled"}, "ECC of accelerators", Level.WARNING, "off"),
         ({"driver_version": "580.95.05"}, "GPU driver", Level.OK, "580.95.05, CUDA 13.0"),

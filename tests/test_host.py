@@ -1,4 +1,4 @@
-"""Host settings read from files and tools, and findings about slow ones."""
+"""Host settings read from files and tools, and recommendations for slow ones."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from machines import PCI, hide_tools, write_root
 
 from harness_llm.hardware.accelerators import parse_table
-from harness_llm.hardware.host_settings import advice, read_host, unread
+from harness_llm.hardware.host_settings import parse_nvidia, read_host_settings, recommendations, unread
 from harness_llm.hardware.machine import ROOT
 
 CPU = "sys/devices/system/cpu"
@@ -37,7 +37,9 @@ READ = {
     "cpu_min_khz": "1500000",
     "cpu_max_khz": "2000000",
     "cpu_hardware_max_khz": "3700000",
+    "cpu_limited": "2 of 2",
     "cpu_turbo": "off",
+    "cpu_turbo_file": "cpufreq/boost",
     "cpu_idle_states": "POLL 0 us, C1 1 us, C2 100 us",
     "smt": "on",
     "numa_balancing": "1",
@@ -52,6 +54,7 @@ GOOD = {
     "cpu_max_khz": "3700000",
     "cpu_hardware_max_khz": "3700000",
     "cpu_turbo": "on",
+    "cpu_turbo_file": "cpufreq/boost",
     "cpu_idle_states": "POLL 0 us, C1 1 us",
     "numa_balancing": "0",
     "nmi_watchdog": "0",
@@ -69,24 +72,28 @@ def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_host_settings_are_read(tmp_path: Path, no_tools: None) -> None:
-    assert read_host(write_root(tmp_path, HOST)) == READ
+    assert read_host_settings(write_root(tmp_path, HOST)) == READ
 
 
-def test_inverted_turbo_setting_of_intel_is_read(tmp_path: Path, no_tools: None) -> None:
+@pytest.mark.parametrize("driver", ["intel_pstate", "intel_cpufreq"])
+def test_inverted_boost_setting_of_intel_is_read(tmp_path: Path, no_tools: None, driver: str) -> None:
     for off, said in (("0", "on"), ("1", "off")):
-        write_root(tmp_path, {f"{CPU}/intel_pstate/no_turbo": off})
-        assert read_host(tmp_path)["cpu_turbo"] == said
+        write_root(tmp_path, {f"{CPU}/intel_pstate/no_turbo": off, f"{CPU}/cpufreq/policy0/scaling_driver": driver})
+        found = read_host_settings(tmp_path)
+        assert found["cpu_turbo"] == said
+    (boost,) = [r for r in recommendations(found) if r.name == "CPU boost"]
+    assert boost.command == "echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo"
 
 
 def test_unreadable_settings_are_left_out(tmp_path: Path, no_tools: None) -> None:
-    assert read_host(tmp_path) == {"memory_ecc": "unknown"}
+    assert read_host_settings(tmp_path) == {"memory_ecc": "unknown"}
 
 
 def test_settings_of_this_machine_are_read() -> None:
-    found = read_host(ROOT)
+    found = read_host_settings(ROOT)
     assert found["kernel"] == Path("/proc/sys/kernel/osrelease").read_text().strip()
     assert all(value and isinstance(value, str) for value in found.values())
-    advice(found)
+    recommendations(found)
 
 
 def test_amdgpu_settings_are_read(tmp_path: Path, no_tools: None) -> None:
@@ -100,16 +107,17 @@ def test_amdgpu_settings_are_read(tmp_path: Path, no_tools: None) -> None:
             "hwmon/hwmon3/power1_cap_default": "750000000",
         }
         write_root(tmp_path / PCI / bus, files)
-    found = read_host(tmp_path)
+    found = read_host_settings(tmp_path)
     assert {name: value for name, value in found.items() if name.startswith("accelerator")} == {
         "accelerator_clock_mhz": "1900, 2000",
         "accelerator_clock_max_mhz": "2100",
         "accelerator_power_cap_w": "750, 550",
         "accelerator_power_cap_default_w": "750",
+        "accelerators_capped": "0000:06:00.0 750",
         "accelerators_ecc": "on",
     }
-    assert advice(found) == [
-        ("GPU power cap", "power of accelerators is capped at 750, 550 W of 750", "amd-smi set --power-cap 750")
+    assert recommendations(found) == [
+        ("GPU power cap", "GPU power cap is 750, 550 W; default is 750 W", "amd-smi set --power-cap 750")
     ]
 
 
@@ -129,17 +137,18 @@ def test_nvidia_settings_are_read_from_nvidia_smi(tmp_path: Path, monkeypatch: p
     tool.write_text(FAKE_SMI)
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
-    found = read_host(tmp_path)
+    found = read_host_settings(tmp_path)
     assert found == {
         "accelerator_clock_mhz": "345, 1980",
         "accelerator_clock_max_mhz": "1980",
         "accelerator_power_cap_w": "600",
         "accelerator_power_cap_default_w": "700",
+        "accelerators_capped": "0 700",
         "accelerator_persistence": "Disabled",
         "memory_ecc": "unknown",
         "accelerators_ecc": "on",
     }
-    assert [found.command for found in advice(found)] == [
+    assert [found.command for found in recommendations(found)] == [
         "nvidia-smi --power-limit=700",
         "nvidia-smi --persistence-mode=1",
     ]
@@ -149,19 +158,19 @@ def test_blank_line_of_a_tool_is_ignored() -> None:
     assert parse_table("Enabled\n\n") == [["Enabled"]]
 
 
-def test_fast_host_has_no_findings() -> None:
-    assert advice(GOOD) == []
-    assert advice({}) == []
+def test_fast_host_has_no_recommendations() -> None:
+    assert recommendations(GOOD) == []
+    assert recommendations({}) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "command"),
     [
         ({"cpu_governor": "performance, powersave"}, "cpupower frequency-set --governor performance"),
-        ({"cpu_max_khz": "2000000"}, "cpupower frequency-set --max 3700000"),
+        ({"cpu_max_khz": "2000000", "cpu_limited": "8 of 8"}, "cpupower frequency-set --max 3700000"),
         ({"cpu_turbo": "off"}, "echo 1 > /sys/devices/system/cpu/cpufreq/boost"),
         (
-            {"cpu_turbo": "off", "cpu_frequency_driver": "intel_pstate"},
+            {"cpu_turbo": "off", "cpu_turbo_file": "intel_pstate/no_turbo"},
             "echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo",
         ),
         ({"cpu_idle_states": "POLL 0 us, C1 1 us, C6 10 us"}, "cpupower idle-set --disable-by-latency 10"),
@@ -169,13 +178,45 @@ def test_fast_host_has_no_findings() -> None:
         ({"transparent_huge_pages": "never"}, "echo always > /sys/kernel/mm/transparent_hugepage/enabled"),
         ({"nmi_watchdog": "1"}, "sysctl kernel.nmi_watchdog=0"),
         ({"aslr": "2"}, "sysctl kernel.randomize_va_space=0"),
-        ({"accelerator_power_cap_w": "700, 650"}, "nvidia-smi --power-limit=700"),
+        ({"accelerator_power_cap_w": "700, 650", "accelerators_capped": "1 700"}, "nvidia-smi --power-limit=700"),
         ({"accelerator_persistence": "Disabled"}, "nvidia-smi --persistence-mode=1"),
     ],
 )
 def test_each_slow_setting_has_a_command(changes: dict[str, str], command: str) -> None:
-    (found,) = advice(GOOD | changes)
+    (found,) = recommendations(GOOD | changes)
     assert found.command == command
+
+
+@pytest.mark.parametrize(
+    ("limits", "limited"),
+    [(["3700000", "3500000"], ""), (["3700000", "3000000"], "1 of 2"), (["3500000", "3500000"], "1 of 2")],
+)
+def test_cpu_limit_is_compared_with_the_maximum_of_the_same_cpu(
+    tmp_path: Path, no_tools: None, limits: list[str], limited: str
+) -> None:
+    for n, (limit, maximum) in enumerate(zip(limits, ["3700000", "3500000"], strict=True)):
+        files = {"scaling_max_freq": limit, "cpuinfo_max_freq": maximum}
+        write_root(tmp_path / CPU / f"cpufreq/policy{n}", files)
+    found = read_host_settings(tmp_path)
+    assert found["cpu_hardware_max_khz"] == "3700000, 3500000"
+    assert found.get("cpu_limited", "") == limited
+    commands = [recommended.command for recommended in recommendations(found)]
+    loop = "do cat $p/cpuinfo_max_freq > $p/scaling_max_freq; done"
+    assert commands == ([f"for p in /{CPU}/cpufreq/policy*; {loop}"] if limited else [])
+
+
+@pytest.mark.parametrize(
+    ("caps", "command"),
+    [
+        (["700", "350"], []),
+        (["700", "300"], ["nvidia-smi --id=1 --power-limit=350"]),
+        (["600", "300"], ["nvidia-smi --id=0 --power-limit=700 && nvidia-smi --id=1 --power-limit=350"]),
+    ],
+)
+def test_power_cap_is_compared_with_the_default_of_the_same_gpu(caps: list[str], command: list[str]) -> None:
+    rows = [["1980", "1980", cap, default, "Enabled"] for cap, default in zip(caps, ["700", "350"], strict=True)]
+    found = {name: value for name, value in parse_nvidia(rows).items() if value}
+    assert [recommended.command for recommended in recommendations(found)] == command
 
 
 def test_unreadable_settings_are_named() -> None:

@@ -1,5 +1,6 @@
 """Only the missing parts of a published benchmark are downloaded and quantized."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.prepare import provision
+from harness_llm.prepare.downloads.manifest import Manifest
+from harness_llm.prepare.downloads.remote_file import Checksum, RemoteFile
 from harness_llm.prepare.published import CALIBRATION, PublishedPreparation
 
 MODEL = "llama2-70b"
@@ -67,8 +70,16 @@ def test_livecodebench_data_is_downloaded(
         (lambda p: [], [("download", MODEL, "dataset", "calibration", "model"), ("quantize", MODEL, "mi300x")]),
         (data, [("download", MODEL, "model"), ("quantize", MODEL, "mi300x")]),
         (
-            lambda p: [p.files[CALIBRATION], p.assets.original / "config.json"],
+            lambda p: [
+                p.files[CALIBRATION],
+                p.assets.original / "config.json",
+                p.assets.original / "model.safetensors",
+            ],
             [("download", MODEL, "dataset"), ("quantize", MODEL, "mi300x")],
+        ),
+        (
+            lambda p: [*data(p), p.assets.original / "config.json"],
+            [("download", MODEL, "model"), ("quantize", MODEL, "mi300x")],
         ),
         (
             lambda p: [*data(p), p.assets.checkpoint / "config.json", p.assets.checkpoint / "model.safetensors"],
@@ -85,6 +96,41 @@ def test_missing_parts_are_downloaded_in_order(
     put(*there(preparation))
     provision.provide(preparation, "mi300x", lambda *_: None)
     assert brought == expected
+
+
+@pytest.mark.parametrize("shards", [0, 1, 162])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_interrupted_download_of_a_model_is_continued(
+    shards: int, indexed: bool, preparation: PublishedPreparation, brought: list[tuple[str, ...]]
+) -> None:
+    own = PublishedPreparation(load_benchmark("deepseek-r1", Workspace(CHECKOUT)), Workspace(CHECKOUT))
+    folder = own.assets.checkpoint
+    names = [f"model-{number:05}-of-000163.safetensors" for number in range(1, 164)]
+    put(*data(own), *(own.workspace.data / "livecodebench" / f for f in ("code_generation_lite.py", "test.jsonl")))
+    put(folder / "config.json", *(folder / name for name in names[:shards]))
+    if indexed:
+        index = {"weight_map": dict(zip(map(str, names), names, strict=True))}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert not own.has_checkpoint()
+    provision.provide(own, "mi300x", lambda *_: None)
+    assert brought == [("download", "deepseek-r1", "model")]
+    put(*(folder / name for name in names))
+    provision.provide(own, "mi300x", lambda *_: None)
+    assert len(brought) == 1
+
+
+def test_download_that_stopped_before_the_last_file_is_continued(preparation: PublishedPreparation) -> None:
+    folder, tokenizer = preparation.assets.original, "tokenizer.json"
+    put(folder / "config.json", folder / "model.safetensors")
+    assert preparation.has_original()  # files of the user
+    files = [RemoteFile(name, "", 2, Checksum("git", "")) for name in ("config.json", "model.safetensors", tokenizer)]
+    for file in files[:2]:
+        Manifest(folder).add(file)
+    assert provision.missing_parts(preparation) == ["dataset", "calibration", "model"]
+    put(folder / tokenizer)
+    Manifest(folder).add(files[2])
+    Manifest(folder).complete("x", [file.name for file in files])
+    assert provision.missing_parts(preparation) == ["dataset", "calibration"]
 
 
 @pytest.mark.parametrize("command", [Pipeline.submit, Pipeline.run, Pipeline.prepare])

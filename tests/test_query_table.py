@@ -1,5 +1,7 @@
 """The query table under any order of answers and failures."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -35,12 +37,14 @@ class Life(RuleBasedStateMachine):
         self.answered: set[int] = set()
         self.held: dict[str, dict[int, Query]] = {}
         self.first: dict[int, int] = {}
+        self.started: dict[str, set[int]] = {}
 
     @rule(target=replicas)
     def join(self) -> str:
         name = f"replica-{next(self.names)}"
         self.query_table.add_replica(name)
         self.held[name] = {}
+        self.started[name] = set()
         return name
 
     @rule(samples=st.lists(st.integers(0, len(LENGTHS) - 1), max_size=20))
@@ -65,6 +69,8 @@ class Life(RuleBasedStateMachine):
         query = data.draw(st.sampled_from(list(self.held[replica])))
         if query not in self.first and data.draw(st.booleans()):
             self.first[query] = 7
+            before = itertools.takewhile(lambda other: other != query, self.held[replica])
+            self.started[replica] |= {query, *(other for other in before if other in self.first)}
             self.query_table.first_token(replica, query, 7)
             return
         del self.held[replica][query]
@@ -91,7 +97,9 @@ class Life(RuleBasedStateMachine):
         for replica, load in self.query_table.loads.items():
             queries = self.held[replica].values()
             assert load.running == len(queries)
-            assert load.unstarted_tokens == sum(query.tokens for query in queries if query.id not in self.first)
+            assert load.unstarted_tokens == sum(
+                query.tokens for query in queries if query.id not in self.started[replica]
+            )
 
     def teardown(self) -> None:
         if self.held:
@@ -133,6 +141,23 @@ def test_requeued_queries_are_sent_first() -> None:
     assert (replica, [(query.id, query.first, query.failures) for query in again]) == ("b", [(1, None, 1), (2, 77, 1)])
 
 
+def test_requeued_prompts_are_computed_again_and_spread_over_the_replicas() -> None:
+    server = query_table(None, "failed")
+    server.issue(range(8), [4] * 8)
+    server.assign(0.0)
+    for query in range(8):
+        server.first_token("failed", query, 7)
+    server.fail_replica("failed")
+    server.add_replica("a")
+    server.add_replica("b")
+    assert [len(share) for _, share in server.assign(0.0)] == [4, 4]
+    assert server.loads["a"].unstarted_tokens == 4 * LENGTHS[4]
+    server.issue([8], [0])
+    [(replica, _)] = server.assign(0.0)
+    server.first_token(replica, 8, 7)
+    assert server.loads[replica].unstarted_tokens == 0
+
+
 def test_query_that_fails_several_replicas_fails_the_run() -> None:
     server = query_table()
     server.issue([1], [4])
@@ -142,9 +167,24 @@ def test_query_that_fails_several_replicas_fails_the_run() -> None:
         assert server.fail_replica(name) == 1
     server.add_replica("last")
     server.assign(0.0)
-    with pytest.raises(RunFailed, match="while a certain query is in flight") as raised:
+    with pytest.raises(RunFailed, match="while the same queries are in flight") as raised:
         server.fail_replica("last")
     assert raised.value.where == "sample 4, of 30 prompt tokens"
+
+
+def test_all_queries_of_a_repeated_failure_are_named() -> None:
+    server = query_table()
+    server.issue(range(8), range(8))
+    for name in "abc"[: MAX_FAILURES - 1]:
+        server.add_replica(name)
+        server.assign(0.0)
+        server.fail_replica(name)
+    server.add_replica("last")
+    server.assign(0.0)
+    with pytest.raises(RunFailed) as raised:
+        server.fail_replica("last")
+    assert raised.value.where.startswith("sample 0, of 5 prompt tokens; sample 1, of 9 prompt tokens;")
+    assert raised.value.where.endswith("; 3 more")
 
 
 def test_no_query_is_assigned_without_replicas() -> None:

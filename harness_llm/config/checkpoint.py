@@ -6,6 +6,9 @@ A stage that makes a checkpoint writes its record last: a JSON file, whose `file
 import hashlib
 import json
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,11 @@ CACHE = ".digests.json"
 TRAINING = "manifest.json"  # the record of how the demo's checkpoint was trained
 QUANTIZATION = "quantization.json"  # the record of how a checkpoint was quantized
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # GPT-J was published in PyTorch's own format
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 LOADED = ("config.json", "generation_config.json", "tokenizer.json")
+
+# model-00001-of-000163.safetensors: the shard's number, and the number of shards.
+_SHARD = re.compile(r"-\d+-of-(\d+)(?=\.)")
 
 
 def model_config(path: Path) -> dict[str, Any]:
@@ -33,6 +40,33 @@ def quantization_config(path: Path) -> dict[str, Any]:
 def weight_files(path: Path) -> list[Path]:
     """Files in the folder `path` that hold weights, by name."""
     return sorted(file for pattern in WEIGHTS for file in path.glob(pattern))
+
+
+def is_complete(path: Path) -> bool:
+    """Return whether the folder `path` contains config.json and all files with weights.
+
+    An index lists the files. Without an index, the names of shards contain their number.
+    """
+    if not (path / "config.json").is_file():
+        return False
+    if indexes := [index for name in INDEXES if (index := path / name).is_file()]:
+        return any(_has_indexed_files(index) for index in indexes)
+    return _has_all_shards(file.name for file in weight_files(path))
+
+
+def _has_indexed_files(index: Path) -> bool:
+    try:
+        names = set(json.loads(index.read_text())["weight_map"].values())
+    except (ValueError, KeyError):  # a truncated or foreign file
+        return False
+    return bool(names) and all((index.parent / name).is_file() for name in names)
+
+
+def _has_all_shards(names: Iterable[str]) -> bool:
+    """Return whether `names` contain a file that is no shard, or all shards of a set."""
+    sets = Counter(_SHARD.sub(r"-of-\1", name) for name in names)
+    expected = {name: int(total[1]) if (total := re.search(r"-of-(\d+)\.", name)) else 1 for name in sets}
+    return any(count >= expected[name] for name, count in sets.items())
 
 
 def checkpoint_digest(path: Path) -> str:

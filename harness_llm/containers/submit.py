@@ -60,7 +60,7 @@ def submit(options: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def doctor(options: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Print the results of all checks of `submit`; return 3 if one failed, else 0.
+    """Print the results of all checks of `submit`; return the exit code of failed checks, else 0.
 
     Args:
         options: options of `harness-llm submit`, and --json.

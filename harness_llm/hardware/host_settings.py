@@ -1,4 +1,4 @@
-"""Host settings that affect measurements: read them for run.json, and advise changes."""
+"""Host settings that affect measurements: read them for run.json, and recommend changes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,8 +10,8 @@ from harness_llm.hardware.ecc import State, read_ecc
 from harness_llm.hardware.pci import functions_on_bus
 from harness_llm.hardware.sysfs import read
 
-Host = Mapping[str, str]
-"""Settings by name, from `read_host`."""
+HostSettings = Mapping[str, str]
+"""Settings by name, from `read_host_settings`."""
 
 _CPU = "sys/devices/system/cpu"
 _NVIDIA_FIELDS = {
@@ -21,11 +21,17 @@ _NVIDIA_FIELDS = {
     "accelerator_power_cap_default_w": "power.default_limit",
     "accelerator_persistence": "persistence_mode",
 }
-_LATENCY_US = 10  # a longer exit latency of an idle state delays tokens of a few milliseconds
+# Values of each file; no_turbo is inverted, and is the only file of intel_pstate in active and passive mode.
+_BOOST_FILES = {
+    "cpufreq/boost": {"on": "1", "off": "0"},
+    "intel_pstate/no_turbo": {"on": "0", "off": "1"},
+}
+# Exit latency of an idle state from which it delays decode steps, which take a few milliseconds.
+_SLOW_EXIT_US = 10
 
 
-def read_host(root: Path = Path("/")) -> dict[str, str]:
-    """Return the readable settings by name; names include units.
+def read_host_settings(root: Path = Path("/")) -> dict[str, str]:
+    """Return host settings by name, such as `cpu_max_khz`. Unreadable settings are omitted; unknown ECC is `unknown`.
 
     If CPUs or accelerators differ, a value lists each distinct value once. Clocks of accelerators are current values.
 
@@ -55,16 +61,30 @@ def _cpus(root: Path) -> dict[str, str]:
         "cpu_min_khz": of_all("scaling_min_freq"),
         "cpu_max_khz": of_all("scaling_max_freq"),
         "cpu_hardware_max_khz": of_all("cpuinfo_max_freq"),
-        "cpu_turbo": _turbo(root),
+        "cpu_limited": _limited(policies),
+        **_boost(root),
         "cpu_idle_states": _idle_states(root),
         "smt": read(root / _CPU / "smt/control"),
     }
 
 
-def _turbo(root: Path) -> str:
-    """Return `on` or `off`; intel_pstate's file is inverted."""
-    boost, off = read(root / _CPU / "cpufreq/boost"), read(root / _CPU / "intel_pstate/no_turbo")
-    return {"1": "on", "0": "off"}.get(boost) or {"0": "on", "1": "off"}.get(off, "")
+def _limited(policies: Sequence[Path]) -> str:
+    """Return the number of frequency policies below the maximum of their CPUs, as `2 of 64`; empty if none is."""
+    limits = [(read(policy / "scaling_max_freq"), read(policy / "cpuinfo_max_freq")) for policy in policies]
+    limited = sum(_is_below(*limit) for limit in limits)
+    return f"{limited} of {len(policies)}" if limited else ""
+
+
+def _is_below(limit: str, maximum: str) -> bool:
+    return bool(limit and maximum) and float(limit) < float(maximum)
+
+
+def _boost(root: Path) -> dict[str, str]:
+    """Return state and file of the boost setting, which the driver's name does not determine."""
+    for file, values in _BOOST_FILES.items():
+        if state := {value: name for name, value in values.items()}.get(read(root / _CPU / file)):
+            return {"cpu_turbo": state, "cpu_turbo_file": file}
+    return {}
 
 
 def _idle_states(root: Path) -> str:
@@ -88,27 +108,42 @@ def _accelerators(root: Path) -> dict[str, str]:
 def parse_nvidia(rows: Sequence[Sequence[str]]) -> dict[str, str]:
     """Parse nvidia-smi's rows for _NVIDIA_FIELDS; unknown values are [N/A]."""
     columns = zip(*rows, strict=True)
-    return {name: _distinct(_number(v) for v in column) for name, column in zip(_NVIDIA_FIELDS, columns, strict=True)}
+    values = {name: [_number(v) for v in column] for name, column in zip(_NVIDIA_FIELDS, columns, strict=True)}
+    caps = values["accelerator_power_cap_w"], values["accelerator_power_cap_default_w"]
+    return {name: _distinct(column) for name, column in values.items()} | {
+        "accelerators_capped": _capped(zip(map(str, range(len(rows))), *caps, strict=True))
+    }
+
+
+def _capped(caps: Iterable[tuple[str, str, str]]) -> str:
+    """Return the accelerators below their default cap, each with the default: `0 700, 3 700`.
+
+    Args:
+        caps: id, cap and default cap of each accelerator.
+    """
+    return ", ".join(f"{name} {default}" for name, cap, default in caps if _is_below(cap, default))
 
 
 def _amd(functions: Iterable[Path]) -> dict[str, str]:
     """Read the amdgpu driver's files, as amd-smi does."""
     functions = list(functions)
     clocks = [_amd_clocks(read(function / "pp_dpm_sclk")) for function in functions]
-    monitors = [monitor for function in functions for monitor in function.glob("hwmon/hwmon*")]
+    monitors = [(function.name, monitor) for function in functions for monitor in function.glob("hwmon/hwmon*")]
+    caps = [(name, _watts(read(m / "power1_cap")), _watts(read(m / "power1_cap_default"))) for name, m in monitors]
     return {
-        "accelerator_clock_mhz": _distinct(now for now, _ in clocks),
-        "accelerator_clock_max_mhz": _distinct(most for _, most in clocks),
-        "accelerator_power_cap_w": _distinct(_watts(read(m / "power1_cap")) for m in monitors),
-        "accelerator_power_cap_default_w": _distinct(_watts(read(m / "power1_cap_default")) for m in monitors),
+        "accelerator_clock_mhz": _distinct(current for current, _ in clocks),
+        "accelerator_clock_max_mhz": _distinct(maximum for _, maximum in clocks),
+        "accelerator_power_cap_w": _distinct(cap for _, cap, _ in caps),
+        "accelerator_power_cap_default_w": _distinct(default for _, _, default in caps),
+        "accelerators_capped": _capped(caps),
     }
 
 
 def _amd_clocks(levels: str) -> tuple[str, str]:
     """Return current and maximum MHz; a star marks the current level: `0: 132Mhz *`, `1: 2100Mhz`."""
     found = re.findall(r"^\w+: (\d+)Mhz( \*)?", levels, re.MULTILINE)
-    now = next((mhz for mhz, star in found if star), "")
-    return now, max((mhz for mhz, _ in found), key=int, default="")
+    current = next((mhz for mhz, star in found if star), "")
+    return current, max((mhz for mhz, _ in found), key=int, default="")
 
 
 def _watts(microwatts: str) -> str:
@@ -126,142 +161,139 @@ def _distinct(values: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
-class Advice(NamedTuple):
-    """A setting that costs time or causes variance, and root's command to change it."""
+class Recommendation(NamedTuple):
+    """A setting to change before a measurement, the reason, and the root command."""
 
     name: str
-    why: str
+    reason: str
     command: str
 
 
-def advice(host: Host) -> list[Advice]:
-    """Return the settings of `host`, from `read_host`, to change before a measurement."""
-    return [Advice(tip.name, tip.why.format(**host), tip.command.format(**host)) for tip in _TIPS if tip.applies(host)]
+def recommendations(host: HostSettings) -> list[Recommendation]:
+    """Return a recommendation for each setting of `host` that slows down measurements or makes them vary."""
+    return [template.fill(host) for template in _TEMPLATES if template.applies(host)]
 
 
-def unread(host: Host) -> list[str]:
-    """Return the settings that `advice` checks and that could not be read."""
-    return [name for name, key in _JUDGED.items() if key not in host]
+def unread(host: HostSettings) -> list[str]:
+    """Return the names of checked settings that could not be read.
+
+    GPU persistence is excluded: only NVIDIA has it.
+    """
+    return [name for name, key in _CHECKED.items() if key not in host]
 
 
-class _Tip(NamedTuple):
-    """Template of an `Advice`, with settings in braces."""
+class _Template(NamedTuple):
+    """Template of a `Recommendation`; texts contain settings in braces."""
 
     name: str
-    applies: Callable[[Host], bool]
-    why: str
-    command: str
+    applies: Callable[[HostSettings], bool]
+    reason: str
+    command: str | Callable[[HostSettings], str]
+
+    def fill(self, host: HostSettings) -> Recommendation:
+        command = self.command.format(**host) if isinstance(self.command, str) else self.command(host)
+        return Recommendation(self.name, self.reason.format(**host), command)
 
 
-def _is_not(name: str, wanted: str) -> Callable[[Host], bool]:
+def _is_not(name: str, wanted: str) -> Callable[[HostSettings], bool]:
     """Return a condition that ignores unreadable settings."""
     return lambda host: host.get(name, wanted) != wanted
 
 
-def _below(host: Host, name: str, reference: str) -> bool:
-    """Compare the lowest value of `name` with the highest of `reference`."""
-    values, references = ([float(v) for v in host.get(key, "").split(", ") if v] for key in (name, reference))
-    return bool(values and references) and min(values) < max(references)
+def _has_slow_idle_state(host: HostSettings) -> bool:
+    return any(int(us) >= _SLOW_EXIT_US for us in re.findall(r"(\d+) us", host.get("cpu_idle_states", "")))
 
 
-def _capped(host: Host) -> bool:
-    return _below(host, "accelerator_power_cap_w", "accelerator_power_cap_default_w")
+def _reset_cpu_limits(host: HostSettings) -> str:
+    """Return the command that sets the limit of every CPU to its own maximum."""
+    maximum = host["cpu_hardware_max_khz"]
+    if "," not in maximum:
+        return f"cpupower frequency-set --max {maximum}"
+    policies = f"/{_CPU}/cpufreq/policy*"
+    return f"for p in {policies}; do cat $p/cpuinfo_max_freq > $p/scaling_max_freq; done"
 
 
-def _sleeps_deep(host: Host) -> bool:
-    return any(int(us) >= _LATENCY_US for us in re.findall(r"(\d+) us", host.get("cpu_idle_states", "")))
+def _enable_boost(host: HostSettings) -> str:
+    file = host["cpu_turbo_file"]
+    return f"echo {_BOOST_FILES[file]['on']} > /{_CPU}/{file}"
 
 
-def _is_nvidia(host: Host) -> bool:
-    return "accelerator_persistence" in host
+def _reset_power_caps(host: HostSettings) -> str:
+    """Return the command that sets the cap to the default; accelerators with different defaults are set one by one."""
+    capped = [tuple(entry.split()) for entry in host["accelerators_capped"].split(", ")]
+    default = host["accelerator_power_cap_default_w"]
+    uniform = "," not in default
+    if "accelerator_persistence" in host:  # NVIDIA
+        one = [f"nvidia-smi --id={name} --power-limit={watts}" for name, watts in capped]
+        return f"nvidia-smi --power-limit={default}" if uniform else " && ".join(one)
+    one = [f"amd-smi set --gpu {name} --power-cap {watts}" for name, watts in capped]
+    return f"amd-smi set --power-cap {default}" if uniform else " && ".join(one)
 
 
-def _is_intel(host: Host) -> bool:
-    return host.get("cpu_frequency_driver", "").startswith("intel_pstate")
-
-
-def _no_turbo(host: Host) -> bool:
-    return host.get("cpu_turbo") == "off"
-
-
-_CAP = "power of accelerators is capped at {accelerator_power_cap_w} W of {accelerator_power_cap_default_w}"
-
-# Settings that MLPerf submitters document.
-_TIPS = (
-    _Tip(
+# Host tuning documented in published MLPerf submissions.
+_TEMPLATES = (
+    _Template(
         "CPU governor",
         _is_not("cpu_governor", "performance"),
         "the CPU governor is {cpu_governor}, which lowers clocks between bursts",
         "cpupower frequency-set --governor performance",
     ),
-    _Tip(
+    _Template(
         "CPU frequency",
-        lambda host: _below(host, "cpu_max_khz", "cpu_hardware_max_khz"),
-        "CPU clocks are limited to {cpu_max_khz} kHz of {cpu_hardware_max_khz}",
-        "cpupower frequency-set --max {cpu_hardware_max_khz}",
+        lambda host: "cpu_limited" in host,
+        "CPU frequency limit is {cpu_max_khz} kHz; hardware maximum is {cpu_hardware_max_khz} kHz",
+        _reset_cpu_limits,
     ),
-    _Tip(
+    _Template(
         "CPU boost",
-        lambda host: _no_turbo(host) and _is_intel(host),
+        _is_not("cpu_turbo", "on"),
         "CPU boost is off",
-        "echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo",
+        _enable_boost,
     ),
-    _Tip(
-        "CPU boost",
-        lambda host: _no_turbo(host) and not _is_intel(host),
-        "CPU boost is off",
-        "echo 1 > /sys/devices/system/cpu/cpufreq/boost",
-    ),
-    _Tip(
+    _Template(
         "CPU idle states",
-        _sleeps_deep,
-        "idle CPUs wake slowly ({cpu_idle_states})",
-        f"cpupower idle-set --disable-by-latency {_LATENCY_US}",
+        _has_slow_idle_state,
+        f"enabled CPU idle states: {{cpu_idle_states}}; {_SLOW_EXIT_US} us or more delays wake-up",
+        f"cpupower idle-set --disable-by-latency {_SLOW_EXIT_US}",
     ),
-    _Tip(
+    _Template(
         "NUMA balancing",
         _is_not("numa_balancing", "0"),
         "the kernel moves memory between NUMA nodes during runs",
         "sysctl kernel.numa_balancing=0",
     ),
-    _Tip(
+    _Template(
         "Huge pages",
         _is_not("transparent_huge_pages", "always"),
-        "transparent huge pages are set to {transparent_huge_pages}; most memory has small pages",
+        "transparent huge pages are {transparent_huge_pages}, not always; other memory uses base pages",
         "echo always > /sys/kernel/mm/transparent_hugepage/enabled",
     ),
-    _Tip(
+    _Template(
         "NMI watchdog",
         _is_not("nmi_watchdog", "0"),
         "the NMI watchdog interrupts every CPU",
         "sysctl kernel.nmi_watchdog=0",
     ),
-    _Tip(
-        "Address layouts",
+    _Template(
+        "ASLR",
         _is_not("aslr", "0"),
-        "random address layouts cause variance between runs (they protect the machine: restore them afterwards)",
+        "ASLR causes variance between runs (it protects the machine: restore it afterwards)",
         "sysctl kernel.randomize_va_space=0",
     ),
-    _Tip(
+    _Template(
         "GPU power cap",
-        lambda host: _capped(host) and _is_nvidia(host),
-        _CAP,
-        "nvidia-smi --power-limit={accelerator_power_cap_default_w}",
+        lambda host: "accelerators_capped" in host,
+        "GPU power cap is {accelerator_power_cap_w} W; default is {accelerator_power_cap_default_w} W",
+        _reset_power_caps,
     ),
-    _Tip(
-        "GPU power cap",
-        lambda host: _capped(host) and not _is_nvidia(host),
-        _CAP,
-        "amd-smi set --power-cap {accelerator_power_cap_default_w}",
-    ),
-    _Tip(
+    _Template(
         "GPU persistence",
         _is_not("accelerator_persistence", "Enabled"),
         "the NVIDIA driver may unload between runs and lose its settings",
         "nvidia-smi --persistence-mode=1",
     ),
 )
-_JUDGED = {
+_CHECKED = {
     "CPU governor": "cpu_governor",
     "CPU frequency": "cpu_hardware_max_khz",
     "CPU boost": "cpu_turbo",
@@ -269,6 +301,6 @@ _JUDGED = {
     "NUMA balancing": "numa_balancing",
     "Huge pages": "transparent_huge_pages",
     "NMI watchdog": "nmi_watchdog",
-    "Address layouts": "aslr",
+    "ASLR": "aslr",
     "GPU power cap": "accelerator_power_cap_default_w",
 }

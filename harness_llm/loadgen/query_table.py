@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from harness_llm.loadgen.scheduler import Load, fill_to_limit, least_loaded, rep
 
 # A query that was in flight on so many replicas when they failed is regarded as the cause.
 MAX_FAILURES = 3
+_NAMED = 5  # such queries in the error
 # The pace of a replica covers so many batches of answers.
 _PACE_BATCHES = 2
 
@@ -26,6 +28,7 @@ class Query:
         sample: index in the data set.
         tokens: number of prompt tokens.
         first: the first token, once reported.
+        started: whether its replica has computed the prompt.
         failures: replicas that failed while the query was in flight on them.
         sent: when it was assigned, in seconds of the caller's clock.
     """
@@ -34,6 +37,7 @@ class Query:
     sample: int
     tokens: int
     first: int | None = None
+    started: bool = False
     failures: int = 0
     sent: float = 0.0
 
@@ -131,10 +135,19 @@ class QueryTable:
         return sum(query.tokens for query in self._assigned[replica].values())
 
     def first_token(self, replica: str, query: int, token: int) -> None:
-        """Record that the first token of `query` has arrived from `replica` and is reported."""
-        assigned = self._assigned[replica][query]
-        self.loads[replica].unstarted_tokens -= assigned.tokens
-        assigned.first = token
+        """Record that the first token of `query` has arrived from `replica` and is reported.
+
+        Prompts are computed in order of assignment, so requeued queries that were assigned before are started too:
+        replicas do not send their first token again.
+        """
+        load, assigned = self.loads[replica], self._assigned[replica]
+        reported = assigned[query]
+        if load.unstarted_requeued:
+            for earlier in takewhile(lambda other: other is not reported, assigned.values()):
+                if earlier.first is not None:
+                    _start(load, earlier)
+        _start(load, reported)
+        reported.first = token
 
     def finish(self, replica: str, query: int, tokens: int, now: float) -> Query:
         """Remove `query`, which `replica` has answered with so many `tokens`."""
@@ -154,19 +167,14 @@ class QueryTable:
         """Remove a failed replica and requeue its queries, before all waiting ones; return their number.
 
         Raises:
-            RunFailed: one of them was in flight on MAX_FAILURES failed replicas.
+            RunFailed: some of them were in flight on MAX_FAILURES failed replicas.
         """
         del self.loads[replica]
         requeued = self._assigned.pop(replica)
         for query in requeued.values():
             query.failures += 1
-            if query.failures == MAX_FAILURES:
-                raise RunFailed(
-                    "replicas fail while a certain query is in flight",
-                    where=f"sample {query.sample}, of {query.tokens} prompt tokens",
-                    expected="an answer",
-                    found=f"{MAX_FAILURES} failed replicas",
-                )
+        if suspects := [query for query in requeued.values() if query.failures == MAX_FAILURES]:
+            raise _repeated_failure(suspects)
         self._waiting.extendleft(reversed(requeued.values()))
         return len(requeued)
 
@@ -193,13 +201,31 @@ class _Bulk:
         return [Query(query, sample, tokens[sample]) for query, sample in pairs]
 
 
+def _repeated_failure(suspects: Sequence[Query]) -> RunFailed:
+    named = [f"sample {query.sample}, of {query.tokens} prompt tokens" for query in suspects[:_NAMED]]
+    more = [f"{len(suspects) - _NAMED} more"] if len(suspects) > _NAMED else []
+    return RunFailed(
+        "replicas fail while the same queries are in flight",
+        where="; ".join(named + more),
+        expected="an answer",
+        found=f"{MAX_FAILURES} failed replicas",
+    )
+
+
 def _add(load: Load, query: Query) -> None:
     load.running += 1
-    if query.first is None:
-        load.unstarted_tokens += query.tokens
+    load.unstarted_tokens += query.tokens
+    load.unstarted_requeued += query.first is not None
+    query.started = False
+
+
+def _start(load: Load, query: Query) -> None:
+    if not query.started:
+        load.unstarted_tokens -= query.tokens
+        load.unstarted_requeued -= query.first is not None
+        query.started = True
 
 
 def _remove(load: Load, query: Query) -> None:
     load.running -= 1
-    if query.first is None:
-        load.unstarted_tokens -= query.tokens
+    _start(load, query)

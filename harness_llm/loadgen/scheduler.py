@@ -18,12 +18,14 @@ class Load:
 
     Attributes:
         running: queries in flight.
-        unstarted_tokens: prompt tokens of queries without a first token.
+        unstarted_tokens: prompt tokens of queries whose prompt is not computed yet.
+        unstarted_requeued: number of those queries whose first token a failed replica sent.
         seconds: from sending to answer, exponentially weighted sum over the latest answers; `tokens` likewise.
     """
 
     running: int = 0
     unstarted_tokens: int = 0
+    unstarted_requeued: int = 0
     seconds: float = 0.0
     tokens: float = 0.0
 

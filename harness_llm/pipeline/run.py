@@ -17,7 +17,7 @@ from harness_llm.config.engines import ENGINES
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
 from harness_llm.evaluate.run_result import RunResult, Scorer, after_losses, gather, judge_compliance, judge_performance
-from harness_llm.hardware.host_settings import read_host
+from harness_llm.hardware.host_settings import read_host_settings
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.loadgen.probe import ProbeSpec
 from harness_llm.loadgen.run_spec import SPEC, RunSpec
@@ -70,7 +70,7 @@ def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
     run_key = RunKey(request.benchmark.name, plan.scenario, test)
     path = request.log_folder / run_key.scenario / run_key.test
     with open_run(path):
-        started, host = dt.datetime.now(dt.UTC), read_host()
+        started, host = dt.datetime.now(dt.UTC), read_host_settings()
         _write_inputs(context, test, path)
         attempt = _Attempt(context, run_key, path, watcher)
 

@@ -9,7 +9,7 @@ from harness_llm.prepare.quantize.quantize import quantize
 
 
 def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None:
-    """Download missing parts, and quantize for `gpu` if the served checkpoint is missing.
+    """Download missing parts, and quantize for `gpu` if the served checkpoint is missing or incomplete.
 
     Existing files are used, whatever their origin. Parts without a download stay missing.
 
@@ -19,7 +19,7 @@ def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None
     benchmark = preparation.benchmark
     if parts := missing_parts(preparation):
         download(benchmark.name, parts, report)
-    if not preparation.has_checkpoint():
+    if preparation.needs_quantization():
         quantize(benchmark.name, "", gpu, report, preparation.workspace)
 
 
@@ -30,14 +30,14 @@ def missing_parts(preparation: PublishedPreparation) -> list[str]:
 
 
 def _missing(preparation: PublishedPreparation) -> Iterator[str]:
-    files, original = preparation.files, preparation.assets.original
+    files = preparation.files
     if not all(file.is_file() for name, file in files.items() if name != CALIBRATION):
         yield "dataset"
     if not files[CALIBRATION].is_file():
         yield "calibration"
     if not preparation.has_livecodebench():
         yield LIVECODEBENCH
-    if not (preparation.has_checkpoint() or (original / "config.json").is_file()):
+    if not (preparation.has_checkpoint() or preparation.has_original()):
         yield "model"
     if not preparation.has_draft():
         yield DRAFT

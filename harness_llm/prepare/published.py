@@ -6,15 +6,17 @@ from pathlib import Path
 
 from harness_llm.config.assets import Assets, Report, Stage
 from harness_llm.config.benchmark import Benchmark, Download
-from harness_llm.config.checkpoint import WEIGHTS, weight_files
+from harness_llm.config.checkpoint import WEIGHTS, is_complete
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE, Workspace
 from harness_llm.prepare.datasets.convert import convert, is_converted, store_path
+from harness_llm.prepare.downloads.manifest import Manifest
 
 CALIBRATION = "calibration"
 LIVECODEBENCH = "livecodebench"
 DRAFT = "draft"
+_CHECKPOINT_FILES = f"config.json and all weights ({' or '.join(WEIGHTS)})"
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,20 @@ class PublishedPreparation:
         )
 
     def has_checkpoint(self) -> bool:
-        """Return whether the served checkpoint exists."""
+        """Return whether the served checkpoint is complete."""
         return _is_checkpoint(self.assets.checkpoint)
 
+    def has_original(self) -> bool:
+        """Return whether the checkpoint before quantization is complete."""
+        return _is_checkpoint(self.assets.original)
+
+    def needs_quantization(self) -> bool:
+        """Return whether the served checkpoint has to be made from the original."""
+        checkpoint = self.benchmark.checkpoint
+        return checkpoint.original != checkpoint.quantized and not self.has_checkpoint()
+
     def has_draft(self) -> bool:
-        """Return whether the draft head exists; True for benchmarks that need none."""
+        """Return whether the draft head is complete; True for benchmarks that need none."""
         draft = self.assets.draft
         return draft is None or _is_checkpoint(draft)
 
@@ -95,7 +106,7 @@ class PublishedPreparation:
         raise EnvironmentMissing(
             f"missing draft head for speculative decoding of {self.benchmark.name}",
             where=str(self.assets.draft),
-            expected=f"config.json and {' or '.join(WEIGHTS)}",
+            expected=_CHECKPOINT_FILES,
             hint=f"harness-llm download --model {self.benchmark.name} --part {DRAFT}",
         )
 
@@ -106,7 +117,7 @@ class PublishedPreparation:
         raise EnvironmentMissing(
             f"missing checkpoint of {benchmark.name}",
             where=str(self.assets.checkpoint),
-            expected=f"config.json and {' or '.join(WEIGHTS)}, at checkpoint.quantized of "
+            expected=f"{_CHECKPOINT_FILES}, at checkpoint.quantized of "
             f"models/{benchmark.name}/benchmark.yaml below {self.workspace.models} ({MODELS_VARIABLE})",
             hint=f"harness-llm download --model {benchmark.name} --part model"
             + ("" if as_published else f", then bash setup/quantize_{script}.sh"),
@@ -146,4 +157,4 @@ class PublishedPreparation:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    return (folder / "config.json").is_file() and bool(weight_files(folder))
+    return is_complete(folder) and not Manifest(folder).is_interrupted

@@ -1,93 +1,73 @@
-"""Checks of model and data: missing parts, the token for gated downloads, free disk space."""
+"""Checks of model and data: missing parts, the token for gated downloads, and the disk space that they need."""
 
-import shutil
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from harness_llm.config.benchmark import Download
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, passed
+from harness_llm.pipeline.doctor.disk_space import GB, SpaceNeed
+from harness_llm.prepare.downloads.download import root_of
+from harness_llm.prepare.downloads.fetch import source_of
+from harness_llm.prepare.downloads.huggingface import find_token, page_of
 from harness_llm.prepare.preparation import preparation_of
 from harness_llm.prepare.provision import missing_parts
 from harness_llm.prepare.published import PublishedPreparation
 
-_GB = 10**9
-_QUANTIZED = 0.55  # size relative to the original: 1 byte instead of 2, plus scales and unquantized layers
+# Size relative to a 16-bit original: FP8, scales and unquantized layers; FP4 checkpoints are smaller.
+_QUANTIZED = 0.55
 
 
 def check_assets(request: Request) -> Iterator[CheckResult]:
-    """Check downloads and quantization of a published benchmark; other benchmarks create model and data themselves."""
+    """Check downloads and quantization of a published benchmark; the demo and stand-ins generate model and data."""
     preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
     if not isinstance(preparation, PublishedPreparation):
         return
     parts = missing_parts(preparation)
-    to_prepare = [*parts, *([] if preparation.has_checkpoint() else ["checkpoint"])]
+    to_prepare = [*parts, *(["checkpoint"] if preparation.needs_quantization() else [])]
     name = "Model and data"
     if not to_prepare:
         yield passed(name, str(preparation.assets.checkpoint))
     else:
-        missing = [download for download in request.benchmark.downloads if download.part in parts]
-        yield passed(name, f"to prepare: {', '.join(dict.fromkeys(to_prepare))}")
-        yield from _licences(missing)
-        yield from check_space(_required_bytes(preparation, missing))
+        downloads = [download for download in request.benchmark.downloads if download.part in parts]
+        yield passed(name, f"to prepare: {', '.join(to_prepare)}")
+        yield from _check_token(downloads)
 
 
-def _licences(missing: Sequence[Download]) -> Iterator[CheckResult]:
-    """Check that a token is set; the download checks whether its owner has accepted the licence."""
+def _check_token(downloads: Sequence[Download]) -> Iterator[CheckResult]:
+    """Check that a Hugging Face token is set if a missing download is gated; the download itself checks the licence."""
     name = "Hugging Face token"
-    gated = [download.repo for download in missing if download.gated]
+    gated = [download for download in downloads if download.gated]
     if not gated:
         return
-    from harness_llm.prepare.downloads.huggingface import find_token  # noqa: PLC0415 - loads huggingface_hub
-
     try:
         token = find_token()
     except HarnessError as error:
         yield from_error(name, error)
         return
-    page = f"https://huggingface.co/{gated[0]}"
+    pages = ", ".join(dict.fromkeys(page_of(download) for download in gated))
     if token:
-        yield passed(name, f"set; its owner must have accepted the licence at {page}")
+        yield passed(name, f"set; its owner must have accepted the licence at {pages}")
     else:
         yield failed(
             name,
             "missing, and the repository is gated",
-            where=page,
+            where=pages,
             expected="a token whose owner accepted the licence",
-            hint=f"accept the licence at {page}, then export HUGGINGFACE_ACCESS_TOKEN=hf_...",
+            hint=f"accept the licence at {pages}, then export HUGGINGFACE_ACCESS_TOKEN=hf_...",
         )
 
 
-def _required_bytes(preparation: PublishedPreparation, missing: Sequence[Download]) -> dict[Path, float]:
-    """Bytes still to be written, by folder; files of an interrupted download are subtracted."""
-    models, data = preparation.workspace.models, preparation.workspace.data
-    required: dict[Path, float] = defaultdict(float)
-    for download in missing:
-        folder = (models if download.of_models else data) / download.folder
-        present = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        required[folder] += max(download.gb * _GB - present, 0)
-    checkpoint = preparation.benchmark.checkpoint
-    if not preparation.has_checkpoint() and checkpoint.quantized != checkpoint.original:
-        original = sum(d.gb for d in preparation.benchmark.downloads if d.part == "model")
-        required[models / checkpoint.quantized] += original * _GB * _QUANTIZED
-    return required
-
-
-def check_space(required: dict[Path, float]) -> Iterator[CheckResult]:
-    """Check the free space of each disk; `required` are bytes by folder, which need not exist."""
-    disks: dict[int, tuple[Path, float]] = {}
-    for folder, needed in required.items():
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
-        device = existing.stat().st_dev
-        before = disks.get(device, (existing, 0.0))
-        disks[device] = (before[0], before[1] + needed)
-    for existing, needed in disks.values():
-        free = shutil.disk_usage(existing).free
-        found, expected = f"{free / _GB:.1f} GB free", f"{needed / _GB:.1f} GB"
-        if free >= needed:
-            yield passed("Disk", f"{found} at {existing}, {expected} needed")
-        else:
-            hint = "free disk space, or set LAB_MODEL (models) and LAB_DATASET (data sets) to folders on another disk"
-            yield failed("Disk", found, where=str(existing), expected=expected, hint=hint)
+def space_needs(request: Request) -> list[SpaceNeed]:
+    """Return the files that downloads and quantization of a published benchmark write."""
+    preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
+    if not isinstance(preparation, PublishedPreparation):
+        return []
+    parts = missing_parts(preparation)
+    downloads = [download for download in request.benchmark.downloads if download.part in parts]
+    needs = [SpaceNeed(root_of(d, request.workspace) / d.folder, source_of(d), d.gb * GB) for d in downloads]
+    if preparation.needs_quantization():
+        original = sum(d.gb for d in request.benchmark.downloads if d.part == "model")
+        quantized = preparation.assets.checkpoint
+        needs.append(SpaceNeed(quantized, "quantization", original * GB * _QUANTIZED, resumed=False))
+    return needs

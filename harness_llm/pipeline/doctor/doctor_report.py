@@ -35,6 +35,12 @@ def from_json(document: Iterable[dict[str, Any]]) -> list[CheckResult]:
     return [CheckResult(**fields | {"level": Level(fields["level"])}) for fields in document]
 
 
+def error_type(failed: Sequence[CheckResult]) -> type[HarnessError]:
+    """Return ConfigError if all failed checks are configuration errors, else EnvironmentMissing."""
+    is_config = all(result.exit_code == ConfigError.exit_code for result in failed)
+    return ConfigError if is_config else EnvironmentMissing
+
+
 def refuse(results: Sequence[CheckResult]) -> None:
     """Raise one error with all results of level ERROR.
 
@@ -45,9 +51,7 @@ def refuse(results: Sequence[CheckResult]) -> None:
     found = errors(results)
     if not found:
         return
-    kind: type[HarnessError] = EnvironmentMissing
-    if all(result.exit_code == ConfigError.exit_code for result in found):
-        kind = ConfigError
+    kind = error_type(found)
     if len(found) == 1:
         (only,) = found
         what = only.found if only.self_contained else f"{only.name}: {only.found}"

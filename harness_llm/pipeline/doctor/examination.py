@@ -14,13 +14,14 @@ from harness_llm.hardware.device_lock import hold
 from harness_llm.hardware.ecc import UNTOLD, Ecc, read_ecc
 from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.hardware.gpus import NO_ACCELERATOR, Gpu, load_gpus
-from harness_llm.hardware.host_settings import read_host
+from harness_llm.hardware.host_settings import read_host_settings
 from harness_llm.hardware.machine import detect
 from harness_llm.hardware.nodes import merged, merged_ecc
 from harness_llm.hardware.pci import accelerators
 from harness_llm.paths import Workspace
-from harness_llm.pipeline.doctor.asset_checks import check_assets
+from harness_llm.pipeline.doctor.asset_checks import check_assets, space_needs
 from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.disk_space import SpaceNeed
 from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus, installed_cuda
 from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
@@ -62,11 +63,13 @@ class Examination:
         results: in the order of the output.
         request: resolved options; None if they contradict the configuration files.
         cluster: None without `--ray`, or if the cluster cannot be reached.
+        space: files to be written; `combine_results` checks the disk space of all benchmarks together.
     """
 
     results: Sequence[CheckResult]
     request: Request | None
     cluster: "Cluster | None"
+    space: Sequence[SpaceNeed] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def examine(
         if part is Part.ALL:
             results += _limits(options, request, root)
             results += _software(request, usable=bool(accelerators(root)) and not errors(devices))
-    return Examination(results, request, cluster)
+    return Examination(results, request, cluster, space_needs(request) if request else ())
 
 
 def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Cluster | None, list[CheckResult]]":
@@ -206,7 +209,7 @@ def _hosts(options: Options, cluster: "Cluster | None", root: Path) -> Iterator[
     """Check host settings, which affect runs with accelerators only."""
     if options.gpu == NO_ACCELERATOR:
         return
-    hosts = {node.address: node.info.host for node in cluster.nodes} if cluster else {"": read_host(root)}
+    hosts = {node.address: node.info.host for node in cluster.nodes} if cluster else {"": read_host_settings(root)}
     for address, host in hosts.items():
         yield from check_host(host, address)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness_llm.hardware.host_settings import Host, advice, unread
+from harness_llm.hardware.host_settings import HostSettings, recommendations, unread
 from harness_llm.hardware.sysfs import read
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, not_checked, passed, warned
 
@@ -83,12 +83,12 @@ def _limit(name: str, soft: str, least: int | None, option: str) -> CheckResult:
     return warned(label, found, expected=expected, hint=f"{option}; permanently: /etc/security/limits.conf")
 
 
-def check_host(host: Host, node: str = "") -> Iterator[CheckResult]:
-    """Warn of each setting of `host`, from `read_host`, that slows runs down; `node` is the address of the host."""
-    tips = advice(host)
-    for tip in tips:
-        yield warned(tip.name, tip.why, where=node, hint=f"as root: {tip.command}")
+def check_host(host: HostSettings, node: str = "") -> Iterator[CheckResult]:
+    """Warn of each recommendation for `host`; `node` is its address."""
+    found = recommendations(host)
+    for setting in found:
+        yield warned(setting.name, setting.reason, where=node, hint=f"as root: {setting.command}")
     if missing := unread(host):
         yield not_checked("Host settings", f"this machine does not report {', '.join(missing)}")
-    elif not tips:
+    elif not found:
         yield passed("Host settings", "suitable for measurements")

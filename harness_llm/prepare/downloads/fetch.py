@@ -12,12 +12,15 @@ from rich.filesize import decimal
 from harness_llm.config.assets import Report
 from harness_llm.config.benchmark import Download
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
 from harness_llm.prepare.downloads import huggingface as hub
 from harness_llm.prepare.downloads import r2
 from harness_llm.prepare.downloads.manifest import Manifest
 from harness_llm.prepare.downloads.remote_file import RemoteFile
 from harness_llm.prepare.downloads.transfer import Advance, part_path, transfer
 
+_FOLDERS = f"set {MODELS_VARIABLE} (models) or {DATA_VARIABLE} (data sets) to"
+FREE_SPACE = f"free disk space, or {_FOLDERS} a folder on another disk"
 _REPORT_EVERY_S = 0.2
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -31,7 +34,7 @@ def fetch(download: Download, target: Path, report: Report) -> None:
         ConfigError: invalid token, or the configured source does not exist.
         RunFailed: wrong size or checksum, or repeated connection errors.
     """
-    source = _source(download)
+    source = source_of(download)
     with _disk_errors(target):
         manifest = Manifest(target)
         if manifest.has(source):
@@ -50,7 +53,7 @@ def fetch(download: Download, target: Path, report: Report) -> None:
         manifest.complete(source, [file.name for file in files])
 
 
-def _source(download: Download) -> str:
+def source_of(download: Download) -> str:
     """Return the manifest's key: everything that determines the set of files."""
     origin = download.uri or f"{download.repo_type} {download.repo}@{download.revision}"
     return " ".join([origin, *download.files])
@@ -78,7 +81,7 @@ def _require_space(files: Sequence[RemoteFile], target: Path) -> None:
             where=str(target),
             expected=f"{decimal(needed)} free",
             found=f"{decimal(free)} free",
-            hint="free some space, or set LAB_MODEL (models) or LAB_DATASET (data sets) to a folder on another disk",
+            hint=FREE_SPACE,
         )
 
 
@@ -127,6 +130,6 @@ def _disk_errors(target: Path) -> Iterator[None]:
                 "no write permission in the download folder",
                 where=str(error.filename or target),
                 found=str(error.strerror),
-                hint="change its owner, or set LAB_MODEL (models) or LAB_DATASET (data sets) to another folder",
+                hint=f"change its owner, or {_FOLDERS} another folder",
             ) from error
         raise

@@ -83,6 +83,11 @@ def find_token() -> str:
     return token
 
 
+def page_of(download: Download) -> str:
+    """Return the URL of the repository's page, where users accept its licence."""
+    return f"{constants.ENDPOINT}/{'datasets/' if download.repo_type == 'dataset' else ''}{download.repo}"
+
+
 def _invalid_token(found: str) -> ConfigError:
     return ConfigError(
         "invalid Hugging Face token",
@@ -107,7 +112,7 @@ def _explain(download: Download, url: str, response: httpx.Response, *, has_toke
 
 
 def _no_access(download: Download, response: httpx.Response, *, gated: bool, has_token: bool) -> HarnessError:
-    page = f"{constants.ENDPOINT}/{'datasets/' if download.repo_type == 'dataset' else ''}{download.repo}"
+    page = page_of(download)
     if not has_token:
         return EnvironmentMissing(
             f"missing Hugging Face token for {download.repo}",

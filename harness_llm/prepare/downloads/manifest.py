@@ -37,6 +37,11 @@ class Manifest:
         names = self._content.complete.get(source, [])
         return bool(names) and all(self._is_unchanged(name) for name in names)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether files were downloaded and no download into the folder is complete."""
+        return bool(self._content.files) and not self._content.complete
+
     def is_verified(self, file: RemoteFile) -> bool:
         """Return whether `file` was verified and is unchanged."""
         return self._is_unchanged(file.name) and self._content.files[file.name].checksum == str(file.checksum)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from harness_llm.config.assets import Report
 from harness_llm.config.benchmark import Benchmark, load_benchmark
-from harness_llm.config.checkpoint import file_digest
+from harness_llm.config.checkpoint import file_digest, is_complete
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.gpus import NO_ACCELERATOR, detect_gpu, load_gpus
 from harness_llm.paths import ENVIRONMENTS, Workspace
@@ -47,7 +47,7 @@ def quantize(model: str, recipe_name: str, gpu: str, report: Report, workspace: 
     Raises:
         ConfigError: the benchmark serves the published checkpoint, the recipe is unknown or not supported by `gpu`, or
             the calibration set is an evaluation set.
-        EnvironmentMissing: checkpoint, calibration set or environment is missing.
+        EnvironmentMissing: checkpoint, calibration set or environment is missing, or the checkpoint is incomplete.
         RunFailed: the quantization failed; `where` is its log.
     """
     workspace = workspace or Workspace()
@@ -59,10 +59,11 @@ def quantize(model: str, recipe_name: str, gpu: str, report: Report, workspace: 
     gpu = gpu or detect_gpu(workspace=workspace) or NO_ACCELERATOR
     recipe = load_recipes(benchmark, workspace).choose(recipe_name, gpu)
     require_format(recipe, gpu, load_gpus(workspace))
-    if not (original / "config.json").is_file():
+    if not is_complete(original):
         raise EnvironmentMissing(
             f"missing checkpoint of {model}",
             where=str(original),
+            expected="config.json and all weights",
             hint=_command_for(benchmark, "model"),
         )
     job = Job(

@@ -26,7 +26,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
         folder: path of its harness_llm; `source` is the digest of that folder.
         packages: versions of the packages that engines consist of.
         inherited: environment variables that affect engines.
-        machine: from `detect`; `host` from `read_host`.
+        machine: from `detect`; `host` from `read_host_settings`.
         digests: of the requested checkpoints and stores, by path; empty for a missing one.
     """
 

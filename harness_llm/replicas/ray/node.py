@@ -13,7 +13,7 @@ import msgspec
 import harness_llm
 from harness_llm.config.checkpoint import checkpoint_digest
 from harness_llm.hardware.ecc import read_ecc
-from harness_llm.hardware.host_settings import read_host
+from harness_llm.hardware.host_settings import read_host_settings
 from harness_llm.hardware.machine import detect
 from harness_llm.hardware.numa import Binding, bindings, read_topology
 from harness_llm.protocol.child_processes import Exit, Message, start, watch
@@ -37,7 +37,7 @@ def read_node_info(paths: Sequence[str] = ()) -> NodeInfo:
         packages={**versions(), "ray": importlib.metadata.version("ray")},
         inherited=inherited(),
         machine=detect(),
-        host=read_host(),
+        host=read_host_settings(),
         ecc=read_ecc(),
         digests={path: _digest(Path(path)) for path in paths},
     )

@@ -1,0 +1,63 @@
+"""Check of free disk space for everything that the benchmarks of one command write before the first run."""
+
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness_llm.pipeline.doctor.check_result import CheckResult, failed, passed
+from harness_llm.prepare.downloads.fetch import FREE_SPACE
+
+GB = 10**9
+
+
+@dataclass(frozen=True)
+class SpaceNeed:
+    """Files to be written into a folder; equal needs of two benchmarks are the same files.
+
+    Attributes:
+        content: source of the files.
+        size: bytes of all files.
+        resumed: whether existing files of the folder are kept and count towards `size`.
+    """
+
+    folder: Path
+    content: str
+    size: float
+    resumed: bool = True
+
+
+def required_bytes(needs: Iterable[SpaceNeed]) -> dict[Path, float]:
+    """Return the bytes still to be written, by folder: sizes minus all files already in the folder."""
+    totals: dict[Path, float] = defaultdict(float)
+    resumed: set[Path] = set()
+    for need in dict.fromkeys(needs):
+        totals[need.folder] += need.size
+        if need.resumed:
+            resumed.add(need.folder)
+    return {folder: max(size - (_present(folder) if folder in resumed else 0), 0) for folder, size in totals.items()}
+
+
+def _present(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def check_space(required: Mapping[Path, float]) -> Iterator[CheckResult]:
+    """Check the free space of each disk; `required` are bytes by folder, which need not exist."""
+    disks: dict[int, tuple[Path, float]] = {}
+    for folder, needed in required.items():
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        device = existing.stat().st_dev
+        before = disks.get(device, (existing, 0.0))
+        disks[device] = (before[0], before[1] + needed)
+    for existing, needed in disks.values():
+        yield _check_disk(existing, needed)
+
+
+def _check_disk(existing: Path, needed: float) -> CheckResult:
+    free = shutil.disk_usage(existing).free
+    found, expected = f"{free / GB:.1f} GB free", f"{needed / GB:.1f} GB"
+    if free >= needed:
+        return passed("Disk", f"{found} at {existing}, {expected} needed")
+    return failed("Disk", found, where=str(existing), expected=expected, hint=FREE_SPACE)
