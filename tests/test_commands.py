@@ -16,7 +16,7 @@ from harness_llm.errors import GateFailed, RunFailed
 from harness_llm.evaluate.run_result import TOO_FEW
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.attempts import Attempt, RunAttempts
-from harness_llm.pipeline.doctor.doctor import Ready
+from harness_llm.pipeline.doctor.doctor import ReadyBenchmark
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.submission.package import Package
@@ -89,12 +89,12 @@ def test_failure_of_a_benchmark_ends_the_others_only_with_stop_on_failure(stop_o
     )
     errors = [RunFailed("first"), GateFailed("second"), None]
 
-    def do(ready: Ready) -> None:
+    def do(ready: ReadyBenchmark) -> None:
         done.append(ready)
         if error := errors[len(done) - 1]:
             raise error
 
     with pytest.raises(RunFailed, match="first"):
-        _each([Ready(Purpose.SUBMIT, request, None)] * 3, do, Panel(Console(file=said)))
+        _each([ReadyBenchmark(Purpose.SUBMIT, request, None)] * 3, do, Panel(Console(file=said)))
     assert len(done) == (1 if stop_on_failure else 3)
     assert said.getvalue() == ("" if stop_on_failure else "error: second\n")

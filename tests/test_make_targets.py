@@ -252,13 +252,13 @@ def test_test_profile_runs_the_requested_test_only(terminal: Terminal) -> None:
             ["llama3.1-8b"],
             {"tests": ("TEST06",), "profile": "fast"},
         ),
-        ("--test_run --config_ver=default", ["demo"], {"profile": "fast", "high_accuracy": False}),
+        ("--test_run --config_ver=default", ["llama3.1-8b"], {"profile": "fast", "high_accuracy": False}),
     ],
 )
 def test_run_args_select_benchmarks_scenarios_and_tests(
     asked: Any, run_args: str, models: list[str], facts: dict[str, Any]
 ) -> None:
-    found = asked("run --environment --run-args", run_args, MODEL="demo", STAND_IN="1")
+    found = asked("run --environment --run-args", run_args, MODEL="llama3.1-8b", STAND_IN="1")
     assert [options.model for options in found] == models
     for options in found:
         assert {name: getattr(options, name) for name in facts} == facts

@@ -1,15 +1,11 @@
-import io
-
 import pytest
 from asked import options
-from rich.console import Console
 
 from harness_llm.config.plan import resolve
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.pipeline.panel import Panel
-from harness_llm.pipeline.submit import Pipeline
+from harness_llm.pipeline.scenario_pool import _devices
 from harness_llm.replicas.placement import device_environments
 
 GPUS = load_gpus(Workspace(CHECKOUT))
@@ -49,12 +45,11 @@ def test_too_few_devices_are_refused(found: int, inherited: dict[str, str]) -> N
 
 
 def test_replicas_of_a_scenario_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness_llm.pipeline.submit.gpu_count", lambda *_, **__: 8)
+    monkeypatch.setattr("harness_llm.pipeline.scenario_pool.gpu_count", lambda *_, **__: 8)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     request = resolve(options(model="llama2-70b", gpu="h100", scenarios="Offline"), Workspace(CHECKOUT))
-    pipeline = Pipeline(request, Panel(Console(file=io.StringIO())), machine={})
-    seen = [place["CUDA_VISIBLE_DEVICES"] for place in pipeline._places(request.scenarios[0])]
+    seen = [devices["CUDA_VISIBLE_DEVICES"] for devices in _devices(request, request.scenarios[0])]
     assert seen == ["0,1", "2,3", "4,5", "6,7"]
-    monkeypatch.setattr("harness_llm.pipeline.submit.gpu_count", lambda *_, **__: 4)
+    monkeypatch.setattr("harness_llm.pipeline.scenario_pool.gpu_count", lambda *_, **__: 4)
     with pytest.raises(ConfigError, match="not enough accelerators for 4 replicas of 2"):
-        pipeline._places(request.scenarios[0])
+        _devices(request, request.scenarios[0])

@@ -60,7 +60,16 @@ def command_line(
 def test_command_repeats_every_option(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     choices, unsaid = filled(**RARE), filled()
     said = {field.name for field in fields(Options) if getattr(choices, field.name) != getattr(unsaid, field.name)}
-    others = {"company", "tests", "category", "division", "environment", "package", "scenario_switches"}
+    others = {
+        "company",
+        "tests",
+        "category",
+        "division",
+        "environment",
+        "package",
+        "scenario_switches",
+        "stop_on_failure",
+    }
     assert said | others == {field.name for field in fields(Options)}
     found: list[Options] = []
     monkeypatch.setattr(commands, "submit", lambda given, *_, **__: found.append(given))
