@@ -1,4 +1,4 @@
-"""Query table: state of all unanswered queries. Without sockets and clocks, so that simulations can use it."""
+"""Query table: state of all unanswered queries. It uses no sockets and no clock; simulations use it too."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -12,25 +12,25 @@ from harness_llm.config.in_flight import InFlightLimit
 from harness_llm.errors import RunFailed
 from harness_llm.loadgen.scheduler import Load, fill_to_limit, least_loaded, replicas_to_feed, round_robin
 
-# A query that was in flight on so many replicas when they failed is regarded as the cause.
+# A query in flight on this many failed replicas is regarded as the cause.
 MAX_FAILURES = 3
 _NAMED = 5  # such queries in the error
-# The pace of a replica covers so many batches of answers.
+# Number of batches of answers that the pace of a replica averages.
 _PACE_BATCHES = 2
 
 
 @dataclass(slots=True, eq=False)
 class Query:
-    """One query of LoadGen.
+    """One sample of a LoadGen query (`QuerySample`), which is answered separately.
 
     Attributes:
-        id: LoadGen's.
-        sample: index in the data set.
+        id: `QuerySample.id`.
+        sample: `QuerySample.index`, the index in the data set.
         tokens: number of prompt tokens.
-        first: the first token, once reported.
+        first: the first token, once it is reported to LoadGen.
         started: whether its replica has computed the prompt.
         failures: replicas that failed while the query was in flight on them.
-        sent: when it was assigned, in seconds of the caller's clock.
+        sent: time of assignment, in seconds of the caller's clock; Offline only.
     """
 
     id: int
@@ -47,29 +47,29 @@ Share = tuple[str, list[Query]]
 
 
 class QueryTable:
-    """All queries that are issued and not answered, by replica; a replica's name is never used again.
+    """All issued queries without an answer, by replica; the name of a failed replica is not used again.
 
     Attributes:
         loads: of each replica that has not failed.
-        in_flight: queries issued and not answered, of all replicas.
+        in_flight: queries issued and not answered, sent or waiting.
     """
 
     def __init__(self, in_flight_limit: InFlightLimit | None) -> None:
-        """Create an empty table; `in_flight_limit` is for Offline. Without it, every query is assigned at once."""
+        """Create an empty table. `in_flight_limit` is for Offline; without it, queries are assigned at once."""
         self.loads: dict[str, Load] = {}
         self.in_flight = 0
         self._in_flight_limit = in_flight_limit
         self._assigned: dict[str, dict[int, Query]] = {}
         self._waiting: deque[Query] = deque()
-        self._bulk: deque[_Bulk] = deque()
+        self._unassigned: deque[_UnassignedBatch] = deque()
         self._prompt_tokens: list[int] = []
 
     def reset(self, prompt_tokens: npt.NDArray[np.int64]) -> None:
-        """Discard all queries; further queries are samples of a data set with so many `prompt_tokens` each."""
+        """Discard all queries; `prompt_tokens` are the lengths of the prompts of the data set, by sample."""
         self._prompt_tokens = prompt_tokens.tolist()
         self.in_flight = 0
         self._waiting.clear()
-        self._bulk.clear()
+        self._unassigned.clear()
         for replica in self.loads:
             self.add_replica(replica)
 
@@ -80,20 +80,22 @@ class QueryTable:
             tokens = self._prompt_tokens
             self._waiting.extend(Query(q, s, tokens[s]) for q, s in zip(queries, samples, strict=True))
         else:
-            self._bulk.append(_Bulk(queries, samples))
+            self._unassigned.append(_UnassignedBatch(queries, samples))
 
     @property
     def waiting(self) -> int:
         """Queries that are not assigned to a replica."""
-        return len(self._waiting) + sum(len(bulk) for bulk in self._bulk)
+        return len(self._waiting) + sum(len(batch) for batch in self._unassigned)
 
     def assign(self, now: float) -> list[Share]:
         """Assign waiting queries to replicas, as far as the in-flight limit allows; `now` in seconds."""
-        if not self.loads or not (self._waiting or self._bulk):
+        if not self.loads or not (self._waiting or self._unassigned):
             return []
-        return self._assign_all() if self._in_flight_limit is None else self._assign_some(self._in_flight_limit, now)
+        return (
+            self._assign_server() if self._in_flight_limit is None else self._assign_offline(self._in_flight_limit, now)
+        )
 
-    def _assign_all(self) -> list[Share]:
+    def _assign_server(self) -> list[Share]:
         loads = list(self.loads.values())
         shares: list[list[Query]] = [[] for _ in loads]
         while self._waiting:
@@ -103,7 +105,7 @@ class QueryTable:
             shares[replica].append(query)
         return self._record(shares)
 
-    def _assign_some(self, in_flight_limit: InFlightLimit, now: float) -> list[Share]:
+    def _assign_offline(self, in_flight_limit: InFlightLimit, now: float) -> list[Share]:
         loads, waiting = list(self.loads.values()), self.waiting
         limit = in_flight_limit.limit(len(loads), waiting)
         fed = replicas_to_feed([load.pace for load in loads], limit, waiting)
@@ -119,9 +121,9 @@ class QueryTable:
         """Remove the next `count` waiting queries, requeued ones first."""
         taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         while len(taken) < count:
-            taken += self._bulk[0].take(count - len(taken), self._prompt_tokens)
-            if not len(self._bulk[0]):
-                self._bulk.popleft()
+            taken += self._unassigned[0].take(count - len(taken), self._prompt_tokens)
+            if not len(self._unassigned[0]):
+                self._unassigned.popleft()
         return taken
 
     def _record(self, shares: list[list[Query]]) -> list[Share]:
@@ -150,7 +152,7 @@ class QueryTable:
         reported.first = token
 
     def finish(self, replica: str, query: int, tokens: int, now: float) -> Query:
-        """Remove `query`, which `replica` has answered with so many `tokens`."""
+        """Remove `query`, which `replica` has answered with `tokens` output tokens."""
         answered, load = self._assigned[replica].pop(query), self.loads[replica]
         _remove(load, answered)
         if self._in_flight_limit:
@@ -179,8 +181,8 @@ class QueryTable:
         return len(requeued)
 
 
-class _Bulk:
-    """The samples of one Offline query in LoadGen's order, as arrays because there may be millions.
+class _UnassignedBatch:
+    """The unassigned samples of one call of `issue`, as arrays because there may be millions.
 
     Sorting by prompt length was tried: the pace of the last answers then predicts the end less well
     (docs/benchmarks.md), and a KV cache that fits prompts of mixed lengths does not fit the longest prompts alone.
