@@ -183,6 +183,14 @@ def test_node_without_the_checkpoint_is_named(ray: RayCluster, workspace: Worksp
     assert str(missing) in raised.value.where
 
 
+def test_node_is_queried_right_after_its_restart(ray: RayCluster, workspace: Workspace) -> None:
+    """Ray lists the failed node as alive until its health check fails."""
+    ray.lose(OTHER)
+    ray.mend()
+    nodes = query_cluster(ray.address, workspace.root / "restart.log").nodes
+    assert [node.address for node in nodes] == [HEAD, OTHER]
+
+
 def test_queries_of_a_failed_node_are_requeued(submitted: Ended, ray: RayCluster, terminal: Terminal) -> None:
     before = len(find_runs(terminal.workspace.logs, SYSTEM))
     command = terminal.start(

@@ -5,6 +5,7 @@ It is a process of its own, because importing Ray and disconnecting from a clust
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from harness_llm.protocol.child_processes import Parent
 from harness_llm.replicas.ray.cluster import HINT, Node
 from harness_llm.replicas.ray.connection import alive_nodes, join
 from harness_llm.replicas.ray.node import read_node_info
+
+_POLL_S = 1.0
+_HEALTH_CHECK_S = 60.0  # Ray removes a failed node after five checks, one every three seconds, and their timeouts
 
 
 def main() -> None:
@@ -34,7 +38,7 @@ def main() -> None:
 
 def _query(parent: Parent, address: str, paths: Sequence[str]) -> None:
     ray = join(address)
-    nodes = alive_nodes(ray)
+    nodes = _distinct_nodes(ray)
     requests = {where: _request(ray, facts["NodeID"], paths) for where, facts in nodes.items()}
     for where, facts in nodes.items():
         resources = facts["Resources"]
@@ -45,6 +49,29 @@ def _query(parent: Parent, address: str, paths: Sequence[str]) -> None:
             info=_answer(ray, where, requests[where]),
         )
         parent.send(event="node", node=msgspec.to_builtins(node))
+
+
+def _distinct_nodes(ray: Any) -> dict[str, dict[str, Any]]:
+    """Return the alive nodes by address; wait until a node that was restarted is listed once.
+
+    Raises:
+        EnvironmentMissing: two nodes keep the same address.
+    """
+    deadline = time.monotonic() + _HEALTH_CHECK_S
+    while True:
+        listed = alive_nodes(ray)
+        nodes = dict(listed)
+        if len(nodes) == len(listed):
+            return nodes
+        if time.monotonic() > deadline:
+            raise EnvironmentMissing(
+                "two Ray nodes have the same address",
+                where=", ".join(sorted({address for address, _ in listed})),
+                expected="one Ray node per machine",
+                found=f"{len(listed)} nodes at {len(nodes)} addresses",
+                hint="stop Ray on all nodes and start it again (docs/cluster.md)",
+            )
+        time.sleep(_POLL_S)
 
 
 def _request(ray: Any, node: str, paths: Sequence[str]) -> Any:
