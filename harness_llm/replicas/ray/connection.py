@@ -56,11 +56,11 @@ def _require_listener(address: str) -> None:
         raise EnvironmentMissing("no answer from a Ray cluster", where=address, found=str(error), hint=_HINT) from error
 
 
-def alive_nodes(ray: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Return address and Ray's description of each node that Ray regards as alive; this machine first.
+def alive_nodes(ray: Any) -> dict[str, dict[str, Any]]:
+    """Return Ray's description of its nodes by address, this machine first.
 
-    A failed node stays in the list until Ray's health check fails, also after a restart of Ray on it.
+    Ray regards a failed node as alive until its health check fails, also after a restart of Ray on that node.
     """
     here = ray.get_runtime_context().get_node_id()
     nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda n: (n["NodeID"] != here, n["NodeID"]))
-    return [(node["NodeManagerAddress"], node) for node in nodes]
+    return {node["NodeManagerAddress"]: node for node in nodes}

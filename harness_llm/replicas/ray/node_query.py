@@ -6,7 +6,7 @@ It is a process of its own, because importing Ray and disconnecting from a clust
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,39 +38,26 @@ def main() -> None:
 
 def _query(parent: Parent, address: str, paths: Sequence[str]) -> None:
     ray = join(address)
-    nodes = _distinct_nodes(ray)
-    requests = {where: _request(ray, facts["NodeID"], paths) for where, facts in nodes.items()}
-    for where, facts in nodes.items():
-        resources = facts["Resources"]
-        node = Node(
-            address=where,
-            cpus=int(resources.get("CPU", 0)),
-            gpus=int(resources.get("GPU", 0)),
-            info=_answer(ray, where, requests[where]),
-        )
+    for node in _answers(ray, paths):
         parent.send(event="node", node=msgspec.to_builtins(node))
 
 
-def _distinct_nodes(ray: Any) -> dict[str, dict[str, Any]]:
-    """Return the alive nodes by address; wait until a node that was restarted is listed once.
+def _answers(ray: Any, paths: Sequence[str]) -> list[Node]:
+    """Return all nodes; ask again while Ray lists a failed node as alive, also after a restart of Ray on it.
 
     Raises:
-        EnvironmentMissing: two nodes keep the same address.
+        EnvironmentMissing: no answer from a node.
     """
     deadline = time.monotonic() + _HEALTH_CHECK_S
     while True:
-        listed = alive_nodes(ray)
-        nodes = dict(listed)
-        if len(nodes) == len(listed):
-            return nodes
-        if time.monotonic() > deadline:
-            raise EnvironmentMissing(
-                "two Ray nodes have the same address",
-                where=", ".join(sorted({address for address, _ in listed})),
-                expected="one Ray node per machine",
-                found=f"{len(listed)} nodes at {len(nodes)} addresses",
-                hint="stop Ray on all nodes and start it again (docs/cluster.md)",
-            )
+        nodes = alive_nodes(ray)
+        requests = {where: _request(ray, facts["NodeID"], paths) for where, facts in nodes.items()}
+        try:
+            return [_node(ray, where, facts["Resources"], requests[where]) for where, facts in nodes.items()]
+        except EnvironmentMissing as error:
+            failed_on_node = isinstance(error.__cause__, ray.exceptions.RayTaskError)
+            if failed_on_node or time.monotonic() > deadline:
+                raise
         time.sleep(_POLL_S)
 
 
@@ -79,9 +66,9 @@ def _request(ray: Any, node: str, paths: Sequence[str]) -> Any:
     return ray.remote(read_node_info).options(num_cpus=0, scheduling_strategy=affinity, max_retries=0).remote(paths)
 
 
-def _answer(ray: Any, where: str, request: Any) -> Any:
+def _node(ray: Any, where: str, resources: Mapping[str, float], request: Any) -> Node:
     try:
-        return ray.get(request)
+        info = ray.get(request)
     except (ray.exceptions.RayError, ImportError, RuntimeError) as error:
         raise EnvironmentMissing(
             f"no answer from {where}, or another harness_llm there",
@@ -89,6 +76,7 @@ def _answer(ray: Any, where: str, request: Any) -> Any:
             found=(str(error).strip().splitlines() or [""])[-1],
             hint=HINT,
         ) from error
+    return Node(address=where, cpus=int(resources.get("CPU", 0)), gpus=int(resources.get("GPU", 0)), info=info)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def _start(ray: Any, spec: HostSpec) -> Any:
     placement = ray.util.placement_group(spec.slot.bundles, strategy="PACK", name=group)
     deadline = time.monotonic() + _ROOM_S
     while not placement.wait(_STATUS_S):
-        if missing := spec.slot.nodes - dict(alive_nodes(ray)).keys():
+        if missing := spec.slot.nodes - alive_nodes(ray).keys():
             raise EnvironmentMissing(
                 f"a node of {spec.name} has left the Ray cluster", where=spec.cluster, found=", ".join(sorted(missing))
             )
