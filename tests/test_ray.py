@@ -89,9 +89,11 @@ class RayCluster:
 
     def lose(self, node: str) -> None:
         """Kill all processes of the node at once, as a power failure does; the folders of its replicas remain."""
-        for process in self.processes(node):
+        killed = self.processes(node)
+        for process in killed:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(killed, PATIENCE_S)
 
     def folders(self) -> set[Path]:
         """Folders of replicas on both nodes."""
