@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
@@ -29,7 +29,7 @@ class ScenarioRuns:
     execute: Callable[[ScenarioContext, str], Run]
     say: Callable[[str], None]
     _context: ScenarioContext | None = None
-    _no_start: HarnessError | None = field(default=None)
+    _no_start: HarnessError | None = None
 
     def run(self, tests: Sequence[str]) -> list[RunAttempts]:
         """Make the runs of `tests`; return the attempts at each.
