@@ -20,6 +20,7 @@ from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchm
 from harness_llm.config.engine_config import EngineConfig, load_config
 from harness_llm.config.plan import loadgen_models
 from harness_llm.config.profile import load_profile
+from harness_llm.config.rules import BenchmarkRules, load_round, round_names
 from harness_llm.config.user_conf import UserConf, parse
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_text
@@ -27,7 +28,6 @@ from harness_llm.loadgen.prediction import OutputTokens, Prediction
 from harness_llm.loadgen.probe import ProbeSpec, contexts, run_probe
 from harness_llm.paths import Workspace
 from harness_llm.replicas.engines.replay import Lengths
-from harness_llm.rules import BenchmarkRules, load_round, round_names
 
 TARGET_S = 60.0
 SCENARIOS = ("Offline", "Server", "Interactive")

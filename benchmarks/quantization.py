@@ -24,6 +24,7 @@ from harness_llm.config.assets import prepare
 from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, read_record
 from harness_llm.config.engine_config import EngineConfig, load_config
+from harness_llm.config.rules import load_round
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.evaluate.decoding import decoder
 from harness_llm.evaluate.gates import gates_for, judge
@@ -38,7 +39,6 @@ from harness_llm.prepare.quantize.quantize import PROGRAMS, calibration_set, qua
 from harness_llm.prepare.quantize.recipes import Recipe, load_recipes
 from harness_llm.prepare.stage import ENVIRONMENT
 from harness_llm.protocol.token_store import open_store
-from harness_llm.rules import load_round
 
 SAMPLES = 2048
 DEMO, SCENARIO, ROUND = "demo", "Offline", "v6.1"

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.paths import Workspace
-from harness_llm.rules import load_round, round_names
 
 HARNESS = [str(Path(sys.executable).with_name("harness-llm"))]
 SAMPLES = 512  # LoadGen needs about 460 for the confidence of a 99th percentile

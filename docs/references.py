@@ -16,14 +16,14 @@ import yaml
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from docs.tables import attributes, sections, table, yaml_text
-from harness_llm.cli import app
+from harness_llm.cli.main import app
 from harness_llm.config.architecture import Equipment, Link, Nic, Node
 from harness_llm.config.benchmark import Accuracy, Benchmark, Checkpoint, Dataset, Download, SampleSet, Sampling
 from harness_llm.config.engine_config import FIXED, REFUSED, HarnessConfig, ReplayConfig, ServerConfig
 from harness_llm.config.profile import Profile
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.config.user_conf import KEYS
 from harness_llm.protocol.record_files import FILES
-from harness_llm.rules import load_round, round_names
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGES = ("architecture.md", "commands.md", "configuration.md", "records.md")

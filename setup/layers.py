@@ -16,7 +16,7 @@ from harness_llm.errors import EnvironmentMissing
 from setup.uv import Uv
 
 REQUIREMENTS = Path("setup/requirements")
-_RULES = Path("harness_llm/rules")
+_RULES = Path("harness_llm/config/rules")
 _LOADGEN = re.compile(r"^loadgen:\n  package: (\S+)\n  version: (\S+)$", re.MULTILINE)
 _ENVIRONMENTS = Path(os.environ.get("HARNESS_LLM_ENVIRONMENTS", ""))
 _TORCH = re.compile(r"(torch|torchaudio|torchvision|triton|pytorch-triton.*|nvidia-.*)")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness_llm import cli
+from harness_llm.cli import main as cli
 
 
 class Done(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Any
 
 from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
 from harness_llm.config.engine_config import EngineConfig, load_config
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.hardware.gpus import Gpu, load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.engine_settings.engine_checks import candidate, gpu_facts, served_config
 from harness_llm.pipeline.engine_settings.resolution import Candidate
-from harness_llm.rules import load_round, round_names
 
 HERE = Workspace(CHECKOUT)
 GPUS = load_gpus(HERE)

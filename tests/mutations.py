@@ -13,7 +13,7 @@ from typing import NamedTuple
 from golden import GOLDEN
 from trees import ACCURACY, PERFORMANCE, SCORES_FILE, build_tree, rename, sparse, write, write_json
 
-from harness_llm.rules import load_round
+from harness_llm.config.rules import load_round
 
 Break = Callable[[Path], object]
 """Changes the file or folder at a path."""

@@ -1,4 +1,4 @@
-"""Pairs of values of harness_llm/rules and of a checkout of mlcommons/inference."""
+"""Pairs of values of harness_llm/config/rules and of a checkout of mlcommons/inference."""
 
 import ast
 import math
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from harness_llm.rules import BenchmarkRules, Round
-from harness_llm.rules.rounds import ScenarioRules
+from harness_llm.config.rules import BenchmarkRules, Round
+from harness_llm.config.rules.rounds import ScenarioRules
 
 OTHER_TASKS = {"resnet", "retinanet", "bert", "dlrm", "3d", "stable", "rgat", "whisper", "yolo", "wan", "pointpainting"}
 NOT_HELD = {"qwen3-vl-235b-a22b", "qwen3.6-27b", "e2e-rag-qna", "e2e-rag-db"}
@@ -23,7 +23,7 @@ DATA = yaml.safe_load((Path(__file__).parent / "data/official_values.yaml").read
 
 
 class Pair(NamedTuple):
-    """One comparison; `field` is Class.field of harness_llm/rules/rounds.py."""
+    """One comparison; `field` is Class.field of harness_llm/config/rules/rounds.py."""
 
     field: str
     ours: Any

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from harness_llm.config.rules import Round, load_round, round_names
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.loadgen.versions import loadgen_folder
-from harness_llm.rules import Round, load_round, round_names
 
 NEWEST = load_round(round_names()[-1])
 _PROGRAM = Path(__file__).with_name("null_sut.py")

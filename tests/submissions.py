@@ -5,9 +5,9 @@ from typing import Any
 from runs import BENCHMARK, SYSTEM
 
 from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.config.submission_names import Submission
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules.rounds import load_round
 
 
 def official(name: str, *variants: str) -> Benchmark:

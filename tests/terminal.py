@@ -16,7 +16,8 @@ from harness_llm.paths import CHECKOUT, ROOT_VARIABLE, Workspace
 
 # A shell that starts us in the background makes its children ignore Ctrl-C; a terminal does not.
 MAIN = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from harness_llm.cli import main; main()"
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from harness_llm.cli.main import main; main()"
 )
 # The official checker is run where a test asks for it.
 UNSET = ("MLPERF_INFERENCE_DIR", "HARNESS_LLM_VERBOSE", "LAB_MODEL", "LAB_DATASET", "MLPERF_SCRATCH_PATH")

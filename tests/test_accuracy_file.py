@@ -8,11 +8,11 @@ import pytest
 from golden import GOLDEN
 
 from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.rules.rounds import BenchmarkRules, load_round
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.evaluate import accuracy_file as report
 from harness_llm.evaluate.gates import Gates, gates_for, judge
 from harness_llm.paths import Workspace
-from harness_llm.rules.rounds import BenchmarkRules, load_round
 
 GOLDEN_REPORTS = sorted(GOLDEN.rglob("accuracy.txt"))
 SCORES = {

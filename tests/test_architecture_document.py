@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from harness_llm.config.architecture import Architecture, load_architecture
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.ecc import Ecc, Fact, State
 from harness_llm.paths import CHECKOUT
-from harness_llm.rules.rounds import load_round
 from harness_llm.submission.architecture_document import merged, missing_facts, render_architecture
 from harness_llm.submission.bandwidth import MeasuredResult
 

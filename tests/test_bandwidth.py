@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness_llm.rules.rounds import load_round
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.submission.bandwidth import MeasuredResult, Segment, compare, required_gbit_s
 
 RULES = load_round("v6.0")

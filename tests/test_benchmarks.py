@@ -6,9 +6,9 @@ import pytest
 from workspaces import CLOSED, edit, make_workspace
 
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.errors import ConfigError
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules import load_round, round_names
 
 
 @pytest.mark.parametrize("name", benchmark_names(Workspace(CHECKOUT)))

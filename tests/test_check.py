@@ -31,10 +31,10 @@ from trees import (
 
 from harness_llm.checker.check import Authority, Severity, check, exit_code
 from harness_llm.checker.submission_tree import official_name
+from harness_llm.config.rules import load_round
 from harness_llm.errors import ConfigError
 from harness_llm.evaluate.accuracy_file import render
 from harness_llm.loadgen.logs import DETAIL
-from harness_llm.rules import load_round
 from harness_llm.submission.places import PROFILE
 
 

@@ -21,7 +21,7 @@ from harness_llm.checker.check import Authority, Finding, check
 from harness_llm.checker.findings import Rule
 from harness_llm.checker.official import run_official
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from harness_llm.rules import load_round
+from harness_llm.config.rules import load_round
 
 MUTATIONS = [*PUBLISHED, *MADE]
 

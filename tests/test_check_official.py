@@ -22,8 +22,8 @@ from trees import (
 from harness_llm.checker.check import Authority, Severity, check, exit_code
 from harness_llm.checker.official import run_official
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.rules import load_round, round_names
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 from command_line import CommandLine
 from workspaces import NAMES, make_workspace
 
-from harness_llm import cli
+from harness_llm.cli import main as cli
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.rules import round_names
 from harness_llm.errors import RunFailed
-from harness_llm.rules import round_names
 from harness_llm.submission.places import PROFILE
 
 COMMANDS = ("submit", "doctor", "run", "package", "status", "runs", "score", "verify", "check", "compare", "bundle")
@@ -60,7 +60,7 @@ def test_help_imports_no_heavy_package(words: list[str]) -> None:
     program = f"""
 import sys
 sys.argv = ["harness-llm", *{words!r}]
-from harness_llm import cli
+from harness_llm.cli import main as cli
 try:
     cli.main()
 except SystemExit as end:
@@ -205,7 +205,7 @@ def _raising(error: BaseException):
 def test_each_error_class_has_its_exit_code(
     harness: CommandLine, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
-    monkeypatch.setattr("harness_llm.commands.submit", _raising(error))
+    monkeypatch.setattr("harness_llm.cli.submit_command.submit", _raising(error))
     done = harness("submit", *NAMES)
     assert done.code == code
     assert said in done.err
@@ -213,7 +213,7 @@ def test_each_error_class_has_its_exit_code(
 
 
 def test_verbose_prints_the_traceback(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness_llm.commands.submit", _raising(RunFailed("the engine ended")))
+    monkeypatch.setattr("harness_llm.cli.submit_command.submit", _raising(RunFailed("the engine ended")))
     done = harness("-v", "submit", *NAMES)
     assert done.code == 4
     assert "Traceback" in done.err
@@ -225,9 +225,9 @@ def test_sigterm_is_an_interrupt(tmp_path: Path) -> None:
     """As a scheduler ends a job."""
     program = """
 import os, signal, sys, types
-from harness_llm import cli
-cli._panel = lambda *_: None
-sys.modules["harness_llm.commands"] = types.SimpleNamespace(
+from harness_llm.cli import main as cli, run_declarations
+run_declarations._panel = lambda *_: None
+sys.modules["harness_llm.cli.submit_command"] = types.SimpleNamespace(
     submit=lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
 )
 sys.argv = ["harness-llm", "submit"]

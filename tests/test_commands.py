@@ -9,7 +9,8 @@ from asked import options
 from rich.console import Console
 from runs import write_run
 
-from harness_llm.commands import _check_and_archive, _each, _report_runs
+from harness_llm.cli.package_command import check_and_archive
+from harness_llm.cli.submit_command import _each, _report_runs
 from harness_llm.config.profile import load_profile
 from harness_llm.config.request import load_request
 from harness_llm.errors import GateFailed, RunFailed
@@ -74,7 +75,7 @@ def test_a_tree_that_fails_its_check_stays_without_an_archive(
     for file in earlier:
         file.write_text("of an earlier tree")
     with pytest.raises(GateFailed, match="so no archive was made") as caught:
-        _check_and_archive(request, Panel(Console(file=io.StringIO())), Package(tree, tmp_path / "manifest.json", []))
+        check_and_archive(request, Panel(Console(file=io.StringIO())), Package(tree, tmp_path / "manifest.json", []))
     assert caught.value.exit_code == 1
     assert capsys.readouterr().out == f"{tree}\n"
     assert tree.is_dir()

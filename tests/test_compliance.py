@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.rules.rounds import load_round, round_names
 from harness_llm.errors import ConfigError
 from harness_llm.evaluate.compliance import TESTS, Evidence, Verdict, test07, test09
 from harness_llm.loadgen.logs import Answer, read_accuracy_log
-from harness_llm.rules.rounds import load_round, round_names
 
 ROUND = load_round("v6.1")
 THRESHOLD = 60.698

@@ -9,6 +9,7 @@ import certifi
 import pytest
 
 from harness_llm.config.inference_checkout import COMMIT, SUBMODULES, URL
+from harness_llm.config.rules import load_round
 from harness_llm.containers import build as builds
 from harness_llm.containers import from_environment as setting
 from harness_llm.containers import mounts, packages
@@ -17,7 +18,6 @@ from harness_llm.containers.certificates import INSIDE, extra_certificate, write
 from harness_llm.containers.container_spec import load_accelerator
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.paths import CHECKOUT
-from harness_llm.rules import load_round
 
 USER = {"RUN_AS": "1000:1001", "DOCKER": "/bin/true"}
 

@@ -10,7 +10,7 @@ from machines import hide_tools
 from rich.console import Console
 from workspaces import make_workspace
 
-from harness_llm.commands import prepare
+from harness_llm.cli.submit_command import prepare
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.config.request import load_request
 from harness_llm.errors import EnvironmentMissing

@@ -8,7 +8,7 @@ import typer
 
 from docs.references import PAGES, generated
 from docs.terminal import EXCERPT, PICTURE, draw, excerpt
-from harness_llm.cli import app
+from harness_llm.cli.main import app
 from harness_llm.config.engine_arguments import engine_arguments
 from harness_llm.config.engine_config import HarnessConfig, ReplayConfig, ServerConfig
 from harness_llm.paths import CHECKOUT

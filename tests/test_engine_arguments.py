@@ -18,7 +18,7 @@ DATA = Path(arguments.__file__).with_name("vllm_arguments.json")
 def submit_dry(setting: str) -> subprocess.CompletedProcess[str]:
     words = ["submit", "--dry-run", "--model", "llama2-70b", "--gpu", "h100", "--company", "Acme"]
     words += ["--system-name", "x", "--set", setting]
-    program = "from harness_llm.cli import main; main()"
+    program = "from harness_llm.cli.main import main; main()"
     command = [sys.executable, "-c", program, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT)
 

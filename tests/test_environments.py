@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.rules import load_round, round_names
 from setup import environments, layers, uv
 from setup.layers import LAYERS, LOCKED, CudaLayer, Layer
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-RULES = [f"harness_llm/rules/{name}.yaml" for name in round_names()]
+RULES = [f"harness_llm/config/rules/{name}.yaml" for name in round_names()]
 HERE = [name for name in LAYERS if not name.startswith("base-")]  # images replace them
 PINNED = [layer.name for layer in LOCKED]
 SOURCES = ["pyproject.toml", *(f"setup/requirements/{name}.txt" for name in PINNED), *RULES]
@@ -64,7 +64,7 @@ def test_current_layer_is_not_installed_again(checkout: Path) -> None:
         ("setup/requirements/dev.txt", "pip==1\n", ["dev"]),
         ("pyproject.toml", '[project.urls]\nhome = "x"\n', HERE),
         ("pyproject.toml", '[tool.other]\nkey = "x"\n', []),
-        ("harness_llm/rules/v7.0.yaml", "loadgen:\n  package: pip\n  version: 1\n", ["loadgen", "loadgen-cuda"]),
+        ("harness_llm/config/rules/v7.0.yaml", "loadgen:\n  package: pip\n  version: 1\n", ["loadgen", "loadgen-cuda"]),
         (RULES[0], "# a comment\n", []),
     ],
 )

@@ -135,7 +135,7 @@ def test_every_source_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for change in (
         lambda: (root / "plan.py").write_text("# other\n"),
         lambda: (root / "plan.py").rename(root / "plans.py"),
-        lambda: (root / "rules" / "v6.1.yaml").write_text("round: v6.1\n"),
+        lambda: (root / "config" / "rules" / "v6.1.yaml").write_text("round: v6.1\n"),
         (root / "new.yaml").touch,
     ):
         change()

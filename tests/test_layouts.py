@@ -18,11 +18,11 @@ from harness_llm.checker.check import check, exit_code
 from harness_llm.checker.official import run_official
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import GateFailed
 from harness_llm.evaluate.accuracy_file import parse
 from harness_llm.paths import Workspace
-from harness_llm.rules.rounds import load_round
 from harness_llm.runs.record import Run
 from harness_llm.submission.places import places_of
 from harness_llm.submission.tree import Documents, Runs, build_tree

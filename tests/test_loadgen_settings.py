@@ -5,11 +5,11 @@ import pytest
 from real_loadgen import needs_loadgen, real_settings
 
 from harness_llm.config.profile import load_profile
+from harness_llm.config.rules import Round, load_round
 from harness_llm.config.user_conf import UserConf, parse
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.settings import compare, expected_settings
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules import Round, load_round
 
 ROUND = load_round("v6.1")
 RULES = ROUND.benchmark("llama2-70b-99.9")

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 from real_loadgen import needs_loadgen, real_issued, real_settings
 
+from harness_llm.config.rules import Round, load_round, round_names
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.loadgen.logs import parse_detail
 from harness_llm.loadgen.settings import compare, expected_settings
 from harness_llm.loadgen.versions import loadgen_folder, loadgen_version
-from harness_llm.rules import Round, load_round, round_names
 
 ROUNDS = [load_round(name) for name in round_names()]
 DETAIL = "mlperf_log_detail.txt"

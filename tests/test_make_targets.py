@@ -13,7 +13,7 @@ from command_line import CommandLine
 from terminal import Terminal
 from workspaces import make_workspace
 
-from harness_llm import commands
+from harness_llm.cli import submit_command
 from harness_llm.config import inference_checkout
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.environment import (
@@ -49,8 +49,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def note(options: Options, *_: object, **__: object) -> None:
         found.extend(request.options for request in load_requests(options, Workspace()))
 
-    monkeypatch.setattr(commands, "submit", note)
-    monkeypatch.setattr(commands, "run", note)
+    monkeypatch.setattr(submit_command, "submit", note)
+    monkeypatch.setattr(submit_command, "run", note)
 
     def ask(line: str, *more: str, **environment: str) -> list[Options]:
         found.clear()

@@ -11,12 +11,12 @@ from provenance import DOCUMENT, gpus_of, provenance_of, scenarios_of, with_tabl
 from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
 from harness_llm.config.engine_config import EngineConfig, load_config
 from harness_llm.config.plan import STAND_IN, loadgen_models
+from harness_llm.config.rules import BenchmarkRules, load_round, round_names
 from harness_llm.config.user_conf import UserConf, parse
 from harness_llm.config.violations import rule_violations, violations
 from harness_llm.hardware.gpus import NO_ACCELERATOR, load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.datasets.sources import SOURCES
-from harness_llm.rules import BenchmarkRules, load_round, round_names
 
 WORKSPACE = Workspace(CHECKOUT)
 BENCHMARKS = {name: load_benchmark(name, WORKSPACE) for name in benchmark_names(WORKSPACE)}

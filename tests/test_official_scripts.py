@@ -18,6 +18,7 @@ from trees import answers
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.rules import load_round
 from harness_llm.errors import EnvironmentMissing, GateFailed
 from harness_llm.evaluate.accuracy_file import parse, render
 from harness_llm.evaluate.decoding import decoder
@@ -27,7 +28,6 @@ from harness_llm.evaluate.official.verdict_script import verify_officially
 from harness_llm.evaluate.score import answers_by_index, score_answers
 from harness_llm.loadgen.logs import read_accuracy_log
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules import load_round
 
 SAMPLES = 60
 TESTS = load_round("v6.1").compliance

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from harness_llm.config.rules import LatencyLimit
 from harness_llm.pipeline import panel
 from harness_llm.pipeline.panel import Panel, RunProgress, RunView, clock
-from harness_llm.rules import LatencyLimit
 
 VIEW = RunView("Server performance", total=1000, predicted_s=100, limit=LatencyLimit(ttft=2000, tpot=200))
 

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from harness_llm.config.profile import load_profile
+from harness_llm.config.rules import load_round
 from harness_llm.config.user_conf import parse
 from harness_llm.errors import ConfigError
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules import load_round
 
 ROUND = load_round("v6.1")
 MODEL = "llama2-70b"

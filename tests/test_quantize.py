@@ -17,6 +17,7 @@ from submissions import submission_of
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Benchmark, SampleSet, benchmark_names, load_benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, read_record
+from harness_llm.config.rules import load_round
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, RunFailed
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.hardware.gpus import NO_ACCELERATOR, load_gpus
@@ -26,7 +27,6 @@ from harness_llm.prepare.quantize.job import CalibrationSet, Job, pieces, run_jo
 from harness_llm.prepare.quantize.quantize import PROGRAMS, calibration_set, quantize, quantize_checkpoint
 from harness_llm.prepare.quantize.recipes import TABLE, Recipe, load_recipes, require_format
 from harness_llm.protocol.token_store import open_store, write_store
-from harness_llm.rules import load_round
 from harness_llm.runs.record import State, find_runs
 from harness_llm.runs.selection import Wanted, select
 from harness_llm.submission.calibration import read_quantization, render_calibration

@@ -14,7 +14,7 @@ from live_runs import Runs
 from real_loadgen import needs_loadgen
 from rich.console import Console
 
-from harness_llm.commands import submit
+from harness_llm.cli.submit_command import submit
 from harness_llm.config.assets import Assets
 from harness_llm.config.options import Options
 from harness_llm.config.request import Request, ScenarioPlan

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from benchmarks.replayed import AT_ONCE, measure, measure_null, replay_bench, with_load
 from benchmarks.soak import Once
-from harness_llm import commands
+from harness_llm.cli import submit_command
 from harness_llm.config.options import Options
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
@@ -70,7 +70,7 @@ def test_runs_of_the_replay_engine_do_not_count(bench: ScenarioContext) -> None:
 def test_submit_refuses_the_replay_engine() -> None:
     options = Options(model="demo", engine="replay", system_name="pytest-box", company="Acme")
     with pytest.raises(ConfigError, match="the replay engine computes nothing"):
-        commands.submit(options, Panel(Console(stderr=True)), dry_run=False)
+        submit_command.submit(options, Panel(Console(stderr=True)), dry_run=False)
 
 
 @pytest.fixture(scope="module")

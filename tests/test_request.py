@@ -10,9 +10,9 @@ from harness_llm.config.load import Load
 from harness_llm.config.options import Options
 from harness_llm.config.plan import resolve
 from harness_llm.config.request import Request, check_request, load_request, newest_round, require_names
+from harness_llm.config.rules import round_names
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
-from harness_llm.rules import round_names
 
 WORDS: dict[str, Any] = {"scenarios": "Offline,Server"}
 

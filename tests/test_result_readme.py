@@ -11,11 +11,11 @@ from runs import SUBJECT, SYSTEM, write_run
 from submissions import submission_of
 from workspaces import make_workspace
 
-from harness_llm import commands
+from harness_llm.cli import submit_command
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.options import Options
+from harness_llm.config.rules import load_round
 from harness_llm.paths import Workspace
-from harness_llm.rules import load_round
 from harness_llm.runs.record import RunRecord, find_runs
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.readme import repeating
@@ -72,7 +72,7 @@ def test_command_repeats_every_option(command_line: CommandLine, monkeypatch: py
     }
     assert said | others == {field.name for field in fields(Options)}
     found: list[Options] = []
-    monkeypatch.setattr(commands, "submit", lambda given, *_, **__: found.append(given))
+    monkeypatch.setattr(submit_command, "submit", lambda given, *_, **__: found.append(given))
     assert command_line(*shlex.split(choices.command())[1:]).code == 0
     assert command_line(*shlex.split(choices.command("Offline"))[1:]).code == 0
     assert found == [choices, replace(choices, scenarios=("Offline",))]

@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
+from harness_llm.config.rules import Round, load_round, round_names
 from harness_llm.errors import ConfigError
-from harness_llm.rules import Round, load_round, round_names
 
 ROUNDS = [load_round(name) for name in round_names()]
 

@@ -11,7 +11,7 @@ import yaml
 from official_values import DATA, Checkout, Pair, of_benchmark, of_round
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from harness_llm.rules import Round, load_round, round_names, rounds
+from harness_llm.config.rules import Round, load_round, round_names, rounds
 
 pytestmark = pytest.mark.inference
 CHECKOUT = Checkout(Path(os.environ.get(CHECKOUT_VARIABLE, "")))

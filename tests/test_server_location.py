@@ -14,10 +14,10 @@ from workspaces import CLOSED, NAMES, SUBMIT, make_workspace
 
 from harness_llm.config.plan import resolve
 from harness_llm.config.request import Request
+from harness_llm.config.rules import load_round
 from harness_llm.config.server_location import distant_servers, location_violations
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import Workspace
-from harness_llm.rules import load_round
 
 LOCAL, DISTANT, NOWHERE = "http://localhost:8000", "http://192.0.2.7:8000", "http://node.invalid:8000"
 NAMED = "architecture:\n  nodes:\n    - { name: node, count: 1, role: server, hosts: [192.0.2.7] }\n"

@@ -12,6 +12,7 @@ from gpu_settings import HERE, all_cases
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.plan import resolve
 from harness_llm.config.request import Request
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.config.speculation import draft_folder, with_speculation
 from harness_llm.errors import ConfigError
 from harness_llm.paths import MODELS_VARIABLE, Workspace
@@ -20,7 +21,6 @@ from harness_llm.pipeline.engine_settings.resolution import resolve_candidates
 from harness_llm.prepare.preparation import preparation_of
 from harness_llm.prepare.provision import missing_parts
 from harness_llm.prepare.published import PublishedPreparation
-from harness_llm.rules import load_round, round_names
 from harness_llm.runs.fingerprint import fingerprint
 
 SWITCH = "harness_config.speculative_decoding"

@@ -10,8 +10,8 @@ import punkt
 import pytest
 from terminal import Ended, Terminal
 
+from harness_llm.config.rules import load_round
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules import load_round
 from harness_llm.runs.record import find_runs
 
 pytestmark = [pytest.mark.engine(seconds=250), pytest.mark.slow]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from machines import PCI, hide_tools, write_root
 
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.config.system_file import load_overrides
 from harness_llm.errors import ConfigError
 from harness_llm.hardware import accelerators
 from harness_llm.hardware.accelerators import detect_accelerators, parse_nvidia, parse_table
 from harness_llm.hardware.machine import detect
-from harness_llm.rules.rounds import load_round
 from harness_llm.submission.system_description import describe
 
 RULES = load_round("v6.1")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from golden import GOLDEN, UNTRIMMED, untrimmed
 
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.errors import ConfigError
 from harness_llm.evaluate.compliance.test06 import verify
 from harness_llm.loadgen.logs import Answer, read_accuracy_log
-from harness_llm.rules.rounds import load_round
 
 LOG = "TEST06/accuracy/mlperf_log_accuracy.json"
 PUBLISHED_LOGS = [

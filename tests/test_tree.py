@@ -13,12 +13,12 @@ from submissions import official, submission_of
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.evaluate.official.output import OfficialOutput
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.protocol.record_files import FILES
-from harness_llm.rules.rounds import load_round
 from harness_llm.runs.record import State, find_runs
 from harness_llm.runs.selection import Wanted, select
 from harness_llm.submission import tree as tree_module
@@ -152,7 +152,7 @@ def test_source_is_packaged_without_caches(workspace: Workspace) -> None:
         (workspace.benchmarks / BENCHMARK / litter).touch()
     folder = pack(workspace).tree / "open/Acme/src/demo/harness-llm"
     found = files(folder)
-    assert {"README.md", "pyproject.toml", "harness_llm/runs/record.py", "harness_llm/rules/v6.1.yaml"} <= found
+    assert {"README.md", "pyproject.toml", "harness_llm/runs/record.py", "harness_llm/config/rules/v6.1.yaml"} <= found
     assert {"models/demo/benchmark.yaml", "code/user_cpu.conf"} <= found
     assert not [name for name in found if "__pycache__" in name or "/." in name]
 

@@ -8,9 +8,9 @@ from runs import BENCHMARK
 from submissions import official, submission_of
 
 from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules.rounds import load_round
 from harness_llm.submission.variants import left_out, packaged_variants
 
 HIGH, LOW = "llama2-70b-99.9", "llama2-70b-99"

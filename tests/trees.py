@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
+from harness_llm.config.rules import BenchmarkRules, Round, load_round, round_names
 from harness_llm.evaluate.accuracy_file import render
-from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
 
 
 class Kind(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
+from harness_llm.config.rules import load_round
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules import load_round
 
 CLOSED = "toy"
 NAMES = ["--company", "Acme", "--system-name", "box"]

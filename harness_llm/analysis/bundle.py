@@ -23,7 +23,7 @@ OF_SCENARIO = ("*.log",)
 """Logs of replicas and servers, beside the run directory."""
 HEAD, TAIL = 64 << 10, 256 << 10  # bytes of a log
 _DOCTOR_S = 120
-_MAIN = "from harness_llm.cli import main; main()"
+_MAIN = "from harness_llm.cli.main import main; main()"
 _USERS = ("USER", "LOGNAME", "SUDO_USER")
 _LEAST_NAME = 3  # a shorter host name would also match words of the logs
 

@@ -16,8 +16,8 @@ from harness_llm.checker import structure_rules as structure
 from harness_llm.checker import system_rules as system
 from harness_llm.checker.findings import Authority, Finding, Rule, Severity, advised, exit_code
 from harness_llm.checker.submission_tree import Benchmark, Log, Result, System, Tree
+from harness_llm.config.rules.rounds import Round
 from harness_llm.errors import ConfigError
-from harness_llm.rules.rounds import Round
 
 __all__ = ["Authority", "Finding", "Severity", "check", "exit_code"]
 

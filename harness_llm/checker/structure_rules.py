@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from harness_llm.checker.findings import Authority, Basis, Rule, Violation, advised, forbidden, rejected, rule
 from harness_llm.checker.submission_tree import DIVISIONS, Benchmark, Result, Submitter, Tree, load_json
+from harness_llm.config.rules.rounds import ScenarioRules
 from harness_llm.config.submission_names import VALID
-from harness_llm.rules.rounds import ScenarioRules
 from harness_llm.submission.datacenter import DOCUMENT
 from harness_llm.submission.places import PROFILE
 

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness_llm.config.rules.rounds import BenchmarkRules, Round
 from harness_llm.config.submission_names import VALID
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
-from harness_llm.rules.rounds import BenchmarkRules, Round
 from harness_llm.submission.places import PROFILE
 
 DIVISIONS = ("closed", "network", "open")

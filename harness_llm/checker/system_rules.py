@@ -6,7 +6,7 @@ from typing import Any
 from harness_llm.checker.findings import Rule, Violation, advised, rejected, rule
 from harness_llm.checker.power_rules import has_power
 from harness_llm.checker.submission_tree import System, load_json
-from harness_llm.rules.rounds import SystemRules
+from harness_llm.config.rules.rounds import SystemRules
 
 
 def _rules(system: System) -> SystemRules:

@@ -11,7 +11,7 @@ from harness_llm.paths import ENVIRONMENTS, Workspace
 
 CHECKOUT_VARIABLE = "MLPERF_INFERENCE_DIR"
 URL = "https://github.com/mlcommons/inference.git"
-COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"  # harness_llm/rules and models/*/benchmark.yaml cite it
+COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"  # harness_llm/config/rules and models/*/benchmark.yaml cite it
 SUBMODULES = tuple(f"language/deepseek-r1/submodules/{name}" for name in ("LiveCodeBench", "prm800k"))
 """Imported by the evaluators of deepseek-r1 and gpt-oss-120b; the commit of the checkout pins them."""
 

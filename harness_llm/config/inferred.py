@@ -1,8 +1,8 @@
 """Inferred results of edge systems: runs of one scenario are copied to another (inference_rules.adoc:329-346)."""
 
 from harness_llm.config.options import Options
+from harness_llm.config.rules import BenchmarkRules, Round
 from harness_llm.errors import ConfigError
-from harness_llm.rules import BenchmarkRules, Round
 
 _CLAUSE = "inference_rules.adoc:329-346"
 _EDGE = "edge"

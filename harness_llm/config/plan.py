@@ -11,6 +11,7 @@ from harness_llm.config.engine_config import EngineConfig, load_config
 from harness_llm.config.load import Load
 from harness_llm.config.options import SCENARIOS, Options
 from harness_llm.config.request import Request, ScenarioPlan, check_request, load_request
+from harness_llm.config.rules import BenchmarkRules, load_round, round_names
 from harness_llm.config.server_location import location_violations
 from harness_llm.config.speculation import draft_folder, with_speculation
 from harness_llm.config.system_file import system_file
@@ -20,7 +21,6 @@ from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_text
 from harness_llm.hardware.gpus import NO_ACCELERATOR
 from harness_llm.paths import Workspace
-from harness_llm.rules import BenchmarkRules, load_round, round_names
 
 STAND_IN = "stand-in"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from harness_llm.config.engines import REPLAY
+from harness_llm.config.rules import Round
 from harness_llm.config.submission_names import VALID
 from harness_llm.config.user_conf import UserConf
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
 from harness_llm.paths import Workspace
-from harness_llm.rules import Round
 
 
 class Profile(BaseModel):

@@ -14,6 +14,7 @@ from harness_llm.config.inferred import refuse_inferred
 from harness_llm.config.load import Load
 from harness_llm.config.options import COMPLIANCE, MEASURED, SCENARIOS, Options
 from harness_llm.config.profile import Profile, load_profile
+from harness_llm.config.rules import BenchmarkRules, Round, load_round, round_names
 from harness_llm.config.server_location import distant_servers
 from harness_llm.config.stand_in import DEMO, stand_in
 from harness_llm.config.submission_names import Submission
@@ -21,7 +22,6 @@ from harness_llm.config.user_conf import UserConf
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import NO_ACCELERATOR, detect_gpu
 from harness_llm.paths import Workspace, log_folder
-from harness_llm.rules import BenchmarkRules, Round, load_round, round_names
 
 DEFAULT_MODEL, DEFAULT_MODEL_WITHOUT_ACCELERATOR = "llama2-70b", DEMO
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES
+from harness_llm.config.rules import Speculation
 from harness_llm.config.servers import FLAGS, server_kinds
 from harness_llm.errors import ConfigError
-from harness_llm.rules import Speculation
 
 SETTING = "harness_config.speculative_decoding"
 _CLAUSE = "inference_rules.adoc, appendix Speculative Decoding"

@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.rules.rounds import BenchmarkRules, Round
 from harness_llm.errors import ConfigError
-from harness_llm.rules.rounds import BenchmarkRules, Round
 
 VALID = "valid"  # the profile whose runs comply with the rules
 

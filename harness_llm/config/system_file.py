@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
+from harness_llm.config.rules.rounds import Round
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
 from harness_llm.hardware.ecc import Ecc, Fact, State
 from harness_llm.paths import Workspace
-from harness_llm.rules.rounds import Round
 
 # Sections of a system file, beside the fields of the description.
 ARCHITECTURE = "architecture"

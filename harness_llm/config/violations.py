@@ -4,8 +4,8 @@ from harness_llm.config.benchmark import Benchmark
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.llmboost import find_wheel
+from harness_llm.config.rules import BenchmarkRules
 from harness_llm.errors import ConfigError
-from harness_llm.rules import BenchmarkRules
 
 
 def violations(config: EngineConfig, benchmark: Benchmark) -> list[str]:

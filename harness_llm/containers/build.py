@@ -12,6 +12,7 @@ from pathlib import Path
 from docker.errors import APIError
 
 from harness_llm.config.inference_checkout import COMMIT, SUBMODULES, URL
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.containers import packages
 from harness_llm.containers.arguments import Build, build_arguments
 from harness_llm.containers.certificates import bundle_file, extra_certificate, write_bundle
@@ -21,7 +22,6 @@ from harness_llm.containers.from_environment import CHECKOUT_LABEL, container_pr
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.evaluate.mbxp.container import IMAGE, IMAGE_SOURCE
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules import load_round, round_names
 from harness_llm.runs.fingerprint import PACKAGES
 
 LABEL = "harness-llm"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.rules.rounds import BenchmarkRules
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.rules.rounds import BenchmarkRules
 
 _LENGTHS = ("TOKENS_PER_SAMPLE", "GEN_LEN")  # bounded on both sides
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Benchmark, Sampling
+from harness_llm.config.rules import BenchmarkRules, ComplianceTest
 from harness_llm.evaluate.accuracy_file import ACCURACY as ACCURACY_REPORT
 from harness_llm.evaluate.accuracy_file import write as write_accuracy
 from harness_llm.evaluate.compliance import TESTS, Evidence
@@ -20,7 +21,6 @@ from harness_llm.evaluate.score import answers_by_index, score_answers
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, DetailLog, parse_detail, read_accuracy_log
 from harness_llm.loadgen.prediction import OutputTokens
 from harness_llm.protocol.token_store import open_store
-from harness_llm.rules import BenchmarkRules, ComplianceTest
 from harness_llm.runs.record import State
 
 VERDICT = "LoadGen result INVALID"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from harness_llm.config.rules import BenchmarkRules, Round
 from harness_llm.config.user_conf import KEYS
 from harness_llm.errors import ConfigError
-from harness_llm.rules import BenchmarkRules, Round
 
 NS_PER_MS = 1_000_000
 # LoadGen 5.x reads these but has no such attributes in TestSettings; `check` reads their effect in the detail log.

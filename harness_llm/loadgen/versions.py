@@ -8,8 +8,8 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
+from harness_llm.config.rules import Round
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.rules import Round
 
 
 def loadgen_folder(round_: Round) -> Path:

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness_llm.rules import LatencyLimit
+from harness_llm.config.rules import LatencyLimit
 
 PLAIN_EVERY_S = 10.0
 

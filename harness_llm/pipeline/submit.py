@@ -16,6 +16,7 @@ from harness_llm.config.checkpoint import checkpoint_digest, weight_files
 from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.load import issued, seconds
 from harness_llm.config.request import Request, ScenarioPlan
+from harness_llm.config.rules import load_round
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.hardware.device_lock import hold
@@ -33,7 +34,6 @@ from harness_llm.prepare.preparation import preparation_of
 from harness_llm.prepare.provision import provide
 from harness_llm.prepare.published import PublishedPreparation
 from harness_llm.replicas.ray.cluster import Cluster, query_cluster
-from harness_llm.rules import load_round
 from harness_llm.runs.fingerprint import fingerprint
 from harness_llm.runs.record import Run, find_runs
 from harness_llm.runs.selection import Candidates, Selection, Wanted, with_inferred

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness_llm.rules.rounds import BenchmarkRules
+from harness_llm.config.rules.rounds import BenchmarkRules
 
 TOKEN_BYTES = 4  # queries and answers are int32 token ids, without padding
 _BITS_PER_GBIT = 1e9

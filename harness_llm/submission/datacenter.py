@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness_llm.config.architecture import Architecture, load_architecture
+from harness_llm.config.rules.rounds import Round
 from harness_llm.config.system_file import ECC, complete
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.hardware.ecc import UNKNOWN, Ecc, State
 from harness_llm.loadgen.logs import DETAIL, parse_detail
-from harness_llm.rules.rounds import Round
 from harness_llm.submission.architecture_document import check_bandwidths, missing_facts, render_architecture
 from harness_llm.submission.bandwidth import Bandwidth, MeasuredResult
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness_llm.config.rules.rounds import Round
 from harness_llm.config.system_file import IS_NETWORK
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.accelerators import NOT_APPLICABLE
-from harness_llm.rules.rounds import Round
 
 _OPEN_STATUS = "rdi"  # research, development or internal: claims no availability
 _PLACEHOLDER = re.compile(r"\b(todo|tbd|tba|fixme|x{3,})\b|<[^>]*>|^\W*$", re.IGNORECASE)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness_llm.config.rules.rounds import Round
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import GateFailed
 from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
@@ -19,7 +20,6 @@ from harness_llm.fileio import replacing
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules.rounds import Round
 from harness_llm.runs.record import Run
 from harness_llm.submission.architecture_document import merged
 from harness_llm.submission.calibration import Quantization, measurements, render_calibration

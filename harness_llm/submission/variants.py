@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from harness_llm.config.rules.rounds import BenchmarkRules
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import GateFailed
 from harness_llm.evaluate.gates import gates_for, judge
-from harness_llm.rules.rounds import BenchmarkRules
 
 Scores = Mapping[str, Mapping[str, float]]
 """Scores of the accuracy runs, by scenario and metric."""

@@ -10,9 +10,9 @@ from workspaces import edit
 from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.engine_config import load_config
 from harness_llm.config.request import newest_round
+from harness_llm.config.rules import BenchmarkRules, load_round
 from harness_llm.fileio import read_yaml
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.rules import BenchmarkRules, load_round
 
 _TABLE: dict[str, Any] = read_yaml(Path(__file__).with_name("speeds.yaml"))
 _PROMPT_TOKENS = 100  # of a stand-in, about

@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.rules import ComplianceTest
 from harness_llm.errors import EnvironmentMissing, GateFailed, RunFailed
 from harness_llm.evaluate.official.output import OfficialOutput, from_harness, from_script, require_checkout
-from harness_llm.rules import ComplianceTest
 
 _SCRIPT = "compliance/{test}/run_verification.py"
 _AUDIT = "compliance/{test}/{benchmark}/audit.config"

@@ -1,6 +1,6 @@
 """Rules of MLPerf Inference: one YAML file per round, and the module that reads them."""
 
-from harness_llm.rules.rounds import (
+from harness_llm.config.rules.rounds import (
     BenchmarkRules,
     ComplianceTest,
     LatencyLimit,

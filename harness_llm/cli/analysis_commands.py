@@ -1,0 +1,73 @@
+"""The commands that read finished runs: runs, compare, bundle."""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from harness_llm.analysis import compare_report, run_table
+from harness_llm.analysis.bundle import ask_doctor, make_bundle, open_run_folder
+from harness_llm.analysis.compare import compare as compare_runs
+from harness_llm.analysis.repeats import read_runs, split_paths
+from harness_llm.analysis.run_row import run_row
+from harness_llm.analysis.run_selection import choose
+from harness_llm.analysis.verdict import gate, parse_share, verdicts
+from harness_llm.paths import Workspace
+from harness_llm.runs.record import find_runs
+
+
+def runs(where: Sequence[str], order: str, last: int | None, *, as_csv: bool, as_json: bool) -> None:
+    """Print a row per run.
+
+    Raises:
+        ConfigError: a condition or the order is wrong.
+    """
+    rows = choose([run_row(run) for run in find_runs(Workspace().logs)], where, order, last)
+    if as_csv or as_json:
+        sys.stdout.write(run_table.as_csv(rows) if as_csv else run_table.as_json(rows))
+    elif rows:
+        run_table.show(rows, Console())
+    else:
+        sys.stderr.write(f"no runs{' that meet the conditions' if where else ''} below {Workspace().logs}\n")
+
+
+def compare(runs_a: str, runs_b: str, *, fail_if_slower: str, as_json: bool) -> int:
+    """Print two sides with one or more runs each; returns the exit code of --fail-if-slower, else 0."""
+    share = parse_share(fail_if_slower) if fail_if_slower else None
+    paths = [split_paths(text) for text in (runs_a, runs_b)]
+    sides = [read_runs(own) for own in paths]
+    found = compare_runs(*sides)
+    if as_json:
+        sys.stdout.write(json.dumps(compare_report.as_json(found), indent=2) + "\n")
+    else:
+        console = Console()
+        for name, own, runs in zip("AB", paths, sides, strict=True):
+            alone = [scenario for scenario in runs if scenario not in found]
+            text = f"{name}: {', '.join(map(str, own))}" + (f"; only {name} has {', '.join(alone)}" if alone else "")
+            console.print(text, soft_wrap=True, highlight=False, markup=False)
+        compare_report.show(found, console)
+    if share is None:
+        return 0
+    code, lines = gate({scenario: verdicts(one) for scenario, one in found.items()}, share)
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    return code
+
+
+def bundle(folder: Path, output: Path | None) -> None:
+    """Write the redacted bundle of a run, and list its files.
+
+    Raises:
+        ConfigError: the folder is no run directory.
+    """
+    run = open_run_folder(folder)
+    made = make_bundle(run, ask_doctor(run), Workspace(), output)
+    for name, size in made.files.items():
+        sys.stderr.write(f"{size:>9,} bytes  {name}\n")
+    counts = ", ".join(f"{count} {kind}" for kind, count in made.redacted.items()) or "none"
+    sys.stderr.write(f"redacted: {counts}\n")
+    sys.stderr.write("The patterns do not find every private text, and the system name stays.\n")
+    sys.stderr.write(f"Look at the files before you publish them: tar -xzf {shlex.quote(str(made.path))}\n")
+    sys.stdout.write(f"{made.path}\n")

@@ -1,0 +1,90 @@
+"""The commands package and check."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness_llm.checker import findings_report as report
+from harness_llm.checker.final_report import keep_report
+from harness_llm.checker.findings import Finding, Severity, exit_code
+from harness_llm.checker.official import OfficialVerdict
+from harness_llm.checker.submission_tree import declared_round
+from harness_llm.config.inference_checkout import checkout
+from harness_llm.config.options import Options
+from harness_llm.config.plan import plan_scenarios
+from harness_llm.config.request import Request, check_request, load_requests, newest_round, require_names
+from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import Pipeline, check_tree
+from harness_llm.submission.archive import archive, remove_archive
+from harness_llm.submission.package import Package
+
+
+def package(options: Options, panel: Panel, *, calibration_only: bool) -> None:
+    """Make the tree of finished runs, or only its calibration document, which needs no run."""
+    require_names(options)
+    for request in load_requests(options, Workspace()):
+        pipeline = Pipeline(plan_scenarios(check_request(request)), panel)
+        if calibration_only:
+            document, notices = pipeline.package_calibration()
+            for notice in notices:
+                panel.say(notice)
+            sys.stdout.write(f"{document}\n")
+        elif request.profile.packaged:
+            check_and_archive(request, panel, pipeline.package())
+        else:
+            name = request.profile.name
+            raise ConfigError(
+                f"runs of the profile {name} are not packaged", hint="--profile smoke, or valid for a result"
+            )
+
+
+def check_and_archive(request: Request, panel: Panel, made: Package) -> None:
+    """Check the tree, archive it if the check passes, and print both paths.
+
+    Raises:
+        GateFailed: the check found errors; the tree stays, without an archive.
+    """
+    findings, verdicts = check_tree(made.tree, request.round.round)
+    panel.say(report.render(findings))
+    if verdicts:
+        panel.say(report.render_official(verdicts))
+    for line in keep_report(made.tree, verdicts, request.round.round, checkout(request.workspace)):
+        panel.say(line)
+    for notice in made.notices:
+        panel.say(notice)
+    panel.say(f"keep the complete accuracy logs that {made.manifest} lists")
+    sys.stdout.write(f"{made.tree}\n")
+    if _check_exit_code(findings, verdicts):
+        remove_archive(made.tree)
+        raise GateFailed(
+            "the check of the tree found errors, so no archive was made",
+            where=str(made.tree),
+            hint=f"after a correction: {request.options.command(verb='package')} --company {request.options.company}",
+        )
+    sys.stdout.write(f"{archive(made.tree, request.options.company)}\n")
+
+
+def _check_exit_code(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -> int:
+    """The official checker does not support smoke runs, so its verdict does not count for a tree of such runs."""
+    if any(finding.severity is Severity.SCALE for finding in findings):
+        return exit_code(findings)
+    return exit_code(findings) or int(not all(verdict.passed for verdict in verdicts))
+
+
+def check(tree: Path, round_name: str, *, as_json: bool) -> int:
+    """Check a tree and print the findings; returns the exit code."""
+    if not tree.is_dir():
+        raise ConfigError("there is no such tree", where=str(tree), hint="name the folder with closed/ or open/")
+    round_name = round_name or declared_round(tree) or newest_round()
+    sys.stderr.write(f"by the rules of round {round_name}\n")
+    findings, verdicts = check_tree(tree, round_name)
+    if as_json:
+        sys.stdout.write(json.dumps(report.as_json(findings, verdicts), indent=2) + "\n")
+    else:
+        sys.stdout.write(report.render(findings) + "\n")
+        if verdicts:
+            sys.stdout.write(report.render_official(verdicts) + "\n")
+    return _check_exit_code(findings, verdicts)

@@ -1,0 +1,118 @@
+"""Commands that prepare, run and package. Each imports what it needs, so that --help is fast."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness_llm.cli.declaration import AsJson, option, options_command
+from harness_llm.config.options import OUTPUT, SETTINGS, WHAT_TO_RUN, Options
+from harness_llm.pipeline.doctor.purpose import Part
+
+if TYPE_CHECKING:
+    from harness_llm.pipeline.panel import Panel
+
+commands = typer.Typer()
+# Options that change neither the selection of runs nor the tree.
+_RESULTS = ("tests", "package", "ray", "stop_on_failure")
+
+
+def _panel() -> "Panel":
+    from rich.console import Console
+
+    from harness_llm.pipeline.panel import Panel
+
+    return Panel(Console(stderr=True))
+
+
+@options_command(commands)
+def submit(
+    options: Options,
+    dry_run: Annotated[bool, option(OUTPUT, "Print the plan and exit.", "--dry-run")] = False,
+) -> None:
+    """Prepare, run, package and check a submission; run the same command again to continue."""
+    from harness_llm.cli.submit_command import submit as command
+
+    command(options, _panel(), dry_run=dry_run)
+
+
+@options_command(commands)
+def doctor(
+    options: Options,
+    part: Annotated[
+        Part, option(WHAT_TO_RUN, "host: the checks of a machine that starts containers; software: those of an image.")
+    ] = Part.ALL,
+    as_json: AsJson = False,
+) -> None:
+    """Check whether submit, with the same options, can run here."""
+    from harness_llm.pipeline.doctor.doctor import doctor as command
+
+    raise typer.Exit(command(options, part=part, as_json=as_json))
+
+
+@options_command(commands)
+def prepare(options: Options) -> None:
+    """Download, train and quantize what submit, with the same options, needs."""
+    from harness_llm.cli.submit_command import prepare as command
+
+    command(options, _panel())
+
+
+@options_command(commands, without=("package",))
+def run(
+    options: Options,
+    accuracy: Annotated[bool, option(WHAT_TO_RUN, "The same as --tests accuracy.", "--accuracy")] = False,
+) -> None:
+    """Run the tests of --tests (default: performance), even if results of them exist."""
+    from harness_llm.cli.submit_command import run as command
+
+    tests = ("accuracy",) if accuracy else options.tests or ("performance",)
+    command(replace(options, tests=tests), _panel())
+
+
+@options_command(commands, without=_RESULTS)
+def package(
+    options: Options,
+    calibration_only: Annotated[
+        bool, option(OUTPUT, "Write only the calibration document.", "--calibration-only")
+    ] = False,
+) -> None:
+    """Make the submission tree from finished runs, check it and make the archive."""
+    from harness_llm.cli.package_command import package as command
+
+    command(options, _panel(), calibration_only=calibration_only)
+
+
+@options_command(commands, without=(*_RESULTS, "company"))
+def status(options: Options, as_json: AsJson = False) -> None:
+    """Show which runs are finished, and why others are not."""
+    from harness_llm.cli.status_command import status as command
+
+    command(options, as_json=as_json)
+
+
+@options_command(commands, only=("model",))
+def download(
+    options: Options,
+    part: Annotated[
+        list[str] | None,
+        option(WHAT_TO_RUN, "dataset, calibration, livecodebench or model. Default: all. Repeatable."),
+    ] = None,
+) -> None:
+    """Download and verify the model and the data sets of a benchmark."""
+    from harness_llm.config.request import default_model
+    from harness_llm.prepare.downloads.download import download as command
+
+    command(options.model or default_model(), part or (), _panel().stage)
+
+
+@options_command(commands, only=("model", "gpu"))
+def quantize(
+    options: Options,
+    recipe: Annotated[str, option(SETTINGS, "Recipe of models/quantization.yaml. Default: the accelerator's.")] = "",
+) -> None:
+    """Quantize the downloaded checkpoint for an accelerator."""
+    from harness_llm.config.request import default_model
+    from harness_llm.prepare.quantize.quantize import quantize as command
+
+    command(options.model or default_model(), recipe, options.gpu, _panel().stage)

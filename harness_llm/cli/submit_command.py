@@ -1,0 +1,117 @@
+"""The commands that run tests: submit, prepare, run."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from harness_llm.cli.package_command import check_and_archive
+from harness_llm.config.options import Options
+from harness_llm.config.plan import plan_scenarios
+from harness_llm.config.profile import Profile
+from harness_llm.config.request import Request, check_request, load_requests, require_names
+from harness_llm.errors import HarnessError
+from harness_llm.evaluate.run_result import TOO_FEW
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.attempts import RunAttempts, missing_runs_error
+from harness_llm.pipeline.doctor.doctor import ReadyBenchmark, purpose_of, require_checks
+from harness_llm.pipeline.doctor.purpose import Purpose
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import build_pipeline
+from harness_llm.replicas.ray.cluster import query_cluster
+
+
+def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
+    """Check all benchmarks, then for each: plan, run what is missing, package, check, archive.
+
+    Raises:
+        HarnessError: a benchmark is not complete; the others are.
+    """
+    requests = load_requests(options, Workspace())
+    if dry_run:
+        for request in requests:
+            _print_plan(request, panel)
+        return
+    _each(require_checks(requests, purpose_of, panel.say), lambda ready: _submit(ready, panel), panel)
+
+
+def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
+    request, pipeline = ready.request, build_pipeline(ready.request, panel, ready.cluster)
+    if ready.purpose is Purpose.SUBMIT:
+        made = pipeline.submit() if request.requested_tests else pipeline.package()
+        check_and_archive(request, panel, made)
+    else:
+        _report_runs(pipeline.complete(), request.profile, panel, f"{request.options.command()} --no-package")
+
+
+def _each(benchmarks: Sequence[ReadyBenchmark], do: Callable[[ReadyBenchmark], None], panel: Panel) -> None:
+    """Call `do` with each benchmark, after the failure of another one too, unless --stop-on-failure is set.
+
+    Raises:
+        HarnessError: the failure with the highest exit code; the others are printed.
+    """
+    failures: list[HarnessError] = []
+    for ready in benchmarks:
+        try:
+            do(ready)
+        except HarnessError as error:
+            if ready.request.options.stop_on_failure:
+                raise
+            failures.append(error)
+    failures.sort(key=lambda failure: failure.exit_code)
+    for failure in failures[:-1]:
+        panel.say(f"error: {failure}")
+    if failures:
+        raise failures[-1]
+
+
+def _print_plan(request: Request, panel: Panel) -> None:
+    require_names(request.options, company=purpose_of(request) is Purpose.SUBMIT)
+    request = plan_scenarios(check_request(request))
+    address = request.options.ray
+    cluster = query_cluster(address, request.workspace.stage_log("nodes")) if address else None
+    pipeline = build_pipeline(request, panel, cluster)
+    pipeline.announce(pipeline.candidates(pipeline.assets()).select())
+
+
+def prepare(options: Options, panel: Panel) -> None:
+    """Download, train and quantize what `submit` needs."""
+    for ready in require_checks(load_requests(options, Workspace()), lambda _: Purpose.PREPARE, panel.say):
+        build_pipeline(ready.request, panel, ready.cluster).prepare()
+
+
+def run(options: Options, panel: Panel) -> None:
+    """Run the requested tests, even if they have results.
+
+    Raises:
+        HarnessError: a run is not VALID.
+    """
+
+    def measure(ready: ReadyBenchmark) -> None:
+        request = ready.request
+        again = f"{request.options.command(verb='run')} --tests {','.join(request.requested_tests)}"
+        _report_runs(build_pipeline(request, panel, ready.cluster).run(), request.profile, panel, again)
+
+    _each(require_checks(load_requests(options, Workspace()), lambda _: Purpose.MEASURE, panel.say), measure, panel)
+
+
+def _report_runs(runs: Sequence[RunAttempts], profile: Profile, panel: Panel, command: str) -> None:
+    """Print the folder of each run.
+
+    Raises:
+        HarnessError: a run is not VALID, for another reason than that the profile's runs are short; `command` repeats
+            them.
+    """
+    for attempts in runs:
+        if attempts.run:
+            sys.stdout.write(f"{attempts.run.path}\n")
+    if not profile.packaged:
+        for attempts in filter(_too_few, runs):
+            run_key = attempts.run_key
+            panel.say(f"{run_key.scenario} {run_key.test} completed; LoadGen's early stopping needs more queries")
+        panel.say(f"runs of the profile {profile.name} are not packaged")
+    missing = [one for one in runs if not one.valid and (profile.packaged or not _too_few(one))]
+    if missing:
+        raise missing_runs_error(missing, len(runs), command)
+
+
+def _too_few(attempts: RunAttempts) -> bool:
+    return not attempts.error and attempts.run is not None and attempts.run.reasons == [TOO_FEW]
