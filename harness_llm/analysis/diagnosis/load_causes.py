@@ -1,0 +1,184 @@
+"""Load and duration: queue growth, a target above the throughput, runs that are too short, and the Offline drain tail."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from harness_llm.analysis.diagnosis.causes import Cause
+from harness_llm.analysis.diagnosis.finding import Finding, Setting
+from harness_llm.analysis.diagnosis.robust import Estimate, Floats, level, slope
+from harness_llm.analysis.diagnosis.run_data import RunData
+from harness_llm.analysis.diagnosis.thresholds import (
+    BATCH_GROWTH,
+    DRAIN_TAIL,
+    FEWEST_BLOCKS,
+    MARGIN,
+    QUEUE_DELAY,
+)
+from harness_llm.loadgen.prediction import OFFLINE_SHARE, SERVER_SHARE, SINGLE_STREAM_SHARE
+
+_BLOCKS, _POINTS = 12, 20
+_LONGEST_PROFILE = "valid"
+_PROBE_TARGET, _PROBE_DURATION = "the target rate is above", "the run would be shorter"
+
+
+def _block_means(start: float, end: float, starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
+    """Middle of each block of time, and the mean number of intervals in it."""
+    times = np.linspace(start, end, _BLOCKS * _POINTS, endpoint=False)
+    means = level(times, starts, ends).reshape(_BLOCKS, _POINTS).mean(axis=1)
+    return times.reshape(_BLOCKS, _POINTS).mean(axis=1), np.asarray(means)
+
+
+def queue_growth(data: RunData) -> Iterator[Finding]:
+    """Queries without a first token, or queries in flight, increase during the arrivals of Server."""
+    if data.queries is None or data.scenario != "Server":
+        return
+    queries, (start, end) = data.queries, data.window
+    first = queries["first_token_s"] if (~np.isnan(queries["first_token_s"])).any() else queries["completion_s"]
+    served = float(((first > start) & (first <= end)).sum()) / max(end - start, 1e-9)
+    waiting = slope(*_block_means(start, end, queries["issue_s"], first))
+    if not served or waiting is None:
+        return
+    delay_s = waiting.low * (end - start) / served
+    if delay_s > QUEUE_DELAY.value * _limit_s(data):
+        yield _growth(data, waiting, first, "queries without a first token", delay_s)
+        return
+    latency = np.nanquantile(queries["completion_s"] - queries["issue_s"], 0.9)
+    begin = start + latency  # until then the first queries fill the batch
+    if end - begin < FEWEST_BLOCKS.value * latency:
+        return
+    times, means = _block_means(begin, end, queries["issue_s"], queries["completion_s"])
+    batch = slope(times, means)
+    if batch is not None and batch.low * (end - begin) > BATCH_GROWTH.value * float(np.median(means)):
+        yield _growth(data, batch, queries["completion_s"], "queries in flight", batch.low * (end - begin) / served)
+
+
+def _limit_s(data: RunData) -> float:
+    """The TTFT limit; without one, the median latency of the answers."""
+    if data.log is not None and data.log.requested_ttft_ms:
+        return data.log.requested_ttft_ms / 1000
+    queries = data.require_queries
+    return float(np.nanmedian(queries["completion_s"] - queries["issue_s"]))
+
+
+def _growth(data: RunData, growth: Estimate, served: Floats, what: str, delay_s: float) -> Finding:
+    (start, end), queries = data.window, data.require_queries
+    middle = (start + end) / 2
+    arrivals = float((queries["issue_s"] > middle).sum()) / (end - middle)
+    sustained = float(((served > middle) & (served <= end)).sum()) / (end - middle)
+    interval = f"{growth.value:.3g} queries/s (99 % interval {growth.low:.3g} to {growth.high:.3g})"
+    return Finding(
+        Cause.QUEUE_GROWTH,
+        f"{what} grow by {growth.value:.3g} per second: {arrivals:.4g} queries/s arrive, {sustained:.4g} are served",
+        {f"growth of {what}": interval, "arrivals": f"{arrivals:.4g}/s", "served": f"{sustained:.4g}/s"},
+        "lower the rate below what the replicas sustain; harness-llm tune --what target finds the highest valid one",
+        (data.target("target_qps", min(sustained * SERVER_SHARE, data.target_qps * MARGIN.value)),),
+        loss=max(1 - sustained / arrivals, 0.0) if arrivals else 0.0,
+        effect=f"at the end of the run a query waits at least {delay_s:.2g} s longer than at its start",
+    )
+
+
+def stopped_by_probe(data: RunData) -> Iterator[Finding]:
+    """The probe stopped the run because its target cannot become VALID."""
+    prediction, reason = data.record.prediction, next(iter(data.record.reasons), "")
+    if not prediction or not reason.startswith((_PROBE_TARGET, _PROBE_DURATION)):
+        return
+    rate = prediction["samples_per_second"]
+    bounds = f"{rate:.4g} samples/s ({prediction['low']:.4g} to {prediction['high']:.4g})"
+    if reason.startswith(_PROBE_TARGET):
+        yield Finding(
+            Cause.TARGET_TOO_HIGH,
+            f"target {data.target_qps:g} queries/s, predicted throughput {bounds}",
+            {"target": f"{data.target_qps:g} queries/s", "predicted throughput": bounds},
+            "lower the target",
+            (data.target("target_qps", rate * SERVER_SHARE),),
+            loss=1 - rate / data.target_qps,
+            effect=f"the target is {data.target_qps / rate:.3g} times the predicted throughput",
+        )
+        return
+    yield _short(data, rate, f"predicted throughput {bounds}", {"predicted throughput": bounds})
+
+
+def too_short(data: RunData) -> Iterator[Finding]:
+    """The run ended before min_duration."""
+    log = data.log
+    if log is None or log.get("result_min_duration_met") is not False:
+        return
+    seconds, needed = log.duration_s, log.min_duration_ms / 1000
+    summary = f"{seconds:.4g} s of at least {needed:.4g} s"
+    evidence = {"duration": f"{seconds:.4g} s", "min_duration": f"{needed:.4g} s"}
+    evidence["throughput"] = f"{log.samples_per_second:.4g} samples/s"
+    yield _short(data, log.samples_per_second, summary, evidence, 1 - seconds / needed)
+
+
+def _short(data: RunData, rate: float, summary: str, evidence: dict[str, str], loss: float = 0.0) -> Finding:
+    """The target decides the number of queries; LoadGen issues them for 110 % of the duration in Offline."""
+    if data.scenario == "SingleStream":
+        setting = data.target("target_latency", 1000 / rate * SINGLE_STREAM_SHARE)
+    else:
+        setting = data.target("target_qps", rate * OFFLINE_SHARE)
+    return Finding(
+        Cause.TOO_SHORT,
+        summary,
+        evidence,
+        "set the target to what the system reaches, so that LoadGen issues enough queries",
+        (setting,),
+        loss=loss,
+        effect=f"the run has {1 - loss:.0%} of the required duration" if loss else "LoadGen was not started",
+    )
+
+
+def drain_tail(data: RunData) -> Iterator[Finding]:
+    """The end of an Offline run in which the batches empty."""
+    if data.queries is None or data.replicas is None or data.scenario != "Offline":
+        return
+    last_send, end = float(np.nanmax(data.queries["send_s"])), data.end_s
+    drains = [_drain(data, name, last_send) for name in data.replica_names]
+    steady, tokens = (sum(values) for values in zip(*drains, strict=True))
+    if not steady > 0:
+        return
+    seconds = end - last_send
+    lost = seconds - tokens / steady
+    share = lost / end
+    if share < DRAIN_TAIL.value:
+        return
+    longest = data.queries["output_tokens"][np.nanargmax(data.queries["completion_s"])]
+    yield Finding(
+        Cause.DRAIN_TAIL,
+        f"after the last query was sent, {seconds:.3g} s with emptying batches cost {lost:.3g} s of {end:.4g} s",
+        {
+            "drain": f"{seconds:.3g} s, throughput {1 - lost / seconds:.0%} of that before",
+            "last answer": f"{longest:.0f} tokens (mean {np.nanmean(data.queries['output_tokens']):.0f})",
+        },
+        "a longer run makes the tail a smaller part of it; a smaller backlog keeps long answers from starting late",
+        _longer(data, 2 * share / DRAIN_TAIL.value),
+        loss=share,
+        effect=f"without it, the throughput is {share / (1 - share):.0%} higher",
+        affected=data.queries["completion_s"] > last_send,
+    )
+
+
+def _drain(data: RunData, replica: str, last_send: float) -> tuple[float, float]:
+    """Tokens per second of a replica before the last query was sent, and its tokens after that."""
+    rows, queries = data.replicas, data.require_queries
+    own = queries["replica"] == replica
+    if rows is None or not own.any():
+        return 0.0, 0.0
+    beats = rows["replica"] == replica
+    times, tokens = rows["time_s"][beats], np.nan_to_num(rows["output_tokens"][beats])
+    steady = (times > np.nanmin(queries["completion_s"][own])) & (times <= last_send)
+    if not steady.any():
+        return 0.0, 0.0
+    rate = float(np.nanmedian(rows["tokens_per_s"][beats][steady]))
+    # The first row has no count: it has the tokens until then.
+    counted = np.cumsum(tokens) + rate * max(float(times[0]), 0.0)
+    before = float(np.interp(last_send, times, counted))
+    return rate, max(float(np.nansum(queries["output_tokens"][own])) - before, 0.0)
+
+
+def _longer(data: RunData, factor: float) -> tuple[Setting, ...]:
+    """Settings of a run that is `factor` times as long: LoadGen issues samples for 110 % of min_duration."""
+    backlog = data.option("harness_config", "backlog", int(data.settings["harness_config"]["backlog"]) // 2)
+    if data.record.profile != _LONGEST_PROFILE:
+        return (Setting("--profile", data.record.profile, _LONGEST_PROFILE), backlog)
+    return (data.target("target_qps", data.target_qps * factor), backlog)

@@ -1,0 +1,158 @@
+"""What a diagnosis reads of a run: its record, settings, LoadGen's log, and the records of queries, replicas, devices."""
+
+import functools
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness_llm.analysis.diagnosis.finding import Setting
+from harness_llm.analysis.diagnosis.robust import Floats, level
+from harness_llm.errors import ConfigError
+from harness_llm.fileio import read_yaml
+from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
+from harness_llm.protocol.record_files import DEVICES, QUERIES, REPLICAS, RecordFile
+from harness_llm.runs.record import RECORD, Run, RunRecord, load_run
+from harness_llm.runs.records import read_record
+
+CONFIG = "config.yaml"
+Columns = Mapping[str, NDArray[Any]]
+"""Columns of a record by name: numbers with NaN for null, texts with None."""
+
+_GPU = re.compile(r"--gpu (\S+)")
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run and its records; None for a file that the run does not have.
+
+    Attributes:
+        settings: config.yaml.
+    """
+
+    run: Run
+    record: RunRecord
+    settings: Mapping[str, Any]
+    log: DetailLog | None
+    queries: Columns | None
+    replicas: Columns | None
+    devices: Columns | None
+
+    @functools.cached_property
+    def targets(self) -> dict[str, tuple[str, float]]:
+        """The lines of user.conf: whole name and value, by the last part of the name."""
+        lines = str(self.record.run_facts.get("user_conf", "")).splitlines()
+        pairs = [line.split(" = ") for line in lines if " = " in line]
+        return {name.rpartition(".")[2]: (name, float(value)) for name, value in pairs}
+
+    @property
+    def scenario(self) -> str:
+        """LoadGen's scenario; Server for Interactive."""
+        return "Server" if self.record.scenario == "Interactive" else self.record.scenario
+
+    @property
+    def target_qps(self) -> float:
+        """The target of user.conf; NaN without one."""
+        return self.targets.get("target_qps", ("", math.nan))[1]
+
+    def target(self, key: str, following: float | None) -> Setting:
+        """The setting of `key` in user.conf, with its next value."""
+        name, now = self.targets.get(key, (key, math.nan))
+        gpu = _GPU.search(self.record.command)
+        text = "" if following is None else f"{following:.3g}"
+        return Setting(
+            name, "" if math.isnan(now) else f"{now:g}", text, f"code/user_{gpu[1] if gpu else '<gpu>'}.conf"
+        )
+
+    def option(self, section: str, name: str, following: object = "") -> Setting:
+        """The setting `section.name` of the engine settings, with its next value."""
+        now = (self.settings.get(section) or {}).get(name, "")
+        return Setting(f"{section}.{name}", str(now), str(following))
+
+    @property
+    def batch(self) -> int:
+        """llm_config.max_num_seqs."""
+        return int(self.settings["llm_config"]["max_num_seqs"])
+
+    @property
+    def replica_names(self) -> list[str]:
+        """The replicas that got queries, in order of their numbers."""
+        names = set() if self.queries is None else {name for name in self.queries["replica"] if name is not None}
+        return sorted(names, key=lambda name: (len(name), name))
+
+    def replica_log(self, replica: str) -> str:
+        """The log of the process with `replica`, relative to the run's scenario folder."""
+        return str(self.run.path.parent / f"{replica}.log")
+
+    @functools.cached_property
+    def window(self) -> tuple[float, float]:
+        """Seconds of the first and the last issue."""
+        issue = self.require_queries["issue_s"]
+        return float(issue.min()), float(issue.max())
+
+    @property
+    def require_queries(self) -> Columns:
+        """The queries; call it only if there are some."""
+        if self.queries is None:
+            raise ValueError("no queries.parquet")
+        return self.queries
+
+    @property
+    def end_s(self) -> float:
+        """Seconds of the last completion."""
+        return float(np.nanmax(self.require_queries["completion_s"]))
+
+    def in_flight(self, times: Floats, replica: str = "") -> Floats:
+        """The queries sent and not completed at `times`, of one replica or of all."""
+        queries = self.require_queries
+        own = queries["replica"] == replica if replica else np.ones(len(queries["send_s"]), dtype=bool)
+        return level(times, queries["send_s"][own], queries["completion_s"][own])
+
+
+def read_run(path: Path) -> RunData:
+    """Read the run directory `path`.
+
+    Raises:
+        ConfigError: it is no run directory, the run has no readable record, or a file is damaged.
+    """
+    path = path.resolve()
+    if not (path / RECORD).is_file() and not (path / CONFIG).is_file():
+        raise ConfigError(
+            "no run found",
+            where=str(path),
+            expected="a run directory, such as build/logs/<time>/<system>/<benchmark>/<scenario>/<test>",
+            hint="harness-llm runs lists the folders of all runs",
+        )
+    run = load_run(path)
+    if run.record is None:
+        raise ConfigError("a run has no record", where=str(path / RECORD), found=run.fault or str(run.state))
+    return RunData(
+        run=run,
+        record=run.record,
+        settings=read_yaml(path / CONFIG) or {},
+        log=parse_detail(path / DETAIL) if (path / DETAIL).is_file() else None,
+        queries=_columns(path, QUERIES),
+        replicas=_columns(path, REPLICAS),
+        devices=_columns(path, DEVICES),
+    )
+
+
+def _columns(run: Path, file: RecordFile) -> Columns | None:
+    """The columns of a record; None without the file or without rows."""
+    if not (run / file.name).is_file():
+        return None
+    table = read_record(run, file)
+    if not len(table):
+        return None
+    return {column.name: _column(table[column.name], column.type) for column in file.columns}
+
+
+def _column(values: Any, kind: str) -> NDArray[Any]:
+    if kind == "string":
+        return np.array(values.to_pylist(), dtype=object)
+    return np.asarray(values.cast("float64").to_numpy(), dtype=np.float64)
