@@ -36,7 +36,7 @@ from harness_llm.pipeline.run import CONFIG, USER_CONF, ScenarioContext, execute
 from harness_llm.protocol.child_processes import Child, start
 from harness_llm.protocol.record_files import FILES
 from harness_llm.replicas.local import program, start_pool
-from harness_llm.runs.record import RECORD, Run, load_run
+from harness_llm.runs.record import LOCK, RECORD, Run, load_run
 
 TARGET = Path(__file__).with_name("data") / "diagnosed"
 GRID = 2**14
@@ -51,8 +51,8 @@ ENGINE = {
     "output_tokens": 30,
     "output_spread": 0.4,
 }
-# The published speed of an MI300X, 100 times as fast; the probe assumes published lengths of the answers.
-PUBLISHED = {"prefill_tokens_per_s": 725_000, "step_s": 0.00025, "step_s_per_sequence": 1.4e-6, "output_tokens": 294}
+# The published speed of an MI300X, 10 times as fast; the probe assumes published lengths of the answers.
+PUBLISHED = {"prefill_tokens_per_s": 72_500, "step_s": 0.0025, "step_s_per_sequence": 1.4e-5, "output_tokens": 294}
 Fault = Callable[[ScenarioContext], None]
 
 
@@ -166,7 +166,11 @@ def record_replay(name: str, case: Case) -> None:
 
 VLLM = {
     "healthy_vllm": ("Server", 700, ("llm_config.max_num_seqs=64",)),
-    "preemptions": ("Offline", 800, ("llm_config.num_gpu_blocks_override=40", "llm_config.max_num_seqs=64")),
+    "preemptions": (
+        "Offline",
+        800,
+        ("llm_config.block_size=32", "llm_config.num_gpu_blocks_override=60", "llm_config.max_num_seqs=64"),
+    ),
 }
 
 
@@ -189,6 +193,7 @@ def keep(name: str, run: Run) -> None:
     for old in target.iterdir():
         old.unlink()
     write_record(run, target)
+    (target / LOCK).touch()
     for file in (CONFIG, USER_CONF):
         (target / file).write_text((run.path / file).read_text())
     if (run.path / DETAIL).is_file():
@@ -221,13 +226,12 @@ def _line(message: dict[str, Any]) -> str:
 
 def write_table(source: Path, target: Path) -> None:
     table = pq.read_table(source)
-    for index, field in enumerate(table.schema):
-        if field.type == pa.float64():
-            values = table[field.name].to_numpy()
-            rounded = pa.array(np.round(values * GRID) / GRID, from_pandas=True)
-            table = table.set_column(index, field, rounded)
-    floats = [field.name for field in table.schema if field.type == pa.float64()]
-    texts = [field.name for field in table.schema if field.type == pa.string()]
+    schema = table.schema
+    floats = [name for name in schema.names if schema.field(name).type == pa.float64()]
+    texts = [name for name in schema.names if schema.field(name).type == pa.string()]
+    for name in floats:
+        rounded = pa.array(np.round(table[name].to_numpy() * GRID) / GRID, from_pandas=True)
+        table = table.set_column(schema.names.index(name), schema.field(name), rounded)
     pq.write_table(
         table, target, compression="zstd", compression_level=19, use_dictionary=texts, use_byte_stream_split=floats
     )

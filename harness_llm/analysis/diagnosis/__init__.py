@@ -1,1 +1,1 @@
-"""Diagnosis of a run: the causes of its state and speed, each with evidence, the setting to change and the next value."""
+"""Diagnosis of a run: causes of its state and speed, with evidence, the setting to change and the next value."""

@@ -21,7 +21,7 @@ class Cause(StrEnum):
     THROTTLING = "throttling"
     SLOW_REPLICA = "slow_replica"
     STALL = "stall"
-    COLD_START = "cold_start"
+    WARM_UP_MISSING = "warm_up_missing"
     PREEMPTION = "preemption"
     CLIENT_LATE = "client_late"
     STARVED_BATCH = "starved_batch"
@@ -49,7 +49,7 @@ _CAPACITY = (
     Cause.THROTTLING,
     Cause.SLOW_REPLICA,
     Cause.STALL,
-    Cause.COLD_START,
+    Cause.WARM_UP_MISSING,
     Cause.PREEMPTION,
 )
 _LATENCY = (*_CAPACITY, Cause.CLIENT_LATE, Cause.QUEUE_GROWTH)
@@ -65,11 +65,11 @@ CAUSES: dict[Cause, CauseInfo] = {
     Cause.TTFT_LIMIT: CauseInfo("TTFT above its limit", decides=True, explained_by=_LATENCY),
     Cause.TPOT_LIMIT: CauseInfo("TPOT above its limit", decides=True, explained_by=_LATENCY),
     Cause.LATENCY_LIMIT: CauseInfo("latency above its limit", decides=True, explained_by=_LATENCY),
-    Cause.QUEUE_GROWTH: CauseInfo("queue growth", explained_by=_CAPACITY),
+    Cause.QUEUE_GROWTH: CauseInfo("queue growth", explained_by=(*_CAPACITY, Cause.CLIENT_LATE)),
     Cause.THROTTLING: CauseInfo("clock or power throttling"),
     Cause.SLOW_REPLICA: CauseInfo("slow replica", explained_by=(Cause.THROTTLING, Cause.STALL)),
     Cause.STALL: CauseInfo("stall", explained_by=(Cause.REPLICA_FAILED,)),
-    Cause.COLD_START: CauseInfo("warm-up missing"),
+    Cause.WARM_UP_MISSING: CauseInfo("warm-up missing"),
     Cause.PREEMPTION: CauseInfo("preemption"),
     Cause.CLIENT_LATE: CauseInfo("LoadGen's process too slow"),
     Cause.STARVED_BATCH: CauseInfo("engines wait for queries", explained_by=(Cause.CLIENT_LATE,)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness_llm.analysis.diagnosis.causes import Cause
-from harness_llm.analysis.diagnosis.finding import Finding
+from harness_llm.analysis.diagnosis.finding import Finding, figure
 from harness_llm.analysis.diagnosis.robust import percentile
 from harness_llm.analysis.diagnosis.run_data import RunData
 from harness_llm.analysis.diagnosis.thresholds import CLIENT_DELAY
@@ -68,11 +68,11 @@ def late_client(data: RunData) -> Iterator[Finding]:
     cpus = int(data.settings["harness_config"]["loadgen_cpus"])
     yield Finding(
         Cause.CLIENT_LATE,
-        f"p99 TTFT is {found.p99_ttft:,.4g} ms, of which the replicas take {found.p99_replica_ttft:,.4g} ms",
+        f"p99 TTFT is {figure(found.p99_ttft, 4)} ms, that of the replicas {figure(found.p99_replica_ttft, 4)} ms",
         {
-            "lateness of LoadGen's thread": f"mean {found.mean_late:,.3g} ms, p99 TTFT later by {found.p99_late:,.3g} ms",
-            "delay until sent": f"p99 {found.p99_send:,.3g} ms",
-            "p99 TTFT of the replicas": f"{found.p99_replica_ttft:,.4g} ms",
+            "lateness of LoadGen's thread": f"mean {figure(found.mean_late)} ms, p99 TTFT +{figure(found.p99_late)} ms",
+            "delay until sent": f"p99 {figure(found.p99_send)} ms",
+            "p99 TTFT of the replicas": f"{figure(found.p99_replica_ttft, 4)} ms",
         },
         "keep other programs off the cores of LoadGen's process, or give it more",
         (data.option("harness_config", "loadgen_cpus", cpus + 1),),

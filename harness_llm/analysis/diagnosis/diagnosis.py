@@ -51,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     drain_tail,
 )
 _PERFORMANCE = "performance"
+_MS = 1000
 # The rules that also hold for accuracy and compliance runs, whose speed does not count.
 _OF_ALL_TESTS = (failed_run, failed_replicas, missed_gates, loadgen_errors)
 
@@ -102,13 +103,21 @@ def _suffices(data: RunData, cause: Finding, effect: Finding) -> bool:
         above = queries_above(data)
         return cause.affected is not None and bool(above.any()) and not (above & ~cause.affected).any()
     if effect.cause is Cause.QUEUE_GROWTH:
-        return effect.loss <= cause.loss or cause.cause is Cause.REPLICA_FAILED
+        return _suffices_for_growth(data, cause, effect)
     if (cause.cause, effect.cause) == (Cause.THROTTLING, Cause.SLOW_REPLICA):
         own = {replicas_of(data, device.device) for device in throttled_devices(data)}
         return any(f"{name} " in effect.summary for name in own)
     if effect.cause is Cause.DRAIN_TAIL:
         return _ends_last(data, cause)
     return True
+
+
+def _suffices_for_growth(data: RunData, cause: Finding, effect: Finding) -> bool:
+    """Whether the queue would not grow without `cause`: it takes the missing capacity, or LoadGen is as late."""
+    if cause.cause is Cause.CLIENT_LATE:
+        client = headroom(data)
+        return client is not None and effect.delay_s * _MS <= client.p99_late
+    return effect.loss <= cause.loss or cause.cause is Cause.REPLICA_FAILED
 
 
 def _suffices_for_limit(data: RunData, cause: Finding, effect: Finding) -> bool:
@@ -127,8 +136,8 @@ def _suffices_for_limit(data: RunData, cause: Finding, effect: Finding) -> bool:
 def _without_lateness(data: RunData, limit: Limit) -> float:
     """The p99 in ms without the lateness of LoadGen's process.
 
-    It reports tokens as late as it issues queries: both threads run in the same process. So TTFT has its lateness twice,
-    and TPOT once for all tokens of an answer.
+    It reports tokens as late as it issues queries: both threads run in the same process. So TTFT has its lateness
+    twice, and TPOT once for all tokens of an answer.
     """
     client = headroom(data)
     if client is None:

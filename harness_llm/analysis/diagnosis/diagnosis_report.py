@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from harness_llm.analysis.diagnosis.causes import CAUSES
 from harness_llm.analysis.diagnosis.diagnosis import Diagnosis
-from harness_llm.analysis.diagnosis.finding import Finding
+from harness_llm.analysis.diagnosis.finding import Finding, figure
 
 _NO_CAUSE = "no cause found: no limit exceeded, no capacity lost"
 _UNRECORDED = "no records of queries and replicas: only causes in run.json and LoadGen's log can be found"
@@ -26,13 +27,10 @@ def render(diagnosis: Diagnosis) -> str:
 
 
 def _figures(diagnosis: Diagnosis) -> list[str]:
-    lines = [
-        f"p99 {limit.name} {limit.p99:,.4g} ms, limit {limit.limit:,.4g} ms, margin {1 - limit.p99 / limit.limit:.0%}"
-        for limit in diagnosis.limits
-    ]
+    lines = [f"{limit.name}: {limit}, margin {limit.margin:.0%}" for limit in diagnosis.limits]
     if client := diagnosis.client:
         lines.append(
-            f"LoadGen's process: thread late by {client.mean_late:,.3g} ms on average; it takes {client.share:.0%} "
+            f"LoadGen's process: thread late by {figure(client.mean_late)} ms on average; it takes {client.share:.0%} "
             f"of the p99 TTFT"
         )
     return lines
@@ -41,7 +39,7 @@ def _figures(diagnosis: Diagnosis) -> list[str]:
 def _details(finding: Finding) -> list[str]:
     lines = [f"evidence  {name}: {text}" for name, text in finding.evidence.items()]
     if finding.because_of:
-        lines.append(f"because   {', '.join(cause.replace('_', ' ') for cause in finding.because_of)}")
+        lines.append(f"because   {', '.join(CAUSES[cause].title for cause in finding.because_of)}")
     if finding.effect:
         lines.append(f"effect    {finding.effect}")
     if not finding.because_of:
@@ -80,7 +78,7 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "run": str(diagnosis.run.path),
         "state": diagnosis.run.state,
         "limits": {
-            limit.name: {"p99_ms": limit.p99, "limit_ms": limit.limit, "margin": 1 - limit.p99 / limit.limit}
+            limit.name: {"p99_ms": limit.p99, "limit_ms": limit.limit, "margin": limit.margin}
             for limit in diagnosis.limits
         },
         "client": None if client is None else vars(client) | {"share": client.share},

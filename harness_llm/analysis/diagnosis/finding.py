@@ -7,6 +7,14 @@ from numpy.typing import NDArray
 
 from harness_llm.analysis.diagnosis.causes import CAUSES, Cause
 
+_THOUSAND = 1000
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """Return `value` with significant digits and without an exponent."""
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= _THOUSAND else f"{rounded:.{digits}g}"
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -38,6 +46,7 @@ class Finding:
         action: what to do.
         loss: estimated share of the throughput, or of the time above a limit; 0 if unknown.
         effect: the same in words.
+        delay_s: seconds by which it delays a query at the end of the run; 0 if unknown.
         look: files to read.
         affected: the queries that it delays; None if it concerns all.
         because_of: causes that explain it.
@@ -50,6 +59,7 @@ class Finding:
     settings: tuple[Setting, ...] = ()
     loss: float = 0.0
     effect: str = ""
+    delay_s: float = 0.0
     look: tuple[str, ...] = ()
     affected: NDArray[np.bool_] | None = field(default=None, compare=False)
     because_of: tuple[Cause, ...] = ()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness_llm.analysis.diagnosis.causes import Cause
-from harness_llm.analysis.diagnosis.finding import Finding, Setting
+from harness_llm.analysis.diagnosis.finding import Finding, Setting, figure
 from harness_llm.analysis.diagnosis.robust import Floats, percentile, slope
 from harness_llm.analysis.diagnosis.run_data import RunData
 from harness_llm.analysis.diagnosis.thresholds import FEWEST_BLOCKS, MARGIN, SMALLEST_STEP
@@ -26,6 +26,14 @@ class Limit:
     name: str
     p99: float
     limit: float
+
+    def __str__(self) -> str:
+        return f"p99 {figure(self.p99, 4)} ms, limit {figure(self.limit, 4)} ms"
+
+    @property
+    def margin(self) -> float:
+        """The share of the limit that is left; negative above it."""
+        return 1 - self.p99 / self.limit
 
 
 def limits(data: RunData) -> Iterator[Limit]:
@@ -71,7 +79,7 @@ def exceeded_limits(data: RunData) -> Iterator[Finding]:
     for limit in limits(data):
         if limit.p99 <= limit.limit:
             continue
-        evidence = {f"p99 {limit.name}": f"{limit.p99:,.4g} ms", "limit": f"{limit.limit:,.4g} ms"}
+        evidence = {f"p99 {limit.name}": f"{figure(limit.p99, 4)} ms", "limit": f"{figure(limit.limit, 4)} ms"}
         settings: tuple[Setting, ...] = (data.target("target_qps", _lower_target(data, limit)),)
         if data.queries is not None:
             values = latencies_ms(data, limit.cause)
@@ -82,12 +90,12 @@ def exceeded_limits(data: RunData) -> Iterator[Finding]:
                 settings = _tpot_settings(data, limit, evidence)
         yield Finding(
             limit.cause,
-            f"p99 {limit.p99:,.4g} ms, limit {limit.limit:,.4g} ms",
+            str(limit),
             evidence,
             "lower the load, or make the steps that it consists of shorter",
             settings,
             loss=1 - limit.limit / limit.p99,
-            effect=f"p99 is {limit.p99 / limit.limit:.3g} times the limit",
+            effect=f"p99 is {figure(limit.p99 / limit.limit)} times the limit",
         )
 
 
@@ -104,7 +112,7 @@ def _ttft_settings(data: RunData, limit: Limit, evidence: dict[str, str]) -> tup
     if least is None:
         return (target,)
     computed = percentile(least, 99)
-    evidence["p99 of the time to compute the prompt"] = f"{computed:,.3g} ms"
+    evidence["p99 of the time to compute the prompt"] = f"{figure(computed)} ms"
     now = int(data.settings["llm_config"].get("max_num_batched_tokens") or 0)
     if now and computed > limit.limit / 2:
         return (data.option("llm_config", "max_num_batched_tokens", 2 * now), target)
@@ -143,7 +151,7 @@ def _tpot_settings(data: RunData, limit: Limit, evidence: dict[str, str]) -> tup
     found = slope(running, step_ms)
     if found is None or found.low <= 0:
         return (target,)
-    evidence["step"] = f"{np.median(step_ms):.3g} ms at a batch of {np.median(running):.0f}, "
+    evidence["step"] = f"{figure(float(np.median(step_ms)))} ms at a batch of {np.median(running):.0f}, "
     evidence["step"] += f"{found.value:.2g} ms per query of the batch ({found.low:.2g} to {found.high:.2g})"
     constant = float(np.median(step_ms - found.value * running))
     largest = int((limit.limit * MARGIN.value - constant) / found.value)

@@ -1,11 +1,11 @@
-"""Load and duration: queue growth, a target above the throughput, runs that are too short, and the Offline drain tail."""
+"""Load and duration: queue growth, targets above the throughput, short runs, and the Offline drain tail."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from harness_llm.analysis.diagnosis.causes import Cause
-from harness_llm.analysis.diagnosis.finding import Finding, Setting
+from harness_llm.analysis.diagnosis.finding import Finding, Setting, figure
 from harness_llm.analysis.diagnosis.robust import Estimate, Floats, level, slope
 from harness_llm.analysis.diagnosis.run_data import RunData
 from harness_llm.analysis.diagnosis.thresholds import (
@@ -66,15 +66,17 @@ def _growth(data: RunData, growth: Estimate, served: Floats, what: str, delay_s:
     middle = (start + end) / 2
     arrivals = float((queries["issue_s"] > middle).sum()) / (end - middle)
     sustained = float(((served > middle) & (served <= end)).sum()) / (end - middle)
-    interval = f"{growth.value:.3g} queries/s (99 % interval {growth.low:.3g} to {growth.high:.3g})"
+    interval = f"{figure(growth.value)} queries/s (99 % interval {figure(growth.low)} to {figure(growth.high)})"
     return Finding(
         Cause.QUEUE_GROWTH,
-        f"{what} grow by {growth.value:.3g} per second: {arrivals:.4g} queries/s arrive, {sustained:.4g} are served",
-        {f"growth of {what}": interval, "arrivals": f"{arrivals:.4g}/s", "served": f"{sustained:.4g}/s"},
+        f"{what} grow by {figure(growth.value)} per second: {figure(arrivals, 4)} queries/s arrive, "
+        f"{figure(sustained, 4)} are served",
+        {f"growth of {what}": interval, "arrivals": f"{figure(arrivals, 4)}/s", "served": f"{figure(sustained, 4)}/s"},
         "lower the rate below what the replicas sustain; harness-llm tune --what target finds the highest valid one",
         (data.target("target_qps", min(sustained * SERVER_SHARE, data.target_qps * MARGIN.value)),),
         loss=max(1 - sustained / arrivals, 0.0) if arrivals else 0.0,
         effect=f"at the end of the run a query waits at least {delay_s:.2g} s longer than at its start",
+        delay_s=delay_s,
     )
 
 
@@ -84,7 +86,7 @@ def stopped_by_probe(data: RunData) -> Iterator[Finding]:
     if not prediction or not reason.startswith((_PROBE_TARGET, _PROBE_DURATION)):
         return
     rate = prediction["samples_per_second"]
-    bounds = f"{rate:.4g} samples/s ({prediction['low']:.4g} to {prediction['high']:.4g})"
+    bounds = f"{figure(rate, 4)} samples/s ({figure(prediction['low'], 4)} to {figure(prediction['high'], 4)})"
     if reason.startswith(_PROBE_TARGET):
         yield Finding(
             Cause.TARGET_TOO_HIGH,
@@ -93,7 +95,7 @@ def stopped_by_probe(data: RunData) -> Iterator[Finding]:
             "lower the target",
             (data.target("target_qps", rate * SERVER_SHARE),),
             loss=1 - rate / data.target_qps,
-            effect=f"the target is {data.target_qps / rate:.3g} times the predicted throughput",
+            effect=f"the target is {figure(data.target_qps / rate)} times the predicted throughput",
         )
         return
     yield _short(data, rate, f"predicted throughput {bounds}", {"predicted throughput": bounds})
@@ -105,9 +107,9 @@ def too_short(data: RunData) -> Iterator[Finding]:
     if log is None or log.get("result_min_duration_met") is not False:
         return
     seconds, needed = log.duration_s, log.min_duration_ms / 1000
-    summary = f"{seconds:.4g} s of at least {needed:.4g} s"
-    evidence = {"duration": f"{seconds:.4g} s", "min_duration": f"{needed:.4g} s"}
-    evidence["throughput"] = f"{log.samples_per_second:.4g} samples/s"
+    summary = f"{figure(seconds, 4)} s of at least {figure(needed, 4)} s"
+    evidence = {"duration": f"{figure(seconds, 4)} s", "min_duration": f"{figure(needed, 4)} s"}
+    evidence["throughput"] = f"{figure(log.samples_per_second, 4)} samples/s"
     yield _short(data, log.samples_per_second, summary, evidence, 1 - seconds / needed)
 
 
@@ -145,9 +147,10 @@ def drain_tail(data: RunData) -> Iterator[Finding]:
     longest = data.queries["output_tokens"][np.nanargmax(data.queries["completion_s"])]
     yield Finding(
         Cause.DRAIN_TAIL,
-        f"after the last query was sent, {seconds:.3g} s with emptying batches cost {lost:.3g} s of {end:.4g} s",
+        f"after the last query was sent, {figure(seconds)} s with emptying batches cost {figure(lost)} s of "
+        f"{figure(end, 4)} s",
         {
-            "drain": f"{seconds:.3g} s, throughput {1 - lost / seconds:.0%} of that before",
+            "drain": f"{figure(seconds)} s, throughput {1 - lost / seconds:.0%} of that before",
             "last answer": f"{longest:.0f} tokens (mean {np.nanmean(data.queries['output_tokens']):.0f})",
         },
         "a longer run makes the tail a smaller part of it; a smaller backlog keeps long answers from starting late",
@@ -178,7 +181,8 @@ def _drain(data: RunData, replica: str, last_send: float) -> tuple[float, float]
 
 def _longer(data: RunData, factor: float) -> tuple[Setting, ...]:
     """Settings of a run that is `factor` times as long: LoadGen issues samples for 110 % of min_duration."""
-    backlog = data.option("harness_config", "backlog", int(data.settings["harness_config"]["backlog"]) // 2)
+    now = int(data.settings["harness_config"]["backlog"])
+    backlog = (data.option("harness_config", "backlog", now // 2),) if now else ()
     if data.record.profile != _LONGEST_PROFILE:
-        return (Setting("--profile", data.record.profile, _LONGEST_PROFILE), backlog)
-    return (data.target("target_qps", data.target_qps * factor), backlog)
+        return (Setting("--profile", data.record.profile, _LONGEST_PROFILE), *backlog)
+    return (data.target("target_qps", data.target_qps * factor), *backlog)

@@ -1,5 +1,6 @@
 """Replicas: a slow one, failures, stalls, a missing warm-up, preemptions, and batches that are not full."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -9,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness_llm.analysis.diagnosis.causes import Cause
-from harness_llm.analysis.diagnosis.finding import Finding
+from harness_llm.analysis.diagnosis.finding import Finding, figure
 from harness_llm.analysis.diagnosis.robust import Floats, slowdowns
 from harness_llm.analysis.diagnosis.run_data import RunData
 from harness_llm.analysis.diagnosis.thresholds import (
-    COLD_START_S,
+    FIRST_STEPS_S,
     PREEMPTIONS,
     SLOWDOWN,
     STALL_FACTOR,
@@ -21,12 +22,20 @@ from harness_llm.analysis.diagnosis.thresholds import (
     STARVED,
 )
 from harness_llm.loadgen.prediction import MEAN_AGE
+from harness_llm.protocol.messages import HEARTBEAT_INTERVAL_S
 from harness_llm.runs.record import State
 
 _BLOCKS = 8
 _FEWEST_PER_BLOCK = 5  # queries of a replica, for a median
 _FAILED = re.compile(r"(replica-\d+) failed \((.*)\); (\d+) queries were requeued")
 _POINTS_PER_S = 20
+_SLOW_STEP = 2  # medians; a larger 90th percentile is that of pauses
+_WARM_UP = (
+    "let the warm-up compute what the run computes: raise harness_config.warm_up_tokens; compilation is in the log"
+)
+_LOOK = (
+    "look at that time in the replica's log and in the kernel log: suspended process, swapping, GPU errors, compilation"
+)
 
 
 def slow_replicas(data: RunData) -> Iterator[Finding]:
@@ -38,7 +47,9 @@ def slow_replicas(data: RunData) -> Iterator[Finding]:
         if factor.low < SLOWDOWN.value:
             continue
         loss = (1 - 1 / factor.value) / len(found)
-        interval = f"{factor.value:.3g} times the others (99 % interval {factor.low:.3g} to {factor.high:.3g})"
+        interval = (
+            f"{figure(factor.value)} times the others (99 % interval {figure(factor.low)} to {figure(factor.high)})"
+        )
         yield Finding(
             Cause.SLOW_REPLICA,
             f"{name} takes {interval} per token",
@@ -113,10 +124,39 @@ def pauses(data: RunData) -> list[Pause]:
     """Pauses of at least `STALL_S`. In Offline those before the first answers are prompts, and not counted."""
     if data.queries is None or data.replicas is None:
         return []
-    return [pause for name in data.replica_names for pause in _pauses(data, name) if pause.lost_s >= STALL_S.value]
+    found: list[Pause] = []
+    for name in data.replica_names:
+        slow = [pause for pause in _slow_times(data, name) if pause.lost_s >= STALL_S.value]
+        silent = [one for one in _silences(data, name) if not any(_overlap(one, other) for other in slow)]
+        found += slow + silent
+    return found
 
 
-def _pauses(data: RunData, replica: str) -> Iterator[Pause]:
+def _overlap(one: Pause, other: Pause) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def _silences(data: RunData, replica: str) -> Iterator[Pause]:
+    """Times without heartbeats and without tokens: the process was suspended. Steps may be made up for afterwards."""
+    rows, queries = data.replicas, data.require_queries
+    if rows is None:
+        return
+    own = queries["replica"] == replica
+    tokens = np.sort(np.concatenate([queries["first_token_s"][own], queries["completion_s"][own]]))
+    times = rows["time_s"][rows["replica"] == replica]
+    for before, after in itertools.pairwise(times):
+        if after - before < HEARTBEAT_INTERVAL_S + STALL_S.value:
+            continue
+        inside = tokens[(tokens > before) & (tokens < after)]
+        edges = np.concatenate([[before], inside, [after]])
+        longest = int(np.argmax(np.diff(edges)))
+        start, end = float(edges[longest]), float(edges[longest + 1])
+        if (lost := _busy_s(data, replica, start, end)) >= STALL_S.value:
+            yield Pause(replica, start, end, lost)
+
+
+def _slow_times(data: RunData, replica: str) -> Iterator[Pause]:
+    """Times in which the steps take a multiple of the others."""
     rows, queries = data.replicas, data.require_queries
     if rows is None:
         return
@@ -132,8 +172,8 @@ def _pauses(data: RunData, replica: str) -> Iterator[Pause]:
     working = (steps > 0) & (busy > 0)
     if not working.any():
         return
-    slow_step = float(np.quantile(busy[working] / steps[working], 0.9))
-    slow_step = min(slow_step, float(np.median(busy[working] / steps[working])) * STALL_FACTOR.value)
+    step_s = busy[working] / steps[working]
+    slow_step = min(float(np.quantile(step_s, 0.9)), _SLOW_STEP * float(np.median(step_s)))
     paused = busy > STALL_FACTOR.value * slow_step * np.maximum(steps, 1)
     lost = busy - steps * slow_step
     edges = np.flatnonzero(np.diff(np.concatenate([[False], paused, [False]]).astype(int)))
@@ -151,7 +191,7 @@ def stalls(data: RunData) -> Iterator[Finding]:
     """Pauses: a missing warm-up at the first queries of a replica, otherwise a stall."""
     found = pauses(data)
     for cause, own in (
-        (Cause.COLD_START, [pause for pause in found if _is_cold(data, pause)]),
+        (Cause.WARM_UP_MISSING, [pause for pause in found if _is_cold(data, pause)]),
         (Cause.STALL, [pause for pause in found if not _is_cold(data, pause)]),
     ):
         if own:
@@ -161,21 +201,15 @@ def stalls(data: RunData) -> Iterator[Finding]:
 def _is_cold(data: RunData, pause: Pause) -> bool:
     queries = data.require_queries
     sent = float(np.nanmin(queries["send_s"][queries["replica"] == pause.replica]))
-    return data.scenario != "Offline" and pause.start - sent < COLD_START_S.value
+    return data.scenario != "Offline" and pause.start - sent < FIRST_STEPS_S.value
 
 
 def _paused(data: RunData, cause: Cause, found: list[Pause]) -> Finding:
     worst = max(found, key=lambda pause: pause.lost_s)
     names = sorted({pause.replica for pause in found})
     loss = sum(pause.lost_s for pause in found) / data.end_s / len(data.replica_names)
-    cold = cause is Cause.COLD_START
+    cold = cause is Cause.WARM_UP_MISSING
     what = "its first steps are slow" if cold else f"it makes no steps from {worst.start:.1f} to {worst.end:.1f} s"
-    actions = {
-        True: "let the warm-up compute what the run computes: raise harness_config.warm_up_tokens; the engine's log shows "
-        "compilation during the run",
-        False: "look for the reason at that time in the replica's log and in the kernel log: suspended process, swapping, "
-        "GPU errors",
-    }
     now = int(data.settings["harness_config"]["warm_up_tokens"])
     return Finding(
         cause,
@@ -184,7 +218,7 @@ def _paused(data: RunData, cause: Cause, found: list[Pause]) -> Finding:
             "pauses": "; ".join(f"{p.replica} {p.start:.1f} to {p.end:.1f} s" for p in found[:8]),
             "replicas": f"{len(names)} of {len(data.replica_names)}",
         },
-        actions[cold],
+        _WARM_UP if cold else _LOOK,
         (data.option("harness_config", "warm_up_tokens", 2 * now),) if cold else (),
         loss=loss,
         effect=f"{sum(pause.lost_s for pause in found):.1f} s of replicas, {loss:.1%} of the capacity of the run",
@@ -194,7 +228,7 @@ def _paused(data: RunData, cause: Cause, found: list[Pause]) -> Finding:
 
 
 def _in_pauses(data: RunData, found: list[Pause]) -> NDArray[np.bool_]:
-    """Queries of the paused replicas that overlap a pause, or begin within its length after it: the replica catches up."""
+    """Queries of the paused replicas that overlap a pause, or the same time after it, in which they catch up."""
     queries = data.require_queries
     inside = np.zeros(len(queries["send_s"]), dtype=bool)
     for pause in found:

@@ -1,4 +1,4 @@
-"""What a diagnosis reads of a run: its record, settings, LoadGen's log, and the records of queries, replicas, devices."""
+"""Read a run for its diagnosis: record, settings, LoadGen's log, and records of queries, replicas and devices."""
 
 import functools
 import math
@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness_llm.analysis.diagnosis.finding import Setting
+from harness_llm.analysis.bundle import open_run_folder
+from harness_llm.analysis.diagnosis.finding import Setting, figure
 from harness_llm.analysis.diagnosis.robust import Floats, level
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
 from harness_llm.protocol.record_files import DEVICES, QUERIES, REPLICAS, RecordFile
-from harness_llm.runs.record import RECORD, Run, RunRecord, load_run
+from harness_llm.runs.record import RECORD, Run, RunRecord
 from harness_llm.runs.records import read_record
 
 CONFIG = "config.yaml"
@@ -64,7 +65,7 @@ class RunData:
         """The setting of `key` in user.conf, with its next value."""
         name, now = self.targets.get(key, (key, math.nan))
         gpu = _GPU.search(self.record.command)
-        text = "" if following is None else f"{following:.3g}"
+        text = "" if following is None else figure(following).replace(",", "")
         return Setting(
             name, "" if math.isnan(now) else f"{now:g}", text, f"code/user_{gpu[1] if gpu else '<gpu>'}.conf"
         )
@@ -120,15 +121,8 @@ def read_run(path: Path) -> RunData:
     Raises:
         ConfigError: it is no run directory, the run has no readable record, or a file is damaged.
     """
-    path = path.resolve()
-    if not (path / RECORD).is_file() and not (path / CONFIG).is_file():
-        raise ConfigError(
-            "no run found",
-            where=str(path),
-            expected="a run directory, such as build/logs/<time>/<system>/<benchmark>/<scenario>/<test>",
-            hint="harness-llm runs lists the folders of all runs",
-        )
-    run = load_run(path)
+    run = open_run_folder(path)
+    path = run.path
     if run.record is None:
         raise ConfigError("a run has no record", where=str(path / RECORD), found=run.fault or str(run.state))
     return RunData(

@@ -21,7 +21,7 @@ STALL_S = Threshold(2.0, "seconds: heartbeats are one second apart, so a shorter
 STALL_FACTOR = Threshold(
     5.0, "times the slow steps (90th percentile) of the replica: prompts make steps a few times longer"
 )
-COLD_START_S = Threshold(2.0, "seconds after the first query of a replica: heartbeats are one second apart")
+FIRST_STEPS_S = Threshold(2.0, "seconds after the first query of a replica: heartbeats are one second apart")
 PREEMPTIONS = Threshold(0.01, "per query: fewer cost less than 1 % of the tokens")
 CLIENT_DELAY = Threshold(0.1, "share of the TTFT limit: a smaller delay is within the margin that a target leaves")
 STARVED = Threshold(0.05, "share of the batch that is empty although queries are left: 5 % is above the noise of runs")
