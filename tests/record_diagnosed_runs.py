@@ -51,8 +51,8 @@ ENGINE = {
     "output_tokens": 30,
     "output_spread": 0.4,
 }
-# The published speed of an MI300X, 10 times as fast; the probe assumes published lengths of the answers.
-PUBLISHED = {"prefill_tokens_per_s": 72_500, "step_s": 0.0025, "step_s_per_sequence": 1.4e-5, "output_tokens": 294}
+# The published speed of an MI300X; the probe assumes published lengths of the answers.
+PUBLISHED = {"prefill_tokens_per_s": 7_250, "step_s": 0.025, "step_s_per_sequence": 0.000138, "output_tokens": 294}
 Fault = Callable[[ScenarioContext], None]
 
 
@@ -131,7 +131,7 @@ CASES = {
     "cold": Case(50, cold=True),
     "killed": Case(50, fault=kill_replica),
     "starved": Case(90, "Offline", 15, harness={"backlog": 0}, fault=partial(slow_loadgen, stopped_s=1.5)),
-    "probe_server": Case(2000, seconds=20, engine=PUBLISHED, probe=True),
+    "probe_server": Case(50, seconds=20, engine=PUBLISHED, probe=True),
     "probe_offline": Case(2, "Offline", 600, engine=PUBLISHED, probe=True),
 }
 
@@ -144,7 +144,7 @@ def replay_context(folder: Path, case: Case) -> Iterator[ScenarioContext]:
         replay_bench(folder, case.scenario, REPLICAS, *case.sets) as bench,
     ):
         workspace = replace(bench.request.workspace, root=folder)
-        profile = bench.request.profile.model_copy(update={"probe_s": 30 if case.probe else 0})
+        profile = bench.request.profile.model_copy(update={"probe_s": 45 if case.probe else 0})
         yield replace(bench, request=replace(bench.request, workspace=workspace, profile=profile))
 
 
@@ -166,10 +166,16 @@ def record_replay(name: str, case: Case) -> None:
 
 VLLM = {
     "healthy_vllm": ("Server", 700, ("llm_config.max_num_seqs=64",)),
+    # The answers of the demo are short: with at least 40 tokens, each sequence needs a second block.
     "preemptions": (
         "Offline",
-        800,
-        ("llm_config.block_size=32", "llm_config.num_gpu_blocks_override=60", "llm_config.max_num_seqs=64"),
+        400,
+        (
+            "sampling.min_tokens=40",
+            "llm_config.block_size=32",
+            "llm_config.num_gpu_blocks_override=60",
+            "llm_config.max_num_seqs=64",
+        ),
     ),
 }
 

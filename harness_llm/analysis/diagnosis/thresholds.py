@@ -29,6 +29,7 @@ DRAIN_TAIL = Threshold(0.05, "share of the run: a run of 600 s loses less with a
 THROTTLED = Threshold(
     0.05, "share of the seconds under load: a rarer limit changes the throughput by less than its noise"
 )
+BUSY = Threshold(0.5, "utilisation: a GPU below it is not under load, and reduces its clock for that reason")
 CLOCK_LOSS = Threshold(0.05, "share of the clock: GPUs at their power cap vary by less, and devices differ by 1 to 3 %")
 FEWEST_BLOCKS = Threshold(6, "blocks of time: fewer give no useful interval at 99 %")
 MARGIN = Threshold(0.95, "share of a limit to aim at: p99 varies by about 5 % between runs")
