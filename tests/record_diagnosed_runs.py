@@ -131,7 +131,6 @@ CASES = {
     "cold": Case(50, cold=True),
     "killed": Case(50, fault=kill_replica),
     "starved": Case(90, "Offline", 15, harness={"backlog": 0}, fault=partial(slow_loadgen, stopped_s=1.5)),
-    "probe_server": Case(50, seconds=20, engine=PUBLISHED, probe=True),
     "probe_offline": Case(2, "Offline", 600, engine=PUBLISHED, probe=True),
 }
 

@@ -59,7 +59,6 @@ TTFT, TPOT, CLIENT = Cause.TTFT_LIMIT, Cause.TPOT_LIMIT, Cause.CLIENT_LATE
         ("cold", {COLD: set(), TTFT: {COLD}, TPOT: {COLD}}),
         ("killed", {Cause.REPLICA_FAILED: set()}),
         ("preemptions", {Cause.PREEMPTION: set()}),
-        ("probe_server", {Cause.TARGET_TOO_HIGH: set()}),
         ("probe_offline", {Cause.TOO_SHORT: set()}),
     ],
 )
@@ -88,7 +87,7 @@ def test_healthy_run_has_no_cause(case: str) -> None:
         ("cold", "harness_config.warm_up_tokens", 512, 512),
         ("slow_loadgen", "harness_config.loadgen_cpus", 2, 2),
         ("starved", "harness_config.backlog", 64, 64),
-        ("probe_server", "llama2-70b.Server.target_qps", 1, 40),
+        ("preemptions", "llm_config.max_num_seqs", 15, 45),
     ],
 )
 def test_next_value_is_near_the_known_one(case: str, setting: str, low: float, high: float) -> None:
@@ -212,6 +211,22 @@ def test_runs_without_records_are_explained_by_their_record(tmp_path: Path) -> N
     missed = write_run(tmp_path, "Server", "accuracy", state="INVALID", reasons=["accuracy of X: ROUGE1 40 < 44"])
     [gate] = diagnose(read_run(missed.path)).findings
     assert (gate.cause, gate.summary) == (Cause.GATE_MISSED, "accuracy of X: ROUGE1 40 < 44")
+
+
+def test_target_that_the_probe_refuses_is_named(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path,
+        "Server",
+        "performance",
+        state="INVALID",
+        reasons=["the target rate is above the throughput of this system"],
+        prediction={"samples_per_second": 50.0, "low": 45.0, "high": 55.0},
+        run_facts={"user_conf": "llama2-70b.Server.target_qps = 100\n"},
+    )
+    (run.path / "mlperf_log_detail.txt").unlink()
+    [finding] = diagnose(read_run(run.path)).findings
+    assert finding.cause is Cause.TARGET_TOO_HIGH
+    assert str(finding.settings[0]).startswith("llama2-70b.Server.target_qps = 40 (now 100)")
 
 
 def test_explanation_at_the_end_of_a_run_is_short(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from harness_llm.analysis.diagnosis.thresholds import (
     QUEUE_DELAY,
 )
 from harness_llm.loadgen.prediction import OFFLINE_SHARE, SERVER_SHARE, SINGLE_STREAM_SHARE
+from harness_llm.runs.record import State
 
 _BLOCKS, _POINTS = 12, 20
 _LONGEST_PROFILE = "valid"
-_PROBE_TARGET, _PROBE_DURATION = "the target rate is above", "the run would be shorter"
 
 
 def _block_means(start: float, end: float, starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
@@ -72,7 +72,7 @@ def _growth(data: RunData, growth: Estimate, served: Floats, what: str, delay_s:
         f"{what} grow by {figure(growth.value)} per second: {figure(arrivals, 4)} queries/s arrive, "
         f"{figure(sustained, 4)} are served",
         {f"growth of {what}": interval, "arrivals": f"{figure(arrivals, 4)}/s", "served": f"{figure(sustained, 4)}/s"},
-        "lower the rate below what the replicas sustain; harness-llm tune --what target finds the highest valid one",
+        "lower the rate below what the replicas sustain",
         (data.target("target_qps", min(sustained * SERVER_SHARE, data.target_qps * MARGIN.value)),),
         loss=max(1 - sustained / arrivals, 0.0) if arrivals else 0.0,
         effect=f"at the end of the run a query waits at least {delay_s:.2g} s longer than at its start",
@@ -82,12 +82,12 @@ def _growth(data: RunData, growth: Estimate, served: Floats, what: str, delay_s:
 
 def stopped_by_probe(data: RunData) -> Iterator[Finding]:
     """The probe stopped the run because its target cannot become VALID."""
-    prediction, reason = data.record.prediction, next(iter(data.record.reasons), "")
-    if not prediction or not reason.startswith((_PROBE_TARGET, _PROBE_DURATION)):
+    prediction = data.record.prediction
+    if not prediction or data.log is not None or data.record.state is not State.INVALID:
         return
     rate = prediction["samples_per_second"]
     bounds = f"{figure(rate, 4)} samples/s ({figure(prediction['low'], 4)} to {figure(prediction['high'], 4)})"
-    if reason.startswith(_PROBE_TARGET):
+    if data.scenario == "Server":
         yield Finding(
             Cause.TARGET_TOO_HIGH,
             f"target {data.target_qps:g} queries/s, predicted throughput {bounds}",
