@@ -20,11 +20,11 @@ from harness_llm.analysis.diagnosis.latency_causes import (
 )
 from harness_llm.analysis.diagnosis.load_causes import drain_tail, queue_growth, stopped_by_probe, too_short
 from harness_llm.analysis.diagnosis.outcome_causes import failed_run, loadgen_errors, missed_gates
+from harness_llm.analysis.diagnosis.pause_causes import pauses
 from harness_llm.analysis.diagnosis.replica_causes import (
     failed_replicas,
     preemptions,
     slow_replicas,
-    stalls,
     starved_batches,
 )
 from harness_llm.analysis.diagnosis.robust import percentile
@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
     queue_growth,
     throttling,
     slow_replicas,
-    stalls,
+    pauses,
     preemptions,
     late_client,
     starved_batches,
@@ -150,12 +150,7 @@ def _without_lateness(data: RunData, limit: Limit) -> float:
 
 def _ends_last(data: RunData, cause: Finding) -> bool:
     """Whether the last answer is of a query that `cause` delays."""
-    return cause.affected is not None and bool(cause.affected[int(_last(data))])
-
-
-def _last(data: RunData) -> int:
-    done = data.require_queries["completion_s"]
-    return max(range(len(done)), key=lambda row: -math.inf if math.isnan(done[row]) else done[row])
+    return cause.affected is not None and bool(cause.affected[np.nanargmax(data.require_queries["completion_s"])])
 
 
 def _ordered(findings: Sequence[Finding]) -> Iterator[Finding]:

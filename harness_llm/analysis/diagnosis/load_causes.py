@@ -7,7 +7,7 @@ import numpy as np
 from harness_llm.analysis.diagnosis.causes import Cause
 from harness_llm.analysis.diagnosis.finding import Finding, Setting, figure
 from harness_llm.analysis.diagnosis.robust import Estimate, Floats, level, slope
-from harness_llm.analysis.diagnosis.run_data import RunData
+from harness_llm.analysis.diagnosis.run_data import ReplicaData, RunData
 from harness_llm.analysis.diagnosis.thresholds import (
     BATCH_GROWTH,
     DRAIN_TAIL,
@@ -135,8 +135,8 @@ def drain_tail(data: RunData) -> Iterator[Finding]:
     if data.queries is None or data.replicas is None or data.scenario != "Offline":
         return
     last_send, end = float(np.nanmax(data.queries["send_s"])), data.end_s
-    drains = [_drain(data, name, last_send) for name in data.replica_names]
-    steady, tokens = (sum(values) for values in zip(*drains, strict=True))
+    drains = [_drain(replica, data.queries["output_tokens"][replica.own], last_send) for replica in _replicas(data)]
+    steady, tokens = (sum(drain[index] for drain in drains) for index in (0, 1))
     if not steady > 0:
         return
     seconds = end - last_send
@@ -161,22 +161,21 @@ def drain_tail(data: RunData) -> Iterator[Finding]:
     )
 
 
-def _drain(data: RunData, replica: str, last_send: float) -> tuple[float, float]:
+def _replicas(data: RunData) -> list[ReplicaData]:
+    return [replica for replica in data.by_replica.values() if not np.isnan(replica.done).all()]
+
+
+def _drain(replica: ReplicaData, answers: Floats, last_send: float) -> tuple[float, float]:
     """Tokens per second of a replica before the last query was sent, and its tokens after that."""
-    rows, queries = data.replicas, data.require_queries
-    own = queries["replica"] == replica
-    if rows is None or not own.any():
-        return 0.0, 0.0
-    beats = rows["replica"] == replica
-    times, tokens = rows["time_s"][beats], np.nan_to_num(rows["output_tokens"][beats])
-    steady = (times > np.nanmin(queries["completion_s"][own])) & (times <= last_send)
+    times, tokens = replica.beats["time_s"], np.nan_to_num(replica.beats["output_tokens"])
+    steady = (times > np.nanmin(replica.done)) & (times <= last_send) & ~np.isnan(replica.beats["tokens_per_s"])
     if not steady.any():
         return 0.0, 0.0
-    rate = float(np.nanmedian(rows["tokens_per_s"][beats][steady]))
+    rate = float(np.median(replica.beats["tokens_per_s"][steady]))
     # The first row has no count: it has the tokens until then.
     counted = np.cumsum(tokens) + rate * max(float(times[0]), 0.0)
     before = float(np.interp(last_send, times, counted))
-    return rate, max(float(np.nansum(queries["output_tokens"][own])) - before, 0.0)
+    return rate, max(float(np.nansum(answers)) - before, 0.0)
 
 
 def _longer(data: RunData, factor: float) -> tuple[Setting, ...]:

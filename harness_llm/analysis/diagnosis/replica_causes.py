@@ -1,41 +1,22 @@
-"""Replicas: a slow one, failures, stalls, a missing warm-up, preemptions, and batches that are not full."""
+"""Replicas: a slow one, failures, preemptions, and batches that are not full."""
 
-import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness_llm.analysis.diagnosis.causes import Cause
 from harness_llm.analysis.diagnosis.finding import Finding, figure
 from harness_llm.analysis.diagnosis.robust import Floats, slowdowns
 from harness_llm.analysis.diagnosis.run_data import RunData
-from harness_llm.analysis.diagnosis.thresholds import (
-    FIRST_STEPS_S,
-    PREEMPTIONS,
-    SLOWDOWN,
-    STALL_FACTOR,
-    STALL_S,
-    STARVED,
-)
+from harness_llm.analysis.diagnosis.thresholds import PREEMPTIONS, SLOWDOWN, STARVED
 from harness_llm.loadgen.prediction import MEAN_AGE
-from harness_llm.protocol.messages import HEARTBEAT_INTERVAL_S
 from harness_llm.runs.record import State
 
 _BLOCKS = 8
 _FEWEST_PER_BLOCK = 5  # queries of a replica, for a median
 _FAILED = re.compile(r"(replica-\d+) failed \((.*)\); (\d+) queries were requeued")
-_POINTS_PER_S = 20
-_SLOW_STEP = 2  # medians; a larger 90th percentile is that of pauses
-_WARM_UP = (
-    "let the warm-up compute what the run computes: raise harness_config.warm_up_tokens; compilation is in the log"
-)
-_LOOK = (
-    "look at that time in the replica's log and in the kernel log: suspended process, swapping, GPU errors, compilation"
-)
 
 
 def slow_replicas(data: RunData) -> Iterator[Finding]:
@@ -59,7 +40,7 @@ def slow_replicas(data: RunData) -> Iterator[Finding]:
             loss=loss,
             effect=f"about {loss:.0%} of the throughput of all replicas",
             look=(data.replica_log(name),),
-            affected=data.queries["replica"] == name,
+            affected=data.by_replica[name].own,
         )
 
 
@@ -79,7 +60,7 @@ def _times_per_token(data: RunData) -> list[Mapping[str, float]]:
     blocks = np.digitize(queries["completion_s"], edges[1:-1])
     found: list[Mapping[str, float]] = []
     for block in range(_BLOCKS):
-        own = {name: usable & (blocks == block) & (queries["replica"] == name) for name in data.replica_names}
+        own = {name: usable & (blocks == block) & replica.own for name, replica in data.by_replica.items()}
         medians = {n: float(np.median(seconds[rows])) for n, rows in own.items() if rows.sum() >= _FEWEST_PER_BLOCK}
         found.append(medians)
     return found
@@ -103,139 +84,10 @@ def failed_replicas(data: RunData) -> Iterator[Finding]:
 
 def _absence(data: RunData, replica: str) -> float:
     """The share of the capacity that the run lacks: the longest time between two heartbeats of `replica`."""
-    if data.queries is None or data.replicas is None:
+    if replica not in data.by_replica:
         return 0.0
-    times = data.replicas["time_s"][data.replicas["replica"] == replica]
-    gaps = np.diff(np.append(times, data.end_s))
-    return float(gaps.max()) / data.end_s / len(data.replica_names) if len(gaps) else 0.0
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Seconds in which a replica had queries and made no steps, or few."""
-
-    replica: str
-    start: float
-    end: float
-    lost_s: float
-
-
-def pauses(data: RunData) -> list[Pause]:
-    """Pauses of at least `STALL_S`. In Offline those before the first answers are prompts, and not counted."""
-    if data.queries is None or data.replicas is None:
-        return []
-    found: list[Pause] = []
-    for name in data.replica_names:
-        slow = [pause for pause in _slow_times(data, name) if pause.lost_s >= STALL_S.value]
-        silent = [one for one in _silences(data, name) if not any(_overlap(one, other) for other in slow)]
-        found += slow + silent
-    return found
-
-
-def _overlap(one: Pause, other: Pause) -> bool:
-    return one.start < other.end and other.start < one.end
-
-
-def _silences(data: RunData, replica: str) -> Iterator[Pause]:
-    """Times without heartbeats and without tokens: the process was suspended. Steps may be made up for afterwards."""
-    rows, queries = data.replicas, data.require_queries
-    if rows is None:
-        return
-    own = queries["replica"] == replica
-    tokens = np.sort(np.concatenate([queries["first_token_s"][own], queries["completion_s"][own]]))
-    times = rows["time_s"][rows["replica"] == replica]
-    for before, after in itertools.pairwise(times):
-        if after - before < HEARTBEAT_INTERVAL_S + STALL_S.value:
-            continue
-        inside = tokens[(tokens > before) & (tokens < after)]
-        edges = np.concatenate([[before], inside, [after]])
-        longest = int(np.argmax(np.diff(edges)))
-        start, end = float(edges[longest]), float(edges[longest + 1])
-        if (lost := _busy_s(data, replica, start, end)) >= STALL_S.value:
-            yield Pause(replica, start, end, lost)
-
-
-def _slow_times(data: RunData, replica: str) -> Iterator[Pause]:
-    """Times in which the steps take a multiple of the others."""
-    rows, queries = data.replicas, data.require_queries
-    if rows is None:
-        return
-    begin = data.window[0]
-    if data.scenario == "Offline":
-        begin = float(np.nanmin(queries["completion_s"][queries["replica"] == replica]))
-    own = rows["replica"] == replica
-    times, steps = rows["time_s"][own], rows["steps"][own]
-    ends, starts, steps = times[1:], np.maximum(times[:-1], begin), np.nan_to_num(steps[1:])
-    inside = ends > starts
-    starts, ends, steps = starts[inside], ends[inside], steps[inside]
-    busy = np.array([_busy_s(data, replica, a, b) for a, b in zip(starts, ends, strict=True)])
-    working = (steps > 0) & (busy > 0)
-    if not working.any():
-        return
-    step_s = busy[working] / steps[working]
-    slow_step = min(float(np.quantile(step_s, 0.9)), _SLOW_STEP * float(np.median(step_s)))
-    paused = busy > STALL_FACTOR.value * slow_step * np.maximum(steps, 1)
-    lost = busy - steps * slow_step
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], paused, [False]]).astype(int)))
-    for first, after in zip(edges[::2], edges[1::2], strict=True):
-        yield Pause(replica, float(starts[first]), float(ends[after - 1]), float(lost[first:after].sum()))
-
-
-def _busy_s(data: RunData, replica: str, start: float, end: float) -> float:
-    """Seconds between `start` and `end` in which the replica had a query."""
-    times = np.linspace(start, end, max(int((end - start) * _POINTS_PER_S), 2))
-    return float((data.in_flight(times, replica) > 0).mean()) * (end - start)
-
-
-def stalls(data: RunData) -> Iterator[Finding]:
-    """Pauses: a missing warm-up at the first queries of a replica, otherwise a stall."""
-    found = pauses(data)
-    for cause, own in (
-        (Cause.WARM_UP_MISSING, [pause for pause in found if _is_cold(data, pause)]),
-        (Cause.STALL, [pause for pause in found if not _is_cold(data, pause)]),
-    ):
-        if own:
-            yield _paused(data, cause, own)
-
-
-def _is_cold(data: RunData, pause: Pause) -> bool:
-    queries = data.require_queries
-    sent = float(np.nanmin(queries["send_s"][queries["replica"] == pause.replica]))
-    return data.scenario != "Offline" and pause.start - sent < FIRST_STEPS_S.value
-
-
-def _paused(data: RunData, cause: Cause, found: list[Pause]) -> Finding:
-    worst = max(found, key=lambda pause: pause.lost_s)
-    names = sorted({pause.replica for pause in found})
-    loss = sum(pause.lost_s for pause in found) / data.end_s / len(data.replica_names)
-    cold = cause is Cause.WARM_UP_MISSING
-    what = "its first steps are slow" if cold else f"it makes no steps from {worst.start:.1f} to {worst.end:.1f} s"
-    now = int(data.settings["harness_config"]["warm_up_tokens"])
-    return Finding(
-        cause,
-        f"{worst.replica}: {what}, {worst.lost_s:.1f} s without tokens",
-        {
-            "pauses": "; ".join(f"{p.replica} {p.start:.1f} to {p.end:.1f} s" for p in found[:8]),
-            "replicas": f"{len(names)} of {len(data.replica_names)}",
-        },
-        _WARM_UP if cold else _LOOK,
-        (data.option("harness_config", "warm_up_tokens", 2 * now),) if cold else (),
-        loss=loss,
-        effect=f"{sum(pause.lost_s for pause in found):.1f} s of replicas, {loss:.1%} of the capacity of the run",
-        look=tuple(data.replica_log(name) for name in names[:3]),
-        affected=_in_pauses(data, found),
-    )
-
-
-def _in_pauses(data: RunData, found: list[Pause]) -> NDArray[np.bool_]:
-    """Queries of the paused replicas that overlap a pause, or the same time after it, in which they catch up."""
-    queries = data.require_queries
-    inside = np.zeros(len(queries["send_s"]), dtype=bool)
-    for pause in found:
-        later = pause.end + (pause.end - pause.start)
-        own = queries["replica"] == pause.replica
-        inside |= own & (queries["issue_s"] < later) & ~(queries["completion_s"] < pause.start)
-    return inside
+    gaps = np.diff(np.append(data.by_replica[replica].beats["time_s"], data.end_s))
+    return float(gaps.max()) / data.end_s / len(data.by_replica) if len(gaps) else 0.0
 
 
 def preemptions(data: RunData) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness_llm.analysis.bundle import open_run_folder
 from harness_llm.analysis.diagnosis.finding import Setting, figure
-from harness_llm.analysis.diagnosis.robust import Floats, level
+from harness_llm.analysis.diagnosis.robust import Floats
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
@@ -26,6 +26,38 @@ Columns = Mapping[str, NDArray[Any]]
 """Columns of a record by name: numbers with NaN for null, texts with None."""
 
 _GPU = re.compile(r"--gpu (\S+)")
+
+
+@dataclass(frozen=True)
+class ReplicaData:
+    """Queries and heartbeats of one replica.
+
+    Attributes:
+        own: whether each query of the run is of this replica.
+        sent, first, done: times of its queries.
+        beats: its rows of replicas.parquet.
+    """
+
+    name: str
+    own: NDArray[np.bool_]
+    sent: Floats
+    first: Floats
+    done: Floats
+    beats: Columns
+
+    @functools.cached_property
+    def _busy(self) -> tuple[Floats, Floats]:
+        """Times of all changes, and the seconds with a query until each."""
+        sent, done = self.sent[~np.isnan(self.sent)], self.done[~np.isnan(self.done)]
+        times = np.concatenate([sent, done])
+        order = np.argsort(times, kind="stable")
+        level = np.cumsum(np.repeat([1, -1], [len(sent), len(done)])[order])
+        times = times[order]
+        return times, np.concatenate([[0.0], np.cumsum(np.diff(times) * (level[:-1] > 0))])
+
+    def busy_s(self, times: Floats) -> Floats:
+        """The seconds in which the replica had a query, until each of `times`."""
+        return np.interp(times, *self._busy)
 
 
 @dataclass(frozen=True)
@@ -80,11 +112,14 @@ class RunData:
         """llm_config.max_num_seqs."""
         return int(self.settings["llm_config"]["max_num_seqs"])
 
-    @property
-    def replica_names(self) -> list[str]:
-        """The replicas that got queries, in order of their numbers."""
-        names = set() if self.queries is None else {name for name in self.queries["replica"] if name is not None}
-        return sorted(names, key=lambda name: (len(name), name))
+    @functools.cached_property
+    def by_replica(self) -> dict[str, ReplicaData]:
+        """The replicas that got queries, in order of their numbers; empty without records."""
+        if self.queries is None or self.replicas is None:
+            return {}
+        names = {name for name in set(self.queries["replica"]) if name is not None}
+        ordered = sorted(names, key=lambda name: (len(name), name))
+        return {name: _replica_data(name, self.queries, self.replicas) for name in ordered}
 
     def replica_log(self, replica: str) -> str:
         """The log of the process with `replica`, relative to the run's scenario folder."""
@@ -108,11 +143,17 @@ class RunData:
         """Seconds of the last completion."""
         return float(np.nanmax(self.require_queries["completion_s"]))
 
-    def in_flight(self, times: Floats, replica: str = "") -> Floats:
-        """The queries sent and not completed at `times`, of one replica or of all."""
-        queries = self.require_queries
-        own = queries["replica"] == replica if replica else np.ones(len(queries["send_s"]), dtype=bool)
-        return level(times, queries["send_s"][own], queries["completion_s"][own])
+
+def _replica_data(name: str, queries: Columns, rows: Columns) -> ReplicaData:
+    own, beats = queries["replica"] == name, rows["replica"] == name
+    return ReplicaData(
+        name,
+        own,
+        sent=queries["send_s"][own],
+        first=queries["first_token_s"][own],
+        done=queries["completion_s"][own],
+        beats={column: values[beats] for column, values in rows.items()},
+    )
 
 
 def read_run(path: Path) -> RunData:
