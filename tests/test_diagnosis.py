@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from runs import write_run
 
 from harness_llm.analysis.diagnosis.causes import CAUSES, Cause
 from harness_llm.analysis.diagnosis.diagnosis import Diagnosis, diagnose
+from harness_llm.analysis.diagnosis.diagnosis_report import as_json, render
 from harness_llm.analysis.diagnosis.explanation import explain
 from harness_llm.analysis.diagnosis.robust import slope, slowdowns
 from harness_llm.analysis.diagnosis.run_data import read_run
@@ -245,6 +247,24 @@ def test_damaged_record_does_not_end_the_command(tmp_path: Path) -> None:
     run = load_run(target)
     assert run.state is State.INVALID
     assert "no diagnosis: unreadable record of a run" in explain(run)
+
+
+NULLS = [("queries", "first_token_s"), ("replicas", "running"), ("replicas", "steps"), ("devices", "clock_mhz")]
+
+
+@pytest.mark.parametrize("case", ["overload", "stall", "preemptions", "slow_replica_offline", "slow_loadgen", "killed"])
+def test_unknown_values_and_missing_records_are_no_error(case: str) -> None:
+    """As of engines over HTTP, and of runs that failed."""
+    data = read_run(path_of(case))
+    changed = [replace(data, **{name: None}) for name in ("queries", "replicas", "devices", "log")]
+    for record, column in NULLS:
+        columns = getattr(data, record)
+        unknown = np.full(len(columns[column]), np.nan)
+        changed.append(replace(data, **{record: {**columns, column: unknown}}))
+    for one in changed:
+        diagnosis = diagnose(one)
+        assert render(diagnosis)
+        json.dumps(as_json(diagnosis), allow_nan=False)
 
 
 # Statistics

@@ -1,5 +1,7 @@
 """A diagnosis as text, as a few lines, and as JSON."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from harness_llm.analysis.diagnosis.causes import CAUSES
@@ -81,10 +83,15 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
             limit.name: {"p99_ms": limit.p99, "limit_ms": limit.limit, "margin": limit.margin}
             for limit in diagnosis.limits
         },
-        "client": None if client is None else vars(client) | {"share": client.share},
+        "client": None if client is None else _numbers(vars(client) | {"share": client.share}),
         "records": not diagnosis.unrecorded,
         "findings": [_finding(finding) for finding in diagnosis.findings],
     }
+
+
+def _numbers(values: Mapping[str, float]) -> dict[str, float | None]:
+    """`values` with None for those that are unknown: JSON has no NaN."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

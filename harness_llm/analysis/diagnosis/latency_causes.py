@@ -145,7 +145,9 @@ def _tpot_settings(data: RunData, limit: Limit, evidence: dict[str, str]) -> tup
     if rows is None:
         return (target,)
     inside = (rows["time_s"] > data.window[0]) & (rows["time_s"] < data.window[1])
-    busy = inside & (rows["steps"] > 0) & (rows["running"] > 0) & (rows["tokens_per_s"] > 0)
+    busy = (
+        inside & (rows["steps"] > 0) & (rows["running"] > 0) & (rows["tokens_per_s"] > 0) & (rows["output_tokens"] > 0)
+    )
     seconds = rows["output_tokens"][busy] / rows["tokens_per_s"][busy]
     running, step_ms = rows["running"][busy], seconds / rows["steps"][busy] * _MS
     found = slope(running, step_ms)

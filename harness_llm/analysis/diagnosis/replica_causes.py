@@ -109,8 +109,8 @@ def preemptions(data: RunData) -> Iterator[Finding]:
     fits = tokens / (prompt + MEAN_AGE * output)
     if not math.isnan(fits):
         evidence["KV cache"] = f"{tokens:,.0f} tokens: {fits:.0f} queries of the mean context"
-    running = float(np.nanmedian(rows["running"][busy])) if busy.any() else math.nan
-    following = np.nanmin([fits, running, data.batch - 1])
+    running = rows["running"][busy & ~np.isnan(rows["running"])]
+    following = np.nanmin([fits, np.median(running) if running.size else math.nan, data.batch - 1])
     yield Finding(
         Cause.PREEMPTION,
         f"{count:,.0f} preemptions, {share:.2g} per query: the KV cache is too small for the batch",

@@ -62,7 +62,7 @@ class ReplicaData:
 
 @dataclass(frozen=True)
 class RunData:
-    """A run and its records; None for a file that the run does not have.
+    """A run and its records; None for a file that the run does not have, and for queries without a completion.
 
     Attributes:
         settings: config.yaml.
@@ -166,12 +166,13 @@ def read_run(path: Path) -> RunData:
     path = run.path
     if run.record is None:
         raise ConfigError("a run has no record", where=str(path / RECORD), found=run.fault or str(run.state))
+    queries = _columns(path, QUERIES)
     return RunData(
         run=run,
         record=run.record,
         settings=read_yaml(path / CONFIG) or {},
         log=parse_detail(path / DETAIL) if (path / DETAIL).is_file() else None,
-        queries=_columns(path, QUERIES),
+        queries=None if queries is None or np.isnan(queries["completion_s"]).all() else queries,
         replicas=_columns(path, REPLICAS),
         devices=_columns(path, DEVICES),
     )
