@@ -24,8 +24,8 @@ def test_ttft_and_tpot_in_milliseconds() -> None:
     meter.finish([answer(2, 6)], now=10.5)  # 0.3 s for five
     meter.finish([answer(3, 6)], now=10.8)  # 0.5 s for five
     snapshot = meter.snapshot()
-    assert snapshot["ttft_ms"] == [200, 300]
-    assert snapshot["tpot_ms"] == [60, 100]
+    assert snapshot["ttft"] == {"p50_ms": 200, "p99_ms": 300, "count": 3, "over": 0}
+    assert snapshot["tpot"] == {"p50_ms": 60, "p99_ms": 100, "count": 3, "over": 0}
 
 
 def test_answer_of_one_token_has_no_tpot() -> None:
@@ -33,7 +33,7 @@ def test_answer_of_one_token_has_no_tpot() -> None:
     meter.issue([1], now=0.0, stream=True)
     meter.first([answer(1, 1)], now=1.0)
     meter.finish([answer(1, 1)], now=2.0)
-    assert "tpot_ms" not in meter.snapshot()
+    assert "tpot" not in meter.snapshot()
 
 
 def test_meter_keeps_a_window_of_the_last_queries() -> None:
@@ -43,7 +43,21 @@ def test_meter_keeps_a_window_of_the_last_queries() -> None:
         meter.issue([query], begin, stream=True)
         meter.first([answer(query, 1)], begin + (9 if query < WINDOW else 1))
         meter.finish([answer(query, 2)], begin + 10)
-    assert meter.snapshot()["ttft_ms"] == [1000, 1000]
+    snapshot = meter.snapshot()["ttft"]
+    assert (snapshot["p50_ms"], snapshot["p99_ms"], snapshot["count"]) == (1000, 1000, 2 * WINDOW)
     assert meter.done == 2 * WINDOW
     assert not meter._issued_at
     assert not meter._first_at
+
+
+def test_latencies_above_the_limit_are_counted_over_all_snapshots() -> None:
+    """LoadGen's percentile must be strictly below the limit."""
+    meter = Meter({"ttft": 2000, "tpot": 200})
+    for query, seconds in enumerate((1.0, 2.0, 3.0)):
+        meter.issue([query], 0.0, stream=True)
+        meter.first([answer(query, 1)], seconds)
+        meter.finish([answer(query, 11)], seconds + 1.5)
+        meter.snapshot()
+    snapshot = meter.snapshot()
+    assert (snapshot["ttft"]["count"], snapshot["ttft"]["over"]) == (3, 2)
+    assert (snapshot["tpot"]["count"], snapshot["tpot"]["over"]) == (3, 0)

@@ -70,8 +70,8 @@ def _run(spec: RunSpec, parent: Parent, recorder: Recorder) -> None:
         replica_client.attach(spec.run_key, sampling, store)
 
     def report(meter: Meter) -> None:
-        loads = [[load.running, load.unstarted_tokens] for load in replica_client.query_table.loads.values()]
-        parent.send(event="progress", in_flight=replica_client.in_flight, loads=loads, **meter.snapshot())
+        replicas = msgspec.to_builtins(replica_client.statuses())
+        parent.send(event="progress", unanswered=replica_client.unanswered, replicas=replicas, **meter.snapshot())
 
     # Garbage collection stops LoadGen's thread for tens of ms, and there are no cycles (docs/benchmarks.md, growth).
     gc.disable()
@@ -81,6 +81,7 @@ def _run(spec: RunSpec, parent: Parent, recorder: Recorder) -> None:
         report=report,
         fail=lambda error: _fail(parent, error, recorder),
         log=recorder.start(store.lengths()),
+        limits_ms=spec.limits_ms,
     )
     sut.start()
     parent.send(event="started", rss_bytes=psutil.Process().memory_info().rss, start=recorder.started)

@@ -82,9 +82,12 @@ class _ReplicaState:
     Attributes:
         idle: its Idle messages, after Attach and after Detach.
         count: the reply to the last request to count tokens.
+        activity: of its last heartbeat, which was sent at the time `at` of the replica's clock.
     """
 
     endpoint: Endpoint
+    activity: wire.Activity | None = None
+    at: float = 0.0
     idle: list[wire.Idle] = field(default_factory=list)
     count: wire.Counted | None = None
 
@@ -201,9 +204,17 @@ class ReplicaClient:
         self._report_failed(replica.endpoint, cause, self.query_table.fail_replica(address))
 
     @property
-    def in_flight(self) -> int:
+    def unanswered(self) -> int:
         """Queries taken from the issue queue and not answered."""
-        return self.query_table.in_flight
+        return self.query_table.unanswered
+
+    def statuses(self) -> list[wire.ReplicaStatus]:
+        """Return the queries in flight and the last heartbeat's activity of each replica."""
+        loads = self.query_table.loads
+        return [
+            wire.ReplicaStatus(replica.endpoint.name, loads[address].running, replica.at, replica.activity)
+            for address, replica in self._replicas.items()
+        ]
 
     def attach(self, run_key: str, sampling: Sampling, prompts: Prompts, *, stream: bool | None = None) -> None:
         """Attach every replica to a run over samples of `prompts`; return once all are idle.
@@ -217,6 +228,7 @@ class ReplicaClient:
         self._failed.clear()
         for replica in self._replicas.values():
             replica.idle.clear()
+            replica.activity = None
         self._generation = next(self._generations)
         self._attach = wire.Attach(
             generation=self._generation,
@@ -352,8 +364,10 @@ class ReplicaClient:
                 continue
             self._health.record(address, heartbeat, now)
             if heartbeat.generation == self._generation:
+                replica = self._replicas[address]
+                replica.activity, replica.at = heartbeat.activity, heartbeat.at
                 in_flight = self.query_table.loads[address].running
-                replies.heartbeats.append(Beat(self._replicas[address].endpoint, heartbeat, in_flight, at))
+                replies.heartbeats.append(Beat(replica.endpoint, heartbeat, in_flight, at))
         for address, cause in self._health.failed(now):
             self.fail_replica(address, cause)
 

@@ -112,7 +112,7 @@ class _Attempt:
         if body["event"] == "probed":
             self.prediction = body["prediction"] or {}
         self._devices.progress(body)
-        self.watcher.progress(body)
+        self.watcher.progress({**body, "devices": self._devices.latest()})
 
     def make(self) -> RunResult:
         """Run LoadGen and judge the result; a run that the probe stops is INVALID."""
@@ -191,6 +191,7 @@ def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
             round_=request.round,
         ),
         cpus=context.pool.loadgen_cpus,
+        limits_ms=limit.model_dump() if (limit := request.rules.latency_ms.get(plan.scenario)) else None,
         records=context.records,
     )
 

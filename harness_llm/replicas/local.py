@@ -14,7 +14,7 @@ from harness_llm.protocol.messages import Endpoint
 from harness_llm.replicas.engines.engine import ServerSpec
 from harness_llm.replicas.engines.replay import ReplaySpec
 from harness_llm.replicas.placement import Placement, Resources, placement
-from harness_llm.replicas.pool import ReplicaPool, Start
+from harness_llm.replicas.pool import ReplicaPool, Report, Start
 from harness_llm.replicas.pool_folder import PoolFolder
 from harness_llm.replicas.replica import ReplicaSpec
 
@@ -90,13 +90,14 @@ def start_pool(
     calibration: Path,
     logs: Path,
     cache: Path,
-    report: Callable[[str], None],
+    report: Report,
     placed: Placement | None = None,
     launcher: Launcher = launch,
 ) -> ReplicaPool:
     """Start all replicas and wait until each has warmed up.
 
     Args:
+        report: takes the phases of the start.
         placed: resources of each replica; by default a part of this machine's cores.
 
     Raises:
@@ -111,6 +112,7 @@ def start_pool(
     pool = ReplicaPool(folder, placed.loadgen_cpus, harness.startup_timeout_s)
     write_key_pair(keys, pool.keys)
     launchers: dict[str, Start] = {}
+    read: dict[str, list[Path]] = {}
     for index, (name, own) in enumerate(zip(names, placed.replicas, strict=True)):
         specs = [
             _spec(config, engine, own, replica, checkpoint=checkpoint, calibration=calibration, logs=logs, keys=keys)
@@ -119,8 +121,9 @@ def start_pool(
         environment = replica_environment(config, own.binding.cpus, folder=folder.path, cache=cache)
         environment |= own.environment
         launchers[name] = _Launch(launcher, name, specs, environment, logs / f"{name}.log")
+        read[name] = [logs / f"{name}.log", *(Path(spec.server.log) for spec in specs if spec.server)]
     try:
-        pool.start(launchers, report)
+        pool.start(launchers, report, read)
     except BaseException:  # Ctrl-C too: no engine may outlive a failed start
         pool.stop()
         raise
