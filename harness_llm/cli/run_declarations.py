@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 # Options that change neither the selection of runs nor the tree.
-_RESULTS = ("tests", "package", "ray", "stop_on_failure")
+_RESULTS = ("tests", "package", "ray", "stop_on_failure", "metrics_port")
 
 
 def _panel() -> "Panel":
