@@ -116,6 +116,9 @@ class Options:
     metrics_port: int | None = _option(
         "Serve metrics for Prometheus on this port: http://127.0.0.1:PORT/metrics.", OUTPUT, default=None
     )
+    profile_window: str = _option(
+        "Profile this long a window of each run, such as 30s, with torch's profiler; the runs are not results.", OUTPUT
+    )
     scenario_switches: tuple[tuple[str, bool], ...] = ()
 
     @property
@@ -139,7 +142,7 @@ class Options:
         """The command line that repeats all tests of `scenarios`, or of all, without a submitter."""
         # A node of a Ray cluster finds the address itself.
         options = replace(self, company="", tests=None, package=True, stop_on_failure=False, metrics_port=None)
-        options = replace(options, ray=self.ray and "auto")
+        options = replace(options, profile_window="", ray=self.ray and "auto")
         if scenarios:
             options = replace(options, scenarios=scenarios)
         return shlex.join(["harness-llm", verb, *_arguments(options)])

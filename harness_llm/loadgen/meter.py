@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,12 @@ class Latencies:
     over: int = 0
     _window: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return p50 and p99 in ms, ranked as LoadGen does, and counts; empty without latencies."""
+    def snapshot(self, late: int = 0) -> dict[str, Any]:
+        """Return p50 and p99 in ms, ranked as LoadGen does, and counts; empty without latencies.
+
+        Args:
+            late: queries without this latency that already wait for longer than the limit.
+        """
         if self.new:
             self.count += len(self.new)
             if self.limit_ms is not None:
@@ -39,7 +44,7 @@ class Latencies:
         if not len(ranked):
             return {}
         p50, p99 = (round(float(ranked[len(ranked) * percent // 100]), 2) for percent in (50, 99))
-        return {"p50_ms": p50, "p99_ms": p99, "count": self.count, "over": self.over}
+        return {"p50_ms": p50, "p99_ms": p99, "count": self.count + late, "over": self.over + late}
 
 
 class Meter:
@@ -77,10 +82,17 @@ class Meter:
             if first is not None and len(answer.ids) > 1:
                 self._tpot.new.append((now - first) / (len(answer.ids) - 1))
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self, now: float) -> dict[str, Any]:
         """Return the totals, and figures of `ttft` and `tpot` if there are first tokens."""
         figures: dict[str, Any] = {"issued": self.issued, "done": self.done, "tokens": self.tokens}
-        for name, latencies in (("ttft", self._ttft), ("tpot", self._tpot)):
-            if found := latencies.snapshot():
+        for name, latencies, late in (("ttft", self._ttft, self._late(now)), ("tpot", self._tpot, 0)):
+            if found := latencies.snapshot(late):
                 figures[name] = found
         return figures
+
+    def _late(self, now: float) -> int:
+        """Count the queries that wait for their first token for longer than the limit; the oldest are first."""
+        limit_ms = self._ttft.limit_ms
+        if limit_ms is None:
+            return 0
+        return sum(1 for _ in takewhile(lambda issued: (now - issued) * _MS >= limit_ms, self._issued_at.values()))

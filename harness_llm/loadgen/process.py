@@ -71,7 +71,12 @@ def _run(spec: RunSpec, parent: Parent, recorder: Recorder) -> None:
 
     def report(meter: Meter) -> None:
         replicas = msgspec.to_builtins(replica_client.statuses())
-        parent.send(event="progress", unanswered=replica_client.unanswered, replicas=replicas, **meter.snapshot())
+        parent.send(
+            event="progress",
+            unanswered=replica_client.unanswered,
+            replicas=replicas,
+            **meter.snapshot(time.perf_counter()),
+        )
 
     # Garbage collection stops LoadGen's thread for tens of ms, and there are no cycles (docs/benchmarks.md, growth).
     gc.disable()
@@ -114,6 +119,7 @@ def _replica_client(spec: RunSpec, parent: Parent) -> ReplicaClient:
         pool_events=parent.messages,
         report_failed=report_failed,
         keys=read_key_pair(Path(spec.keys)),
+        idle_timeout_s=spec.idle_timeout_s,
     )
 
 

@@ -132,6 +132,7 @@ class ReplicaClient:
         pool_events: Mailbox[dict[str, Any]],
         report_failed: ReportFailed,
         keys: KeyPair | None = None,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
     ) -> None:
         """Connect to the replicas at `endpoints`.
 
@@ -142,7 +143,9 @@ class ReplicaClient:
                 `{"event": "replica_ready", "endpoints": […]}`.
             report_failed: called with each failed replica, the cause, and the number of requeued queries.
             keys: CURVE keys of this process, for replicas that require them.
+            idle_timeout_s: for replicas to become idle after Attach and Detach.
         """
+        self._idle_timeout_s = idle_timeout_s
         self.query_table = QueryTable(in_flight_limit)
         self._generations = itertools.count(generation)
         self._generation = generation
@@ -250,11 +253,11 @@ class ReplicaClient:
     def _await_idle(self, request: wire.Request, times: int) -> None:
         for address in self._replicas:
             self._send(address, request)
-        deadline = time.monotonic() + IDLE_TIMEOUT_S
+        deadline = time.monotonic() + self._idle_timeout_s
         while late := [replica for replica in self._replicas.values() if len(replica.idle) < times]:
             if time.monotonic() > deadline:
                 for replica in late:
-                    self.fail_replica(replica.endpoint.address, f"not idle within {IDLE_TIMEOUT_S:g} s")
+                    self.fail_replica(replica.endpoint.address, f"not idle within {self._idle_timeout_s:g} s")
             self._receive(_POLL_MS)
 
     def count(self) -> dict[str, wire.Counted]:

@@ -5,6 +5,7 @@ import os
 from harness_llm.config.assets import Assets
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.hardware.gpus import NO_ACCELERATOR, gpu_count, load_gpus
+from harness_llm.pipeline.profiling import profiling_of
 from harness_llm.replicas.local import Launcher, launch, process_names, start_pool
 from harness_llm.replicas.placement import Placement, device_environments, placement
 from harness_llm.replicas.pool import ReplicaPool, Report
@@ -21,6 +22,7 @@ def start_scenario_pool(
         HarnessError: they did not start.
     """
     placed, launcher = _placed(request, plan, cluster)
+    profiling = profiling_of(request, plan.scenario)
     return start_pool(
         plan.config,
         engine=request.options.engine,
@@ -31,6 +33,7 @@ def start_scenario_pool(
         report=report,
         placed=placed,
         launcher=launcher,
+        traces=profiling.traces if profiling else None,
     )
 
 

@@ -28,6 +28,7 @@ from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error
 from harness_llm.pipeline.live.run_progress import RunView, clock
 from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.profiling import profiling_of
 from harness_llm.pipeline.run import ScenarioContext, execute_run, run_facts
 from harness_llm.pipeline.scenario_pool import start_scenario_pool
 from harness_llm.pipeline.scenario_runs import ScenarioRuns
@@ -298,7 +299,8 @@ class Pipeline:
             finally:
                 self.panel.end()
             nodes = self.cluster.records() if self.cluster else {}
-            return ScenarioContext(request, plan, assets, scorer, self.fingerprint(plan, assets), pool, nodes)
+            facts, profiling = self.fingerprint(plan, assets), profiling_of(request, plan.scenario)
+            return ScenarioContext(request, plan, assets, scorer, facts, pool, nodes, profiling=profiling)
 
         return ScenarioRuns(self.request, plan.scenario, start, self.execute, self.panel.say)
 

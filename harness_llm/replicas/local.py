@@ -93,12 +93,14 @@ def start_pool(
     report: Report,
     placed: Placement | None = None,
     launcher: Launcher = launch,
+    traces: Path | None = None,
 ) -> ReplicaPool:
     """Start all replicas and wait until each has warmed up.
 
     Args:
         report: takes the phases of the start.
         placed: resources of each replica; by default a part of this machine's cores.
+        traces: folder for traces of the engines' profilers; None for engines without one.
 
     Raises:
         ProcessFailed: a process exited or was not ready in time.
@@ -115,7 +117,17 @@ def start_pool(
     read: dict[str, list[Path]] = {}
     for index, (name, own) in enumerate(zip(names, placed.replicas, strict=True)):
         specs = [
-            _spec(config, engine, own, replica, checkpoint=checkpoint, calibration=calibration, logs=logs, keys=keys)
+            _spec(
+                config,
+                engine,
+                own,
+                replica,
+                checkpoint=checkpoint,
+                calibration=calibration,
+                logs=logs,
+                keys=keys,
+                traces=traces,
+            )
             for replica in range(index, config.replicas, len(names))
         ]
         environment = replica_environment(config, own.binding.cpus, folder=folder.path, cache=cache)
@@ -140,6 +152,7 @@ def _spec(
     calibration: Path,
     logs: Path,
     keys: KeyPair,
+    traces: Path | None,
 ) -> ReplicaSpec:
     return ReplicaSpec(
         name=f"replica-{replica}",
@@ -152,6 +165,7 @@ def _spec(
         client=keys.public,
         cpus=list(own.binding.cpus),
         memory=list(own.binding.memory),
+        traces=str(traces / f"replica-{replica}") if traces else "",
         warm_up_store=str(calibration),
         warm_up_batch=config.in_flight_limit.batch,
         warm_up_tokens=config.warm_up_tokens,

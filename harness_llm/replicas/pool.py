@@ -12,6 +12,7 @@ from harness_llm.protocol.child_processes import Child, Exit, Message, watch
 from harness_llm.protocol.messages import Endpoint
 from harness_llm.replicas.failure_cause import cause_of_exit
 from harness_llm.replicas.pool_folder import PoolFolder
+from harness_llm.replicas.profile_control import PROFILE, PROFILED
 from harness_llm.replicas.start_phase import LogTail
 from harness_llm.replicas.start_progress import ProcessStart, StartStatus, status_of
 
@@ -80,6 +81,7 @@ class _Process:
         endpoints: of the running process; empty until it is ready.
         uptimes_s: of earlier starts, from ready to exit.
         cause: of its exit, if known before the exit.
+        profiling: whether its trace is not written yet.
         phases: of the current start.
     """
 
@@ -93,6 +95,7 @@ class _Process:
     uptimes_s: list[float] = field(default_factory=list)
     cause: str = ""
     error: HarnessError | None = None
+    profiling: bool = False
 
     def start(self) -> None:
         self.endpoints, self.cause, self.error = (), "", None
@@ -228,9 +231,37 @@ class ReplicaPool:
         if event.body["event"] == "failed":
             process.error = rebuild(event.body)
             process.cause = process.error.line
+        elif event.body["event"] == PROFILED:
+            process.profiling = event.body["on"]
         elif event.body["event"] == "raised":
             process.cause = f"exception {event.body['error']}"
         return None
+
+    def profile(self, *, on: bool) -> None:
+        """Start or stop the profilers of all replicas."""
+        for process in self._processes:
+            if process.child:
+                process.profiling = True
+                process.child.send(event=PROFILE, on=on)
+
+    def await_profiles(self, timeout_s: float) -> None:
+        """Wait until all replicas have stopped their profilers and written the traces.
+
+        Raises:
+            ProcessFailed: a replica failed, or did not answer in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while waiting := [process for process in self._processes if process.child and process.profiling]:
+            for event in watch(self.replicas, _REPORT_S):
+                if isinstance(pool_event := self.handle(event, restart=False), ReplicaFailed):
+                    raise pool_event.failure()
+            if time.monotonic() > deadline:
+                raise ProcessFailed(
+                    "no trace of the profiler",
+                    where=", ".join(process.name for process in waiting),
+                    expected=f"a trace within {timeout_s:g} s",
+                    hint="a shorter --profile-window",
+                )
 
     def kill(self, address: str, cause: str) -> None:
         """Kill the process of the replica at `address`, if it runs: a stalled process may never exit by itself."""

@@ -27,6 +27,7 @@ from harness_llm.protocol.token_store import TokenStore, open_store
 from harness_llm.replicas.engines.engine import Engine, ServerSpec, Step, build_engine
 from harness_llm.replicas.engines.replay import ReplaySpec
 from harness_llm.replicas.heartbeat import HeartbeatPublisher
+from harness_llm.replicas.profile_control import Profilable, ProfileControl
 
 REPORT_S = 1.0  # between two reports of the warm-up
 
@@ -42,6 +43,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
         client: CURVE public key of LoadGen's process, for TCP.
         cpus: its cores; `memory` are its NUMA nodes, if there are several.
         workers: Ray placement group of the engine's workers, if they are in other processes.
+        traces: folder for traces of the engine's profiler; empty for an engine without one.
         warm_up_store: calibration prompts; `warm_up_batch` are served at once, with `warm_up_tokens` each.
     """
 
@@ -56,6 +58,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     cpus: list[int]
     memory: list[int]
     workers: str = ""
+    traces: str = ""
     warm_up_store: str
     warm_up_batch: int
     warm_up_tokens: int
@@ -64,8 +67,10 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Replica:
     """The serving loop around an engine."""
 
-    def __init__(self, engine: Engine, address: str, auth: CurveAuth | None = None) -> None:
-        """Bind `address` and serve `engine`."""
+    def __init__(
+        self, engine: Engine, address: str, auth: CurveAuth | None = None, control: ProfileControl | None = None
+    ) -> None:
+        """Bind `address` and serve `engine`; `control` is for an engine with a profiler."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         self.socket.set_hwm(0)
         if auth:
@@ -81,6 +86,9 @@ class Replica:
         self._poller.register(self.socket, zmq.POLLIN)
         if engine.arrivals is not None:
             self._poller.register(engine.arrivals, zmq.POLLIN)
+        self._control = control
+        if control:
+            self._poller.register(control.arrivals, zmq.POLLIN)
 
     def serve(self) -> None:
         """Serve until the process exits."""
@@ -95,6 +103,8 @@ class Replica:
         computes = self._engine.arrivals is None and self.busy
         ready = dict(self._poller.poll(0 if computes else None))
         self.receive()
+        if self._control and self._control.arrivals in ready:
+            self._control.take()
         if computes or self._engine.arrivals in ready:
             self.step()
 
@@ -230,7 +240,7 @@ def main() -> None:
 
 
 def _serve(spec: ReplicaSpec, parent: Parent) -> None:
-    engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server, spec.workers)
+    engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server, spec.workers, traces=spec.traces)
     parent.send(event="loaded")
     warm_up(
         engine,
@@ -240,7 +250,10 @@ def _serve(spec: ReplicaSpec, parent: Parent) -> None:
         lambda done: parent.send(event="warm_up", done=min(done, 1.0)),
     )
     auth = curve_auth(spec)
-    replica, heartbeat_publisher = Replica(engine, spec.endpoint.address, auth), HeartbeatPublisher()
+    control = None
+    if spec.traces and isinstance(engine, Profilable):
+        control = ProfileControl(engine, parent.messages, parent.send)
+    replica, heartbeat_publisher = Replica(engine, spec.endpoint.address, auth, control), HeartbeatPublisher()
     heartbeat = heartbeat_publisher.bind(spec.endpoint.heartbeat, replica.heartbeat, auth)
     endpoint = Endpoint(replica.address, heartbeat, auth.key if auth else "", spec.name)
     heartbeat_publisher.start()
