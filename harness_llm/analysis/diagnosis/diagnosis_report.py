@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from harness_llm.analysis.diagnosis.causes import CAUSES
+from harness_llm.analysis.diagnosis.causes import CAUSES, Cause
 from harness_llm.analysis.diagnosis.diagnosis import Diagnosis
 from harness_llm.analysis.diagnosis.finding import Finding, figure
 
@@ -52,14 +52,17 @@ def _details(finding: Finding) -> list[str]:
 
 
 def brief(diagnosis: Diagnosis) -> str:
-    """One line per root cause with its consequences, and one with the setting; empty without a cause."""
+    """One line per root cause with its consequences, and one with the action; empty without a cause.
+
+    Without the error that ended a run: it is printed in any case.
+    """
     lines: list[str] = []
     for finding in diagnosis.findings:
-        if finding.because_of:
+        if finding.because_of or finding.cause is Cause.RUN_FAILED:
             continue
         after = [other.title for other in diagnosis.findings if _follows(other, finding, diagnosis)]
         lines.append(f"  cause: {finding.title}: {finding.summary}" + (f"; hence {', '.join(after)}" if after else ""))
-        lines += [f"    set {finding.settings[0]}"] if finding.settings else []
+        lines.append("; ".join([f"    {finding.action}", *(f"set {setting}" for setting in finding.settings[:1])]))
     if lines:
         lines.append(f"  harness-llm diagnose {diagnosis.run.path}")
     return "\n".join(lines)
@@ -107,5 +110,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "loss": finding.loss,
         "effect": finding.effect,
         "logs": list(finding.look),
+        "replicas": list(finding.replicas),
         "because_of": list(finding.because_of),
     }
