@@ -23,6 +23,7 @@ from harness_llm.analysis.diagnosis.load_causes import drain_tail, queue_growth,
 from harness_llm.analysis.diagnosis.outcome_causes import failed_run, loadgen_errors, missed_gates
 from harness_llm.analysis.diagnosis.pause_causes import pauses
 from harness_llm.analysis.diagnosis.replica_causes import (
+    empty_shares,
     failed_replicas,
     preemptions,
     slow_replicas,
@@ -65,6 +66,7 @@ class Diagnosis:
     Attributes:
         limits: the limited latencies.
         client: delays in LoadGen's process; None without first tokens.
+        batch_fill: Offline: full share of the batches while queries are left to send.
         unrecorded: whether there are no records, so that most causes cannot be found.
     """
 
@@ -72,6 +74,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     limits: tuple[Limit, ...]
     client: Headroom | None
+    batch_fill: float | None
     unrecorded: bool
 
 
@@ -81,11 +84,13 @@ def diagnose(data: RunData) -> Diagnosis:
     rules = RULES if performance else _OF_ALL_TESTS
     findings = [finding for rule in rules for finding in rule(data)]
     explained = [replace(finding, because_of=tuple(_explanations(data, finding, findings))) for finding in findings]
+    empty = empty_shares(data) if performance else None
     return Diagnosis(
         data.run,
         tuple(_ordered(explained)),
         tuple(limits(data)) if performance else (),
         headroom(data) if performance else None,
+        None if empty is None else 1 - float(empty.mean()),
         data.queries is None,
     )
 

@@ -35,6 +35,8 @@ def _figures(diagnosis: Diagnosis) -> list[str]:
             f"LoadGen's process: thread late by {figure(client.mean_late)} ms on average; it takes {client.share:.0%} "
             f"of the p99 TTFT"
         )
+    if diagnosis.batch_fill is not None:
+        lines.append(f"LoadGen's process: batches {diagnosis.batch_fill:.0%} full while queries are left to send")
     return lines
 
 
@@ -87,6 +89,7 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
             for limit in diagnosis.limits
         },
         "client": None if client is None else _numbers(vars(client) | {"share": client.share}),
+        "batch_fill": diagnosis.batch_fill,
         "records": not diagnosis.unrecorded,
         "findings": [_finding(finding) for finding in diagnosis.findings],
     }

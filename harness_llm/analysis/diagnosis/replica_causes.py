@@ -127,20 +127,25 @@ def preemptions(data: RunData) -> Iterator[Finding]:
     )
 
 
-def starved_batches(data: RunData) -> Iterator[Finding]:
-    """Offline: engines without a full batch and without a queue although queries are not sent yet."""
+def empty_shares(data: RunData) -> Floats | None:
+    """Offline: the empty share of the batch in each heartbeat while queries are left to send; 0 with a queue.
+
+    It measures the headroom of LoadGen's process: above 0, the engines wait for it. None without such heartbeats.
+    """
     rows = data.replicas
     if rows is None or data.queries is None or data.scenario != "Offline":
-        return
-    start = float(np.nanmin(data.queries["completion_s"]))
-    left = (rows["time_s"] > start) & (rows["time_s"] < np.nanmax(data.queries["send_s"]))
+        return None
+    start, last_send = np.nanmin(data.queries["completion_s"]), np.nanmax(data.queries["send_s"])
+    left = (rows["time_s"] > start) & (rows["time_s"] < last_send)
     running = np.where(np.isnan(rows["running"]), rows["in_flight"], rows["running"])
-    waiting = np.nan_to_num(rows["waiting"])
-    if not left.any():
-        return
-    empty: Floats = np.where(waiting > 0, 0.0, np.maximum(1 - running / data.batch, 0.0))[left]
-    loss = float(empty.mean())
-    if loss < STARVED.value:
+    empty: Floats = np.where(rows["waiting"] > 0, 0.0, np.maximum(1 - running / data.batch, 0.0))[left]
+    return empty if len(empty) else None
+
+
+def starved_batches(data: RunData) -> Iterator[Finding]:
+    """Offline: engines without a full batch and without a queue although queries are not sent yet."""
+    empty = empty_shares(data)
+    if empty is None or (loss := float(empty.mean())) < STARVED.value:
         return
     backlog = int(data.settings["harness_config"]["backlog"])
     yield Finding(
