@@ -26,7 +26,7 @@ def test_overload_is_named_at_the_end_of_the_run(tmp_path: Path) -> None:
     [text] = [text for text in said if "cause: " in text]
     assert "  cause: queue growth: queries without a first token grow by" in text
     assert "TTFT above its limit" in text
-    assert "    set llama2-70b.Server.target_qps = " in text
+    assert "; set llama2-70b.Server.target_qps = " in text
     found = {finding.cause: finding for finding in diagnose(read_run(made.run.path)).findings}
     assert Cause.QUEUE_GROWTH in found[Cause.TTFT_LIMIT].because_of
     following = float(found[Cause.QUEUE_GROWTH].settings[0].following)

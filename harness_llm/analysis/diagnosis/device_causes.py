@@ -100,10 +100,11 @@ def throttling(data: RunData) -> Iterator[Finding]:
         action,
         loss=loss,
         effect=f"{loss:.1%} of the clock of all devices",
+        replicas=tuple(dict.fromkeys(_replica_of(data, device.device) for device in found)),
     )
 
 
-def replicas_of(data: RunData, device: str) -> str:
+def _replica_of(data: RunData, device: str) -> str:
     """The replica that runs on `device`, if replicas take the devices in order."""
     config = data.settings["llm_config"]
     group = int(config.get("tensor_parallel_size") or 1) * int(config.get("pipeline_parallel_size") or 1)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness_llm.analysis.diagnosis.causes import CAUSES, Cause
 from harness_llm.analysis.diagnosis.client_causes import Headroom, headroom, late_client
-from harness_llm.analysis.diagnosis.device_causes import replicas_of, throttled_devices, throttling
+from harness_llm.analysis.diagnosis.device_causes import throttling
 from harness_llm.analysis.diagnosis.finding import Finding
 from harness_llm.analysis.diagnosis.latency_causes import (
     Limit,
@@ -22,6 +23,7 @@ from harness_llm.analysis.diagnosis.load_causes import drain_tail, queue_growth,
 from harness_llm.analysis.diagnosis.outcome_causes import failed_run, loadgen_errors, missed_gates
 from harness_llm.analysis.diagnosis.pause_causes import pauses
 from harness_llm.analysis.diagnosis.replica_causes import (
+    empty_shares,
     failed_replicas,
     preemptions,
     slow_replicas,
@@ -52,6 +54,7 @@ RULES: tuple[Rule, ...] = (
 )
 _PERFORMANCE = "performance"
 _MS = 1000
+_SPEED = (Cause.THROTTLING, Cause.PREEMPTION)
 # The rules that also hold for accuracy and compliance runs, whose speed does not count.
 _OF_ALL_TESTS = (failed_run, failed_replicas, missed_gates, loadgen_errors)
 
@@ -63,6 +66,7 @@ class Diagnosis:
     Attributes:
         limits: the limited latencies.
         client: delays in LoadGen's process; None without first tokens.
+        batch_fill: Offline: full share of the batches while queries are left to send.
         unrecorded: whether there are no records, so that most causes cannot be found.
     """
 
@@ -70,6 +74,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     limits: tuple[Limit, ...]
     client: Headroom | None
+    batch_fill: float | None
     unrecorded: bool
 
 
@@ -79,58 +84,75 @@ def diagnose(data: RunData) -> Diagnosis:
     rules = RULES if performance else _OF_ALL_TESTS
     findings = [finding for rule in rules for finding in rule(data)]
     explained = [replace(finding, because_of=tuple(_explanations(data, finding, findings))) for finding in findings]
+    empty = empty_shares(data) if performance else None
     return Diagnosis(
         data.run,
         tuple(_ordered(explained)),
         tuple(limits(data)) if performance else (),
         headroom(data) if performance else None,
+        None if empty is None else 1 - float(empty.mean()),
         data.queries is None,
     )
 
 
-def _explanations(data: RunData, finding: Finding, others: Iterable[Finding]) -> list[Cause]:
-    """The causes that suffice to explain `finding`, without repetition."""
-    possible = CAUSES[finding.cause].explained_by
-    found = [other.cause for other in others if other.cause in possible and _suffices(data, other, finding)]
-    return list(dict.fromkeys(found))
+def _explanations(data: RunData, effect: Finding, findings: Iterable[Finding]) -> list[Cause]:
+    """The causes each of which suffices to explain `effect`; if none does, all if they suffice together."""
+    possible = [finding for finding in findings if finding.cause in CAUSES[effect.cause].explained_by]
+    found = [cause for cause in possible if _suffice(data, [cause], effect)]
+    if not found and possible and _suffice(data, possible, effect):
+        found = possible
+    return list(dict.fromkeys(finding.cause for finding in found))
 
 
-def _suffices(data: RunData, cause: Finding, effect: Finding) -> bool:
-    """Whether `effect` would not exist without `cause`, as far as the records show."""
+def _suffice(data: RunData, causes: Sequence[Finding], effect: Finding) -> bool:
+    """Whether `effect` would not exist without `causes`, as far as the records show."""
     if effect.cause in (Cause.TTFT_LIMIT, Cause.TPOT_LIMIT, Cause.LATENCY_LIMIT):
-        return _suffices_for_limit(data, cause, effect)
+        return _suffice_for_limit(data, causes, effect)
     if effect.cause is Cause.TOO_FEW_QUERIES:
         above = queries_above(data)
-        return cause.affected is not None and bool(above.any()) and not (above & ~cause.affected).any()
+        return bool(above.any()) and not (above & ~_affected(causes, len(above))).any()
     if effect.cause is Cause.QUEUE_GROWTH:
-        return _suffices_for_growth(data, cause, effect)
-    if (cause.cause, effect.cause) == (Cause.THROTTLING, Cause.SLOW_REPLICA):
-        own = {replicas_of(data, device.device) for device in throttled_devices(data)}
-        return any(f"{name} " in effect.summary for name in own)
+        return _suffice_for_growth(data, causes, effect)
     if effect.cause is Cause.DRAIN_TAIL:
-        return _ends_last(data, cause)
-    return True
+        done = data.require_queries["completion_s"]
+        return bool(_affected(causes, len(done))[np.nanargmax(done)])
+    return all(set(cause.replicas) & set(effect.replicas) for cause in causes)
 
 
-def _suffices_for_growth(data: RunData, cause: Finding, effect: Finding) -> bool:
-    """Whether the queue would not grow without `cause`: it takes the missing capacity, or LoadGen is as late."""
-    if cause.cause is Cause.CLIENT_LATE:
-        client = headroom(data)
-        return client is not None and effect.delay_s * _MS <= client.p99_late
-    return effect.loss <= cause.loss or cause.cause is Cause.REPLICA_FAILED
+def _affected(causes: Sequence[Finding], count: int) -> NDArray[np.bool_]:
+    """The queries that any of `causes` delays, without those that concern all."""
+    masks = [cause.affected for cause in causes if cause.affected is not None]
+    return np.asarray(np.logical_or.reduce([np.zeros(count, dtype=bool), *masks]), dtype=bool)
 
 
-def _suffices_for_limit(data: RunData, cause: Finding, effect: Finding) -> bool:
-    """Whether p99 is within the limit without the queries that `cause` delays."""
-    if cause.cause in (Cause.QUEUE_GROWTH, Cause.REPLICA_FAILED):
+def _suffice_for_growth(data: RunData, causes: Sequence[Finding], effect: Finding) -> bool:
+    """Whether the queue would not grow: `causes` take the missing capacity, or LoadGen is as late."""
+    names = {cause.cause for cause in causes}
+    client = headroom(data)
+    if Cause.CLIENT_LATE in names and client and effect.delay_s * _MS <= client.p99_late:
+        return True
+    return effect.loss <= sum(cause.loss for cause in causes if cause.cause is not Cause.CLIENT_LATE) or (
+        Cause.REPLICA_FAILED in names
+    )
+
+
+def _suffice_for_limit(data: RunData, causes: Sequence[Finding], effect: Finding) -> bool:
+    """Whether p99 is within the limit without the queries that `causes` delay, or without their loss of speed."""
+    names = {cause.cause for cause in causes}
+    if names & {Cause.QUEUE_GROWTH, Cause.REPLICA_FAILED}:
         return True
     limit = next(limit for limit in limits(data) if limit.cause is effect.cause)
-    if cause.cause is Cause.CLIENT_LATE:
-        return _without_lateness(data, limit) <= limit.limit
-    if cause.affected is None:
-        return limit.p99 * (1 - cause.loss) <= limit.limit
-    remaining = percentile(latencies_ms(data, effect.cause)[~cause.affected], 99)
-    return not math.isnan(remaining) and remaining <= limit.limit
+    if Cause.CLIENT_LATE in names and _without_lateness(data, limit) <= limit.limit:
+        return True
+    speed = math.prod(1 - cause.loss for cause in causes if cause.affected is None and cause.cause in _SPEED)
+    if data.queries is None:
+        return limit.p99 * speed <= limit.limit
+    values = latencies_ms(data, effect.cause)
+    remaining = values[~_affected(causes, len(values))]
+    if np.isnan(remaining).all():
+        return True
+    p99 = percentile(remaining, 99) if len(remaining) < len(values) else limit.p99
+    return p99 * speed <= limit.limit
 
 
 def _without_lateness(data: RunData, limit: Limit) -> float:
@@ -146,11 +168,6 @@ def _without_lateness(data: RunData, limit: Limit) -> float:
         tokens = float(np.nanmedian(data.require_queries["output_tokens"]))
         return limit.p99 - client.p99_late / max(tokens - 1, 1)
     return client.p99_replica_ttft - client.p99_late
-
-
-def _ends_last(data: RunData, cause: Finding) -> bool:
-    """Whether the last answer is of a query that `cause` delays."""
-    return cause.affected is not None and bool(cause.affected[np.nanargmax(data.require_queries["completion_s"])])
 
 
 def _ordered(findings: Sequence[Finding]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from harness_llm.analysis.diagnosis.causes import CAUSES
+from harness_llm.analysis.diagnosis.causes import CAUSES, Cause
 from harness_llm.analysis.diagnosis.diagnosis import Diagnosis
 from harness_llm.analysis.diagnosis.finding import Finding, figure
 
@@ -35,6 +35,8 @@ def _figures(diagnosis: Diagnosis) -> list[str]:
             f"LoadGen's process: thread late by {figure(client.mean_late)} ms on average; it takes {client.share:.0%} "
             f"of the p99 TTFT"
         )
+    if diagnosis.batch_fill is not None:
+        lines.append(f"LoadGen's process: batches {diagnosis.batch_fill:.0%} full while queries are left to send")
     return lines
 
 
@@ -52,14 +54,17 @@ def _details(finding: Finding) -> list[str]:
 
 
 def brief(diagnosis: Diagnosis) -> str:
-    """One line per root cause with its consequences, and one with the setting; empty without a cause."""
+    """One line per root cause with its consequences, and one with the action; empty without a cause.
+
+    Without the error that ended a run: it is printed in any case.
+    """
     lines: list[str] = []
     for finding in diagnosis.findings:
-        if finding.because_of:
+        if finding.because_of or finding.cause is Cause.RUN_FAILED:
             continue
         after = [other.title for other in diagnosis.findings if _follows(other, finding, diagnosis)]
         lines.append(f"  cause: {finding.title}: {finding.summary}" + (f"; hence {', '.join(after)}" if after else ""))
-        lines += [f"    set {finding.settings[0]}"] if finding.settings else []
+        lines.append("; ".join([f"    {finding.action}", *(f"set {setting}" for setting in finding.settings[:1])]))
     if lines:
         lines.append(f"  harness-llm diagnose {diagnosis.run.path}")
     return "\n".join(lines)
@@ -84,6 +89,7 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
             for limit in diagnosis.limits
         },
         "client": None if client is None else _numbers(vars(client) | {"share": client.share}),
+        "batch_fill": diagnosis.batch_fill,
         "records": not diagnosis.unrecorded,
         "findings": [_finding(finding) for finding in diagnosis.findings],
     }
@@ -107,5 +113,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "loss": finding.loss,
         "effect": finding.effect,
         "logs": list(finding.look),
+        "replicas": list(finding.replicas),
         "because_of": list(finding.because_of),
     }

@@ -48,6 +48,7 @@ class Finding:
         effect: the same in words.
         delay_s: seconds by which it delays a query at the end of the run; 0 if unknown.
         look: files to read.
+        replicas: the replicas that it concerns; empty for all.
         affected: the queries that it delays; None if it concerns all.
         because_of: causes that explain it.
     """
@@ -61,6 +62,7 @@ class Finding:
     effect: str = ""
     delay_s: float = 0.0
     look: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
     affected: NDArray[np.bool_] | None = field(default=None, compare=False)
     because_of: tuple[Cause, ...] = ()
 

@@ -116,6 +116,7 @@ def _finding(data: RunData, cause: Cause, found: list[Pause]) -> Finding:
         loss=loss,
         effect=f"{lost:.1f} s of replicas, {loss:.1%} of the capacity of the run",
         look=tuple(data.replica_log(name) for name in names[:3]),
+        replicas=tuple(names),
         affected=_in_pauses(data, found),
     )
 

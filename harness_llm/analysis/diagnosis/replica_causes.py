@@ -15,7 +15,7 @@ from harness_llm.loadgen.prediction import MEAN_AGE
 from harness_llm.runs.record import State
 
 _BLOCKS = 8
-_FEWEST_PER_BLOCK = 5  # queries of a replica, for a median
+_FEWEST_PER_BLOCK = 3  # queries of a replica, for a median
 _FAILED = re.compile(r"(replica-\d+) failed \((.*)\); (\d+) queries were requeued")
 
 
@@ -27,19 +27,20 @@ def slow_replicas(data: RunData) -> Iterator[Finding]:
     for name, factor in found.items():
         if factor.low < SLOWDOWN.value:
             continue
-        loss = (1 - 1 / factor.value) / len(found)
+        loss = (1 - 1 / factor.value) / len(data.by_replica)
         interval = (
             f"{figure(factor.value)} times the others (99 % interval {figure(factor.low)} to {figure(factor.high)})"
         )
         yield Finding(
             Cause.SLOW_REPLICA,
             f"{name} takes {interval} per token",
-            {"time per token": interval, "replicas": str(len(found))},
+            {"time per token": interval, "replicas": str(len(data.by_replica))},
             f"harness-llm doctor; compare clocks, power cap, PCI link and NUMA node of the devices of {name}",
             (data.target("target_qps", data.target_qps * (1 - loss)),) if _missed_limit(data) else (),
             loss=loss,
             effect=f"about {loss:.0%} of the throughput of all replicas",
             look=(data.replica_log(name),),
+            replicas=(name,),
             affected=data.by_replica[name].own,
         )
 
@@ -78,6 +79,7 @@ def failed_replicas(data: RunData) -> Iterator[Finding]:
             loss=_absence(data, name),
             effect=f"{_absence(data, name):.0%} of the capacity of the run",
             look=(data.replica_log(name),),
+            replicas=(name,),
             affected=None if queries is None else queries["requeues"] > 0,
         )
 
@@ -125,20 +127,25 @@ def preemptions(data: RunData) -> Iterator[Finding]:
     )
 
 
-def starved_batches(data: RunData) -> Iterator[Finding]:
-    """Offline: engines without a full batch and without a queue although queries are not sent yet."""
+def empty_shares(data: RunData) -> Floats | None:
+    """Offline: the empty share of the batch in each heartbeat while queries are left to send; 0 with a queue.
+
+    It measures the headroom of LoadGen's process: above 0, the engines wait for it. None without such heartbeats.
+    """
     rows = data.replicas
     if rows is None or data.queries is None or data.scenario != "Offline":
-        return
-    start = float(np.nanmin(data.queries["completion_s"]))
-    left = (rows["time_s"] > start) & (rows["time_s"] < np.nanmax(data.queries["send_s"]))
+        return None
+    start, last_send = np.nanmin(data.queries["completion_s"]), np.nanmax(data.queries["send_s"])
+    left = (rows["time_s"] > start) & (rows["time_s"] < last_send)
     running = np.where(np.isnan(rows["running"]), rows["in_flight"], rows["running"])
-    waiting = np.nan_to_num(rows["waiting"])
-    if not left.any():
-        return
-    empty: Floats = np.where(waiting > 0, 0.0, np.maximum(1 - running / data.batch, 0.0))[left]
-    loss = float(empty.mean())
-    if loss < STARVED.value:
+    empty: Floats = np.where(rows["waiting"] > 0, 0.0, np.maximum(1 - running / data.batch, 0.0))[left]
+    return empty if len(empty) else None
+
+
+def starved_batches(data: RunData) -> Iterator[Finding]:
+    """Offline: engines without a full batch and without a queue although queries are not sent yet."""
+    empty = empty_shares(data)
+    if empty is None or (loss := float(empty.mean())) < STARVED.value:
         return
     backlog = int(data.settings["harness_config"]["backlog"])
     yield Finding(

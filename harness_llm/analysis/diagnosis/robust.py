@@ -8,7 +8,7 @@ from statistics import NormalDist, fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from harness_llm.analysis.diagnosis.thresholds import CONFIDENCE, FEWEST_BLOCKS
+from harness_llm.analysis.diagnosis.thresholds import CONFIDENCE, FEWEST_BLOCKS, FEWEST_RATIOS
 from harness_llm.analysis.student import two_sided_quantile
 
 Floats = NDArray[np.float64]
@@ -48,14 +48,16 @@ def slope(times: Floats, values: Floats) -> Estimate | None:
 def slowdowns(blocks: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
     """The factor by which each replica is slower than the median of the others, from its times in blocks of time.
 
-    The mean of the logarithms of the ratios over the blocks, with Student's interval. Blocks without every replica are
-    ignored.
+    The mean of the logarithms of the ratios over the blocks, with Student's interval. Of the blocks, those with the
+    replica and at least half of the others; a replica with fewer than `FEWEST_RATIOS` is left out.
     """
     names = sorted(set().union(*blocks)) if blocks else []
-    whole = [block for block in blocks if len(block) == len(names)]
-    if len(names) <= 1 or len(whole) < FEWEST_BLOCKS.value:
-        return {}
-    return {name: _slowdown([_log_ratio(block, name) for block in whole]) for name in names}
+    found = {}
+    for name in names:
+        own = [block for block in blocks if name in block and len(block) > max(1, (len(names) - 1) / 2)]
+        if len(own) >= FEWEST_RATIOS.value:
+            found[name] = _slowdown([_log_ratio(block, name) for block in own])
+    return found
 
 
 def _log_ratio(block: Mapping[str, float], name: str) -> float:

@@ -32,6 +32,7 @@ THROTTLED = Threshold(
 BUSY = Threshold(0.5, "utilisation: a GPU below it is not under load, and reduces its clock for that reason")
 CLOCK_LOSS = Threshold(0.05, "share of the clock: GPUs at their power cap vary by less, and devices differ by 1 to 3 %")
 FEWEST_BLOCKS = Threshold(6, "blocks of time: fewer give no useful interval at 99 %")
+FEWEST_RATIOS = Threshold(4, "blocks of time with a replica: Student's 99 % interval of three is twice as wide")
 MARGIN = Threshold(0.95, "share of a limit to aim at: p99 varies by about 5 % between runs")
 SMALLEST_STEP = Threshold(0.5, "share of the target: a larger reduction at once skips good targets")
 """The last two bound the next values, not the causes."""
