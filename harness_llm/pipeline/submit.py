@@ -287,15 +287,22 @@ class Pipeline:
 
     def scenario_runs(self, plan: ScenarioPlan, assets: Assets) -> ScenarioRuns:
         """The runs of `plan`."""
-        scorer = self.scorer(assets)
 
         def start(request: Request) -> ScenarioContext:
-            self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.options.engine}")
-            pool = start_scenario_pool(request, plan, assets, self.cluster, self.panel.stage)
-            nodes = self.cluster.records() if self.cluster else {}
-            return ScenarioContext(request, plan, assets, scorer, self.fingerprint(plan, assets), pool, nodes)
+            return self.start_context(request, plan, assets)
 
         return ScenarioRuns(self.request, plan.scenario, start, self.execute, self.panel.say)
+
+    def start_context(self, request: Request, plan: ScenarioPlan, assets: Assets) -> ScenarioContext:
+        """Start the replica pool of `plan` with its logs below the folder of `request`.
+
+        Raises:
+            HarnessError: it did not start.
+        """
+        self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.options.engine}")
+        pool = start_scenario_pool(request, plan, assets, self.cluster, self.panel.stage)
+        nodes = self.cluster.records() if self.cluster else {}
+        return ScenarioContext(request, plan, assets, self.scorer(assets), self.fingerprint(plan, assets), pool, nodes)
 
     def execute(self, context: ScenarioContext, test: str) -> Run:
         """Run `test` on a complete replica pool."""
