@@ -65,7 +65,9 @@ def describe_result(goal: Goal, trials: Sequence[Measurement], done: Done, plan:
         if invalid:
             lines.append(f"bracket: {value:g} VALID at full length, {min(invalid):g} INVALID")
     else:
-        duration_s = max(trial.duration_s for trial in trials if trial.full and trial.valid and trial.target == done.target)
+        duration_s = max(
+            trial.duration_s for trial in trials if trial.full and trial.valid and trial.target == done.target
+        )
         lines.append(f"run of {duration_s:.1f} s, at least {goal.load.min_duration_s:g} s required")
         lines.append(f"the same run with targets from {low:.4g} to {high:.4g}")
     return "\n".join([*lines, took])
