@@ -2,8 +2,8 @@
 
 import functools
 import shlex
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,12 @@ class Pipeline:
         """Download, train and quantize what the runs need."""
         with self._devices():
             self._prepare()
+
+    @contextmanager
+    def prepared(self) -> Iterator[Assets]:
+        """Hold the devices, and prepare the assets."""
+        with self._devices():
+            yield self._prepare()
 
     def _devices(self) -> AbstractContextManager[None]:
         options = self.request.options

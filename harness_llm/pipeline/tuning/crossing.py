@@ -7,7 +7,7 @@ that the crossing of a latency is above a target. The highest target is below al
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,16 +98,20 @@ def _survival(z: Grid, points: Sequence[Point]) -> Grid:
 
 def _below_throughput(z: Grid, throughput: float, stable: float) -> Grid:
     """Return the probability that the throughput is above each of `z`, given that it is above `stable`."""
-    logistic: Callable[[Grid | float], Grid] = lambda v: 1 / (1 + np.exp((v - throughput) / _THROUGHPUT_SCALE))  # noqa: E731
-    return np.where(z <= stable, 1.0, logistic(z) / logistic(stable))
+    above: Grid = 1 / (1 + np.exp((np.append(z, stable) - throughput) / _THROUGHPUT_SCALE))
+    above[:-1][z <= stable] = above[-1]
+    above = above / above[-1]
+    return above[:-1]
 
 
 def _weighted(above: Grid, weights: Grid) -> Grid:
     """Return the survival function `above` after its density was multiplied by `weights`."""
     density = -np.diff(above, append=0.0) * weights
-    return np.cumsum(density[::-1])[::-1]
+    weighted: Grid = np.cumsum(density[::-1])[::-1]
+    return weighted
 
 
 def _log_normal(v: Grid) -> Grid:
     """Return the logarithm of the normal distribution function, approximately and not below -28."""
-    return np.log(0.5 * (1 + np.tanh(v * (0.7978845608 + 0.0356774081 * v * v))) + 1e-12)
+    logarithm: Grid = np.log(0.5 * (1 + np.tanh(v * (0.7978845608 + 0.0356774081 * v * v))) + 1e-12)
+    return logarithm

@@ -27,6 +27,8 @@ MARGIN = 0.02
 # Queries that early stopping requires in SingleStream: 64 at the 90th percentile.
 _MIN_QUERIES = fewest_queries(over=1, percentile=0.9)
 _LARGEST = 1e7
+# The first fills the batches a few times; the second one lasts longer, at the throughput of the first.
+_PROBES = 2
 
 
 def next_duration_trial(goal: Goal, trials: Sequence[Measurement]) -> Step:
@@ -47,7 +49,7 @@ class _Search:
             return Probe(self.goal.first, self._queries(0.0), predict=True)
         if self._confirmations:
             return self._after_confirmation()
-        if len(probes) < 2 and (probe := self._probe()):
+        if len(probes) < _PROBES and (probe := self._probe()):
             return probe
         return self._confirm(self._passes(self._throughput))
 

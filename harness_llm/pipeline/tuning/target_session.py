@@ -4,15 +4,17 @@ import datetime as dt
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness_llm.config.assets import Assets
+from harness_llm.config.plan import targets_path
 from harness_llm.config.request import ScenarioPlan
-from harness_llm.errors import RunFailed
+from harness_llm.errors import GateFailed, RunFailed
 from harness_llm.pipeline.run import run_facts
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.pipeline.tuning.duration_search import next_duration_trial
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe
-from harness_llm.pipeline.tuning.target_report import describe_step, describe_trial
+from harness_llm.pipeline.tuning.target_report import describe_result, describe_step, describe_trial
 from harness_llm.pipeline.tuning.target_search import next_target_trial
 from harness_llm.pipeline.tuning.trial_figures import measure
 from harness_llm.pipeline.tuning.trial_runs import TrialRuns
@@ -74,21 +76,19 @@ class TargetSearch:
             self.runs.stop()
 
     def _make(self, step: Probe | Confirm) -> Measurement:
-        began = time.monotonic()
+        began, full, run = time.monotonic(), isinstance(step, Confirm), None
         try:
             run = self.runs.make(step)
         except RunFailed as error:
-            measured, run, reason = self._failed(step, time.monotonic() - began), None, error.line
+            seconds, reason = time.monotonic() - began, error.line
+            measured = Measurement(step.target, full, valid=False, seconds=seconds, failed=True)
         else:
-            measured = self._measure(run, step.target, full=isinstance(step, Confirm), seconds=time.monotonic() - began)
-            reason = "; ".join(run.reasons) if measured.full or measured.failed or not measured.latencies else ""
+            measured = self._measure(run, step.target, full=full, seconds=time.monotonic() - began)
+            reason = "" if full and measured.valid else reason_of(run, measured)
         trial = self._trial(step, measured, run, reason)
         self.store.append(trial)
         self.pipeline.panel.say(describe_trial(trial, measured))
         return measured
-
-    def _failed(self, step: Probe | Confirm, seconds: float) -> Measurement:
-        return Measurement(step.target, isinstance(step, Confirm), valid=False, seconds=seconds, failed=True)
 
     def _measure(self, run: Run, target: float, *, full: bool, seconds: float) -> Measurement:
         return measure(run, self.goal, self.pipeline.request.rules, target, full=full, seconds=seconds)
@@ -116,8 +116,40 @@ class TargetSearch:
             seconds=round(measured.seconds, 1),
             queries=step.queries if isinstance(step, Probe) else self.goal.full_queries(step.target),
             throughput=metrics.get("samples_per_second"),
-            ttft_margin=margin("p99_ttft_ms", limit and limit.ttft),
-            tpot_margin=margin("p99_tpot_ms", limit and limit.tpot),
+            ttft_margin=margin("p99_ttft_ms", limit.ttft if limit else None),
+            tpot_margin=margin("p99_tpot_ms", limit.tpot if limit else None),
             reason=reason,
             run=str(run.path) if run else None,
         )
+
+
+def reason_of(run: Run, measured: Measurement) -> str:
+    """Why a trial is not VALID; LoadGen's verdict on a probe is not one: early stopping may need more queries."""
+    if measured.full or measured.failed or not measured.duration_s:
+        return "; ".join(run.reasons)
+    return ""
+
+
+def tune_target(
+    pipeline: Pipeline, plan: ScenarioPlan, assets: Assets, store: TrialStore, budget_s: float
+) -> tuple[str, dict[str, Any]]:
+    """Search the target of `plan`; return the result as text and as values.
+
+    Raises:
+        GateFailed: no target was found.
+        HarnessError: a trial cannot be made.
+    """
+    config = plan.config
+    goal = Goal(plan.load, budget_s, config.in_flight_limit.batch * config.replicas)
+    search = TargetSearch(pipeline, plan, TrialRuns(pipeline, plan, assets, store.folder), store, goal)
+    done = search.run()
+    text = describe_result(goal, search.measurements, done, plan, str(targets_path(pipeline.request)))
+    if done.target is None:
+        raise GateFailed("no VALID target found", where=str(store.folder), found=text)
+    return text, {
+        "target_key": plan.target_key,
+        "target": done.target,
+        "low": done.low,
+        "high": done.high,
+        "text": text,
+    }

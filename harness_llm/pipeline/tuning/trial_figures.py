@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -65,16 +65,16 @@ def measure(run: Run, goal: Goal, rules: BenchmarkRules, target: float, *, full:
     if not (run.path / DETAIL).is_file():
         return Measurement(target, full, valid=False, seconds=seconds, throughput=predicted)
     log, queries = parse_detail(run.path / DETAIL), read_queries(run)
-    facts = {"seconds": seconds, "completion_s": queries.service_s, "duration_s": log.duration_s}
+    measured = Measurement(
+        target, full, valid=valid, seconds=seconds, completion_s=queries.service_s, duration_s=log.duration_s
+    )
     if goal.load.scenario != "Server":
-        return Measurement(target, full, valid=valid, throughput=_steady_rate(queries, goal), **facts)
+        return replace(measured, throughput=_steady_rate(queries, goal))
     latencies = tuple(_latencies(log, queries, goal, _limits(rules, run.run_key.scenario), target, full=full))
     saturated = any(latency.at_least for latency in latencies)
     throughput = _steady_rate(queries, goal) if saturated else predicted
     inside = all(latency.ratio < 1 and not latency.at_least for latency in latencies)
-    return Measurement(
-        target, full, valid=valid if full else inside, latencies=latencies, throughput=throughput, **facts
-    )
+    return replace(measured, valid=valid if full else inside, latencies=latencies, throughput=throughput)
 
 
 def _limits(rules: BenchmarkRules, scenario: str) -> dict[str, float]:

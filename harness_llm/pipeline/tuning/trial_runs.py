@@ -4,6 +4,7 @@ Short runs draw samples at random from the whole data set, so that their number 
 the data set in whole passes; runs of full length do so too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -73,7 +74,7 @@ class TrialRuns:
 
     def _execute(self, step: Probe | Confirm) -> Run:
         panel = self.pipeline.panel
-        self._context = self._context or self.pipeline.start(self._request, self.plan, self.assets)
+        self._context = self._context or self.pipeline.start_context(self._request, self.plan, self.assets)
         self._context.pool.await_restarts(panel.stage)
         plan = probe_plan(self.plan, step) if isinstance(step, Probe) else full_plan(self.plan, step.target)
         context = replace(self._context, plan=plan, request=_with_prediction(self._request, step))
@@ -113,7 +114,7 @@ def full_plan(plan: ScenarioPlan, target: float) -> ScenarioPlan:
     return _with_target(plan, target, {}, plan.load)
 
 
-def _with_target(plan: ScenarioPlan, target: float, values: dict[str, int | float], load: Load) -> ScenarioPlan:
+def _with_target(plan: ScenarioPlan, target: float, values: Mapping[str, int | float], load: Load) -> ScenarioPlan:
     own = "target_latency" if load.scenario == "SingleStream" else "target_qps"
     latency_s = float(f"{1 / target:.6g}")
     values = {own: 1000 * latency_s if own == "target_latency" else target, **values}
