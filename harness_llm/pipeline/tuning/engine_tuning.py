@@ -139,9 +139,3 @@ def _speed(one: Comparison) -> str:
         return f"{text} (no interval: {one.pairs} pairs)"
     low, high = one.interval.low - 1, one.interval.high - 1
     return f"{text} ({CONFIDENCE:.0%} interval {low:+.1%} to {high:+.1%}, {one.pairs} pairs)"
-
-
-def found_values(outcome: Outcome) -> dict[str, object]:
-    """What session.json keeps of the result."""
-    best = outcome.found
-    return {"settings": dict(best.settings) if best else {}, "result": describe_outcome(outcome)}
