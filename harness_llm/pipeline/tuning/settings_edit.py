@@ -59,7 +59,8 @@ def _check_settings(before: str, after: str, settings: Mapping[str, Value], wher
         found = parse_yaml(after, where)
     except ConfigError:
         found = None
-    if found != expected:
+    twice = len(re.findall(r"^\w+:", after, re.MULTILINE)) != len(expected)
+    if found != expected or twice:
         raise ConfigError(
             "the layout of the settings file cannot be edited",
             where=where,
