@@ -50,7 +50,7 @@ class System:
 
     def measure(self, goal: Goal, step: Probe | Confirm, number: int) -> Measurement:
         """The trial of `step`; the engine's probe refuses a target far above the throughput."""
-        rng = random.Random(f"{self.seed} {number}")
+        rng = random.Random(f"{self.seed} {number}")  # noqa: S311
         full = isinstance(step, Confirm)
         seconds = goal.full_s(step.target, step.target) if isinstance(step, Confirm) else step.queries / step.target
         if number in self.failures:
