@@ -60,7 +60,7 @@ def test_trials_survive_kill_9(tmp_path: Path) -> None:
     folder = open_session(tmp_path, SESSION).folder
     for _ in range(3):
         enough = len(read_trials(folder)) + 20
-        with subprocess.Popen([sys.executable, tuning_sessions.__file__, str(folder)]) as process:
+        with subprocess.Popen([sys.executable, tuning_sessions.__file__, "append", str(folder)]) as process:
             try:
                 wait_until(lambda enough=enough: len(read_trials(folder)) >= enough, PATIENCE_S, "trials")  # type: ignore[misc]
             finally:
@@ -79,7 +79,7 @@ def test_session_continues_until_it_has_ended(tmp_path: Path) -> None:
     assert session_folders(tmp_path) == [tmp_path / SESSION.name, tmp_path / LATER.name]
 
 
-@pytest.mark.parametrize("other", [{"fingerprint": "b2"}, {"scenario": "Offline"}, {"what": "target"}])
+@pytest.mark.parametrize("other", [{"fingerprint": "b2"}, {"scenario": "Server"}, {"what": "target"}])
 def test_session_of_other_settings_is_not_continued(tmp_path: Path, other: dict[str, str]) -> None:
     open_session(tmp_path, SESSION).append(trial(0))
     assert open_session(tmp_path, msgspec.structs.replace(LATER, **other)).trials == []

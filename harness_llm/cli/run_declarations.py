@@ -22,6 +22,8 @@ class What(StrEnum):
     """What tune searches."""
 
     TARGET = "target"
+    ENGINE = "engine"
+    BOTH = "both"
 
 
 def _panel() -> "Panel":
@@ -80,15 +82,23 @@ def run(
 @options_command(commands, without=("company", "tests", "package", "stop_on_failure"))
 def tune(
     options: Options,
-    what: Annotated[What, option(WHAT_TO_RUN, "target: LoadGen's target.", "--what")] = What.TARGET,
+    what: Annotated[
+        What,
+        option(
+            WHAT_TO_RUN, "target: LoadGen's target; engine: the engine's settings; both: first the engine.", "--what"
+        ),
+    ] = What.TARGET,
     budget: Annotated[
         str, option(SETTINGS, "Time for all trials of a scenario, such as 90m or 4h.", "--budget")
     ] = "4h",
+    write: Annotated[
+        bool, option(OUTPUT, "Write the found values into the settings files, instead of printing a diff.", "--write")
+    ] = False,
 ) -> None:
-    """Search the LoadGen target of each scenario, and confirm it; run the same command again to continue."""
+    """Search the LoadGen target or engine settings of each scenario; run the same command again to continue."""
     from harness_llm.cli.tune_command import tune as command
 
-    command(options, _panel(), what=what.value, budget=budget)
+    command(options, _panel(), what=what.value, budget=budget, write=write)
 
 
 @options_command(commands, without=_RESULTS)

@@ -77,10 +77,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         """Name of the folder."""
         return f"{self.started:{LOG_TIME}}-{self.benchmark}-{self.scenario}-{self.what}"
 
-    def is_continued_by(self, other: "Session") -> bool:
-        """Whether `other` measures the same, and this session has not ended."""
+    def measures_the_same(self, other: "Session") -> bool:
+        """Whether trials of both sessions can be compared."""
         fields = ("benchmark", "scenario", "system_name", "gpu", "what", "fingerprint")
-        return self.ended is None and all(getattr(self, name) == getattr(other, name) for name in fields)
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
 
 
 class TrialStore:
@@ -125,11 +125,15 @@ class TrialStore:
         _write_session(self.folder, self.session)
 
 
-def open_session(root: Path, session: Session) -> TrialStore:
-    """Continue the newest session below `root` that `session` continues, or start it."""
-    earlier = [folder for folder in session_folders(root) if read_session(folder).is_continued_by(session)]
-    if earlier:
-        return TrialStore(earlier[-1])
+def open_session(root: Path, session: Session, *, ended: bool = False) -> TrialStore:
+    """Continue the newest session below `root` that measures the same as `session`, or start `session`.
+
+    Args:
+        ended: whether to continue a session that has ended, too.
+    """
+    same = [folder for folder in session_folders(root) if read_session(folder).measures_the_same(session)]
+    if same and (ended or read_session(same[-1]).ended is None):
+        return TrialStore(same[-1])
     folder = root / session.name
     folder.mkdir(parents=True)
     _write_session(folder, session)

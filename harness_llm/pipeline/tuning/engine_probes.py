@@ -1,32 +1,26 @@
-"""Short runs that measure engine settings on one replica pool, which is started again only where settings need it."""
+"""Trials of engine settings: short runs on a replica pool that is started again only where settings need it."""
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec.structs import replace as changed
 
-from harness_llm.config.assets import Assets
-from harness_llm.config.load import issued
-from harness_llm.config.profile import Profile
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.config.rules import LatencyLimit
 from harness_llm.errors import HarnessError
-from harness_llm.pipeline.run import ScenarioContext
-from harness_llm.pipeline.scenario_runs import later
-from harness_llm.pipeline.submit import Pipeline
 from harness_llm.pipeline.tuning.engine_search import Step
 from harness_llm.pipeline.tuning.search_space import SearchSpace, Settings
+from harness_llm.pipeline.tuning.search_steps import Goal, Probe
 from harness_llm.pipeline.tuning.settings_check import with_settings
+from harness_llm.pipeline.tuning.trial_runs import TrialRuns
 from harness_llm.runs.record import Run, State
 from harness_llm.runs.trial_store import Trial
 
-PROFILE = "tune"
-"""Profile of the runs: its name and sizes keep them out of results."""
-# Length of a probe of a run of LoadGen's 600 s; shorter runs have proportionally shorter probes.
-_PROBE_S, _FULL_S, _SHORTEST_S = 60.0, 600.0, 10.0
-# Queries that LoadGen's early stopping needs for a verdict at the 99th percentile, and at SingleStream's 90th.
+# Probes of profiles with very short runs are longer, because noise hides the differences.
+_SHORTEST_S = 10.0
+# Queries of which early stopping allows one to exceed the 99th percentile, and none SingleStream's 90th.
 _FEWEST = {"Offline": 1, "Server": 662, "SingleStream": 64}
 # Batches of an Offline run: the last one drains, which takes a larger share of shorter runs.
 _BATCHES = 4
@@ -44,104 +38,69 @@ class PoolProbes:
     """Trials on real engines.
 
     Attributes:
-        pipeline: with the shipped settings.
+        request: with the shipped settings.
+        runs: of the same scenario.
     """
 
-    pipeline: Pipeline
-    scenario: str
-    assets: Assets
+    request: Request
+    runs: TrialRuns
     space: SearchSpace
-    _context: ScenarioContext | None = None
     _settings: Settings | None = None
 
     def measure(self, number: int, step: Step) -> Trial:
         """Make the trial of `step`; a failure of an engine is a result, after which the next trial starts a new one."""
-        began = time.monotonic()
-        request = self._planned(step)
-        [plan] = request.scenarios
+        began, scenario = time.monotonic(), self.runs.plan.scenario
+        planned = with_settings(self.request, scenario, step.settings)
+        probe = probe_of(planned.scenarios[0], step.samples_per_s)
         trial = Trial(
             number=number,
             kind="engine",
-            scenario=self.scenario,
+            scenario=scenario,
             settings=dict(step.settings),
+            target_qps=probe.target,
+            queries=probe.queries,
             state="FAILED",
             seconds=0.0,
-            target_qps=plan.load.target_qps or None,
         )
         try:
-            pipeline = replace(self.pipeline, request=request)
-            run = pipeline.execute(self._ready(pipeline, step), "performance")
-            limit = request.rules.latency_ms.get(self.scenario)
-            trial = judged(trial, run, limit, issued(plan.load, "performance"))
+            self._change(planned, step.settings)
+            trial = judged(trial, self.runs.make(probe), self.request.rules.latency_ms.get(scenario))
         except HarnessError as error:
-            self.stop()
+            self.runs.stop()
             trial = changed(trial, reason=error.line)
-        return changed(trial, seconds=time.monotonic() - began)
+        return changed(trial, seconds=round(time.monotonic() - began, 1))
 
-    def stop(self) -> None:
-        """Stop the replica pool."""
-        if self._context:
-            self._context.pool.stop()
-        self._context = None
-
-    def _planned(self, step: Step) -> Request:
-        """A request of one short run with the settings of `step`, which starts now."""
-        shipped = later(self.pipeline.request)
-        self.pipeline = replace(self.pipeline, request=shipped)
-        plan = next(plan for plan in shipped.scenarios if plan.scenario == self.scenario)
-        short = replace(shipped, profile=probe_profile(shipped.profile, plan, step.samples_per_s))
-        return with_settings(short, self.scenario, step.settings)
-
-    def _ready(self, pipeline: Pipeline, step: Step) -> ScenarioContext:
-        """The context of the run; its engines are started unless they run with the settings that they need."""
-        [plan] = pipeline.request.scenarios
-        if self._settings is None or self.space.needs_restart(self._settings, step.settings):
-            self.stop()
-        self._context = (
-            replace(
-                self._context, request=pipeline.request, plan=plan, fingerprint=pipeline.fingerprint(plan, self.assets)
-            )
-            if self._context
-            else pipeline.start_context(pipeline.request, plan, self.assets)
-        )
-        self._settings = step.settings
-        return self._context
+    def _change(self, planned: Request, settings: Settings) -> None:
+        restart = self._settings is None or self.space.needs_restart(self._settings, settings)
+        self._settings = settings
+        self.runs.change(planned.options, planned.scenarios[0], restart=restart)
 
 
-def probe_profile(profile: Profile, plan: ScenarioPlan, samples_per_s: float | None) -> Profile:
-    """The profile of a probe instead of runs with `profile`.
+def probe_of(plan: ScenarioPlan, samples_per_s: float | None) -> Probe:
+    """The probe of `plan`.
 
     Args:
-        plan: of the shipped settings with `profile`.
-        samples_per_s: throughput; None if it is unknown.
+        samples_per_s: throughput; None if it is unknown. Server has the target's.
     """
-    load = plan.load
-    seconds = max(_PROBE_S * min(load.min_duration_s / _FULL_S, 1), _SHORTEST_S)
-    rate = load.target_qps if load.scenario == "Server" else samples_per_s or 0
-    batches = _BATCHES * plan.config.in_flight_limit.batch * plan.config.replicas if load.scenario == "Offline" else 0
-    return Profile(
-        name=PROFILE,
-        samples=max(math.ceil(rate * seconds), batches, _FEWEST[load.scenario]),
-        min_duration_ms=round(seconds * 1000) if load.scenario == "Server" else 0,
-        enforce_accuracy=False,
-        probe_s=0,
-        packaged=False,
-        rehearsed=profile.rehearsed,
-    )
+    load, config = plan.load, plan.config
+    goal = Goal(load, seats=config.in_flight_limit.batch * config.replicas)
+    rate = goal.first if load.scenario == "Server" else samples_per_s or 0.0
+    batches = _BATCHES * goal.seats if load.scenario == "Offline" else 0
+    queries = max(math.ceil(rate * max(goal.shortest_s, _SHORTEST_S)), batches, _FEWEST[load.scenario])
+    return Probe(goal.first, queries)
 
 
-def judged(trial: Trial, run: Run, limit: LatencyLimit | None, queries: int) -> Trial:
+def judged(trial: Trial, run: Run, limit: LatencyLimit | None) -> Trial:
     """`trial` with the figures of its run; a run in which a replica failed is FAILED."""
     figures = run.record.metrics if run.record else {}
     margins = {}
     for name in ("ttft", "tpot"):
         latency = figures.get(f"p99_{name}_ms")
         margins[name] = 1 - latency / getattr(limit, name) if limit and latency is not None else None
-    state = run.state.value if run.state in (State.VALID, State.INVALID) else "FAILED"
+    state = run.state.value if run.state in {State.VALID, State.INVALID} else "FAILED"
     return changed(
         trial,
         state=state,
-        queries=queries,
         throughput=figures.get("samples_per_second"),
         ttft_margin=margins["ttft"],
         tpot_margin=margins["tpot"],

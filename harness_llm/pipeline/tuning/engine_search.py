@@ -23,7 +23,7 @@ from harness_llm.runs.trial_store import Trial
 BASELINE = FEWEST_RUNS
 FINALISTS = 2
 # Pairs after which the interval is computed; the comparison ends if it excludes 1.
-LOOKS = (FEWEST_RUNS, 6, 10)
+LOOKS = (4, 8)
 MAX_SETTINGS = 24
 # Share of the budget after which no more settings are screened.
 _SCREENING = 0.5
@@ -127,17 +127,24 @@ class EngineSearch:
     def run(self) -> Generator[Step, Trial, Outcome]:
         """Yield each step; return the outcome."""
         yield from self._measure_baseline()
-        reason = yield from self._screen()
+        reasons = [(yield from self._screen())]
         finalists: list[Comparison] = []
         for settings in self._fastest():
             comparison = yield from self._compare(settings)
             finalists.append(comparison)
             if comparison.interval is None and comparison.speed is not None:
-                reason = "the budget leaves no time for comparisons"
+                reasons.append("the budget left no time to compare every finalist")
         finalists.sort(key=lambda one: -(one.speed or 0))
         failed = sum(result.score is None for result in self._results)
         pruned = sum(result.pruned for result in self._results)
-        return Outcome(tuple(finalists), len(self._results), failed, pruned, self.space.size, reason)
+        return Outcome(
+            tuple(finalists),
+            len(self._results),
+            failed,
+            pruned,
+            self.space.size,
+            "; ".join(filter(None, dict.fromkeys(reasons))),
+        )
 
     def _trial(self, step: Step) -> Generator[Step, Trial, Trial]:
         trial = yield step

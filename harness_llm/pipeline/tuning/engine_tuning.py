@@ -7,6 +7,7 @@ from msgspec.structs import replace as changed
 
 from harness_llm.analysis.interval import CONFIDENCE
 from harness_llm.config.assets import Assets
+from harness_llm.config.request import ScenarioPlan
 from harness_llm.errors import ConfigError, RunFailed
 from harness_llm.hardware.gpus import NO_ACCELERATOR
 from harness_llm.pipeline.submit import Pipeline
@@ -14,6 +15,7 @@ from harness_llm.pipeline.tuning.engine_probes import PoolProbes, Probes
 from harness_llm.pipeline.tuning.engine_search import Comparison, EngineSearch, Outcome, Step, score
 from harness_llm.pipeline.tuning.search_space import Settings, load_space
 from harness_llm.pipeline.tuning.settings_check import SettingsCheck
+from harness_llm.pipeline.tuning.trial_runs import TrialRuns
 from harness_llm.runs.trial_store import Trial, TrialStore
 
 Say = Callable[[str], None]
@@ -21,24 +23,23 @@ Say = Callable[[str], None]
 _MAX_FAILURES = 3
 
 
-def tune_engine(pipeline: Pipeline, scenario: str, assets: Assets, store: TrialStore, *, budget_s: float) -> Outcome:
-    """Search engine settings for `scenario`; continue with the trials in `store`.
+def tune_engine(pipeline: Pipeline, plan: ScenarioPlan, assets: Assets, store: TrialStore, budget_s: float) -> Outcome:
+    """Search engine settings that are faster than those of `plan`; continue with the trials in `store`.
 
     Raises:
         HarnessError: the shipped settings do not run, or the engine has no search space.
     """
-    request = pipeline.request
-    plan = next(plan for plan in request.scenarios if plan.scenario == scenario)
+    request, say = pipeline.request, pipeline.panel.say
     accelerated = request.options.gpu != NO_ACCELERATOR
-    space = load_space(request.options.engine, plan.config, scenario, accelerated=accelerated)
-    say = pipeline.panel.say
-    say(f"{scenario}: {space.size} engine settings in the space of {', '.join(one.name for one in space.parameters)}")
-    probes = PoolProbes(pipeline, scenario, assets, space)
+    space = load_space(request.options.engine, plan.config, plan.scenario, accelerated=accelerated)
+    names = ", ".join(parameter.name for parameter in space.parameters)
+    say(f"{plan.scenario}: {space.size} combinations of {names}")
+    runs = TrialRuns(pipeline, plan, assets, store.folder)
     try:
-        search = EngineSearch(space, SettingsCheck(request, scenario), budget_s)
-        return run_search(search, store, probes, say)
+        search = EngineSearch(space, SettingsCheck(request, plan.scenario), budget_s)
+        return run_search(search, store, PoolProbes(request, runs, space), say)
     finally:
-        probes.stop()
+        runs.stop()
 
 
 def run_search(search: EngineSearch, store: TrialStore, probes: Probes, say: Say) -> Outcome:
@@ -138,9 +139,3 @@ def _speed(one: Comparison) -> str:
         return f"{text} (no interval: {one.pairs} pairs)"
     low, high = one.interval.low - 1, one.interval.high - 1
     return f"{text} ({CONFIDENCE:.0%} interval {low:+.1%} to {high:+.1%}, {one.pairs} pairs)"
-
-
-def found_values(outcome: Outcome) -> dict[str, object]:
-    """What session.json keeps of the result."""
-    best = outcome.found
-    return {"settings": dict(best.settings) if best else {}, "result": describe_outcome(outcome)}

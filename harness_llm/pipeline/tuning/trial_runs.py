@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.load import Load, issued
+from harness_llm.config.options import Options
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import RunFailed
 from harness_llm.pipeline.panel import RunView
@@ -30,7 +31,7 @@ class TrialRuns:
     """Makes the runs of one scenario below `folder`; the replica pool is started for the first one and after a failure.
 
     Attributes:
-        plan: of a full run.
+        plan: of a full run; `change` replaces it.
     """
 
     pipeline: Pipeline
@@ -56,6 +57,14 @@ class TrialRuns:
         except RunFailed:
             self.stop()
             raise
+
+    def change(self, options: Options, plan: ScenarioPlan, *, restart: bool) -> None:
+        """Make the next runs with `plan`, which is of `options`; on a new replica pool if `restart`."""
+        if restart:
+            self.stop()
+        self._request, self.plan = replace(self._request, options=options), plan
+        if self._context:
+            self._context = replace(self._context, fingerprint=self.pipeline.fingerprint(plan, self.assets))
 
     def stop(self) -> None:
         """Stop the replica pool."""
