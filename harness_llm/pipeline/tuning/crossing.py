@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 # Slopes of log latency by log target: TPOT rises slowly, TTFT at saturation very fast.
-_SLOPES = np.geomspace(0.3, 200, 40)
+_SLOPES = np.geomspace(0.3, 200, 16)
 # Deviation from the straight line, relative to the distance from the limit.
 _CURVATURE = 0.5
 # Logarithms of targets on the grid, on both sides of the trials.
 _REACH = math.log(30)
-_GRID = 4000
+_GRID = 2000
 # Scale of the error of a throughput from the probe of an engine, as a logarithm.
 _THROUGHPUT_SCALE = 0.1
 # Scale of the logarithm of the highest target as a share of the throughput.
@@ -93,7 +93,8 @@ def _survival(z: Grid, points: Sequence[Point]) -> Grid:
         if point.y > 0 or not point.at_least:  # the curve deviates from the line, but not in its sign
             log_likelihood += _log_normal(np.sign(mean) * point.y / point.sd)
     density = np.exp(log_likelihood - log_likelihood.max()).sum(axis=1)
-    return np.clip(1 - np.cumsum(density) / density.sum(), 0, 1)
+    above: Grid = np.clip(1 - np.cumsum(density) / density.sum(), 0, 1)
+    return above
 
 
 def _below_throughput(z: Grid, throughput: float, stable: float) -> Grid:

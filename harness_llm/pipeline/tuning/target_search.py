@@ -29,8 +29,8 @@ from harness_llm.pipeline.tuning.search_steps import (
 
 MAX_PROBES = 8
 USUAL_CONFIRMATIONS = 2
-# Width of the 80 % interval of the crossing at which a confirmation follows.
-PRECISION = 0.03
+# Width of the 80 % interval of the crossing at which a confirmation follows; half of it is the step between two.
+PRECISION = 0.02
 CONFIDENCE = 0.75
 # Queries of which early stopping allows one to be too slow: 662 at the 99th percentile.
 MIN_QUERIES = fewest_queries(over=1)
@@ -97,9 +97,17 @@ class _Search:
         if queries / target > _WORTHWHILE * full_s:
             queries = self._queries(target, 1)
         probe_s = queries / target
-        if probe_s > _WORTHWHILE * full_s or self.goal.left_s(self.trials) < probe_s + full_s:
+        if probe_s > _WORTHWHILE * full_s or self.goal.left_s(self.trials) < probe_s + self._last_s:
             return self._confirm(self._safe_target() if self._measured else target)
         return Probe(target, queries, predict)
+
+    @property
+    def _last_s(self) -> float:
+        """Seconds of the full run that ends the search."""
+        if not self._measured:
+            return self.goal.load.min_duration_s
+        likely = self.crossing.quantile(0.5)
+        return self.goal.full_s(likely, likely)
 
     def _queries(self, target: float, longer: float) -> int:
         """Queries of a probe; `longer` is relative to the shortest."""

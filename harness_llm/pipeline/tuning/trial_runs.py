@@ -99,7 +99,7 @@ def _with_prediction(request: Request, step: Probe | Confirm) -> Request:
 
 def probe_plan(plan: ScenarioPlan, step: Probe) -> ScenarioPlan:
     """Return `plan` with the load of a short run of `step.queries`."""
-    duration_ms = round(1000 * step.queries / step.target) if plan.load.scenario == "Server" else _SHORTEST_MS
+    duration_ms = int(1000 * step.queries / step.target) if plan.load.scenario == "Server" else _SHORTEST_MS
     values = {
         "min_duration": duration_ms,
         "min_query_count": step.queries,
