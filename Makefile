@@ -160,7 +160,7 @@ ray: ## install Ray for a cluster: docs/cluster.md
 
 .PHONY: tools
 tools:
-	setup/environments.sh cpu loadgen quantize dev ray
+	setup/environments.sh cpu loadgen quantize dev ray optuna
 
 # Two workers run the modules, each in a random order; PYTEST_ADDOPTS=--randomly-seed=N repeats an order.
 PYTEST = $(TESTS)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder \

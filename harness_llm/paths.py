@@ -48,6 +48,11 @@ class Workspace:
         return self.build / "logs"
 
     @property
+    def tuning(self) -> Path:
+        """Tuning sessions, `<session>/`."""
+        return self.build / "tuning"
+
+    @property
     def models(self) -> Path:
         """Checkpoints; LAB_MODEL replaces this folder, MLPERF_SCRATCH_PATH its parent."""
         return self._large(MODELS_VARIABLE, "models")

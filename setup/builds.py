@@ -2,7 +2,7 @@
 
 Standard library only: this runs before any package is installed.
 
-Usage: python -m setup.builds LAYER ...   (engine, loadgen, quantize, ray); prints the environment's bin folder.
+Usage: python -m setup.builds LAYER ...   (engine, loadgen, quantize, ray, optuna); prints the environment's bin folder.
 """
 
 import os
@@ -61,7 +61,7 @@ def platform(gpu: str, on_bus: Sequence[str], table: str) -> str:
 
 
 def layers(names: Sequence[str], build: str) -> list[str]:
-    """Return the keys in setup/layers.py of `engine`, `loadgen`, `quantize` and `ray` for a build.
+    """Return the keys in setup/layers.py of `engine`, `loadgen`, `quantize`, `ray` and `optuna` for a build.
 
     Raises:
         EnvironmentMissing: ROCm; the package index has no vLLM for it.

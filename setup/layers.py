@@ -139,8 +139,8 @@ class LoadGens(Layer):
 
 
 @dataclass(frozen=True)
-class Ray(Layer):
-    """Ray at its pinned version, with its requirements that the layer below lacks.
+class Addition(Layer):
+    """An optional package at its pinned version, with its requirements that the layer below lacks.
 
     The CPU build, the CUDA build and the base images have different versions of these requirements.
     """
@@ -190,21 +190,24 @@ _QUANTIZE = Layer("quantize", _QUANTIZE_FOLDER, 0.5)
 _QUANTIZE_CUDA = CudaLayer("quantize-cuda", _ENVIRONMENTS / ".venv-quantize-cuda", 0.3)
 _QUARK = Layer("quark", _QUARK_FOLDER, 0.8)
 _DEV = Layer("dev", _MAIN, 0.2, on=_CPU)
-_RAY = Ray("ray", _MAIN, 0.3, on=_CPU)
+_RAY = Addition("ray", _MAIN, 0.3, on=_CPU)
+_OPTUNA = Addition("optuna", _MAIN, 0.1, on=_CPU)
 _GRADERS = Separate("graders", _ENVIRONMENTS / ".venv-graders", 0.5)
-LOCKED = (_CPU, _CUDA, _HOST, _QUANTIZE, _QUANTIZE_CUDA, _QUARK, _DEV, _RAY, _GRADERS)
+LOCKED = (_CPU, _CUDA, _HOST, _QUANTIZE, _QUANTIZE_CUDA, _QUARK, _DEV, _RAY, _OPTUNA, _GRADERS)
 # Of images whose base brings PyTorch and vLLM for its accelerators; with the requirements of the layer that is named.
 _BASE = OnBase("host", _MAIN, 0.4, brings=("torch", "vllm"), kept=re.compile(".*"))
 LAYERS = {
     **{layer.name: layer for layer in LOCKED},
     "loadgen": LoadGens("loadgen", _MAIN, 0.1, on=_CPU),
     "loadgen-cuda": LoadGens("loadgen", _CUDA_MAIN, 0.1, on=_CUDA),
-    "ray-cuda": Ray("ray", _CUDA_MAIN, 0.3, on=_CUDA),
+    "ray-cuda": Addition("ray", _CUDA_MAIN, 0.3, on=_CUDA),
+    "optuna-cuda": Addition("optuna", _CUDA_MAIN, 0.1, on=_CUDA),
     "base-host": _BASE,
     "base-quantize": OnBase("quantize", _QUANTIZE_FOLDER, 0.5),
     "base-quark": OnBase("quark", _QUARK_FOLDER, 0.8),
     "base-loadgen": LoadGens("loadgen", _MAIN, 0.1, on=_BASE),
-    "base-ray": Ray("ray", _MAIN, 0.3, on=_BASE),
+    "base-ray": Addition("ray", _MAIN, 0.3, on=_BASE),
+    "base-optuna": Addition("optuna", _MAIN, 0.1, on=_BASE),
 }
 
 

@@ -183,7 +183,7 @@ def test_build_arguments_name_their_sources() -> None:
     assert build.arguments == {
         "BASE_IMAGE": "vllm/vllm-openai:v0.30.0-cu129",
         "PACKAGES": "make git",
-        "SHARED_LAYERS": "base-host base-ray",
+        "SHARED_LAYERS": "base-host base-ray base-optuna",
         "LAYERS": "base-loadgen graders",
         "ROUND": "",
         "INFERENCE_URL": URL,

@@ -59,8 +59,8 @@ def test_current_layer_is_not_installed_again(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "expected"),
     [
-        ("setup/requirements/cpu.txt", "pip==1\n", ["cpu", "dev", "ray", "loadgen"]),
-        ("setup/requirements/cuda.txt", "pip==1\n", ["cuda", "loadgen-cuda", "ray-cuda"]),
+        ("setup/requirements/cpu.txt", "pip==1\n", ["cpu", "dev", "ray", "optuna", "loadgen"]),
+        ("setup/requirements/cuda.txt", "pip==1\n", ["cuda", "loadgen-cuda", "ray-cuda", "optuna-cuda"]),
         ("setup/requirements/dev.txt", "pip==1\n", ["dev"]),
         ("pyproject.toml", '[project.urls]\nhome = "x"\n', HERE),
         ("pyproject.toml", '[tool.other]\nkey = "x"\n', []),

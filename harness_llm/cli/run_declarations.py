@@ -1,6 +1,7 @@
 """Commands that prepare, run and package. Each imports what it needs, so that --help is fast."""
 
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 # Options that change neither the selection of runs nor the tree.
 _RESULTS = ("tests", "package", "ray", "stop_on_failure", "metrics_port", "profile_window")
+
+
+class What(StrEnum):
+    """What tune searches."""
+
+    TARGET = "target"
+    ENGINE = "engine"
+    BOTH = "both"
 
 
 def _panel() -> "Panel":
@@ -68,6 +77,28 @@ def run(
 
     tests = ("accuracy",) if accuracy else options.tests or ("performance",)
     command(replace(options, tests=tests), _panel())
+
+
+@options_command(commands, without=("company", "tests", "package", "stop_on_failure"))
+def tune(
+    options: Options,
+    what: Annotated[
+        What,
+        option(
+            WHAT_TO_RUN, "target: LoadGen's target; engine: the engine's settings; both: first the engine.", "--what"
+        ),
+    ] = What.TARGET,
+    budget: Annotated[
+        str, option(SETTINGS, "Time for all trials of a scenario, such as 90m or 4h.", "--budget")
+    ] = "4h",
+    write: Annotated[
+        bool, option(OUTPUT, "Write the found values into the settings files, instead of printing a diff.", "--write")
+    ] = False,
+) -> None:
+    """Search the LoadGen target or engine settings of each scenario; run the same command again to continue."""
+    from harness_llm.cli.tune_command import tune as command
+
+    command(options, _panel(), what=what.value, budget=budget, write=write)
 
 
 @options_command(commands, without=_RESULTS)

@@ -58,6 +58,7 @@ class Request:
     Attributes:
         options: with all defaults filled in.
         variants: rules of the benchmark's variants in the round, strictest first; only their gates differ.
+        runs: folder of the runs; default: build/logs.
     """
 
     options: Options
@@ -68,6 +69,7 @@ class Request:
     workspace: Workspace
     scenarios: tuple[ScenarioPlan, ...] = ()
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
+    runs: Path | None = None
 
     @property
     def rules(self) -> BenchmarkRules:
@@ -88,7 +90,7 @@ class Request:
     @property
     def log_folder(self) -> Path:
         """The folder of this request's runs, `<scenario>/<test>/`."""
-        return log_folder(self.workspace.logs, self.started, self.options.system_name, self.benchmark.name)
+        return log_folder(self.runs or self.workspace.logs, self.started, self.options.system_name, self.benchmark.name)
 
     @property
     def submission(self) -> Submission:

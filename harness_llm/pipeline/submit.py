@@ -2,8 +2,8 @@
 
 import functools
 import shlex
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,12 @@ class Pipeline:
         """Download, train and quantize what the runs need."""
         with self._devices():
             self._prepare()
+
+    @contextmanager
+    def prepared(self) -> Iterator[Assets]:
+        """Hold the devices, and prepare the assets."""
+        with self._devices():
+            yield self._prepare()
 
     def _devices(self) -> AbstractContextManager[None]:
         options = self.request.options
@@ -290,19 +296,26 @@ class Pipeline:
 
     def scenario_runs(self, plan: ScenarioPlan, assets: Assets) -> ScenarioRuns:
         """The runs of `plan`."""
-        scorer = self.scorer(assets)
 
         def start(request: Request) -> ScenarioContext:
-            self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.options.engine}")
-            try:
-                pool = start_scenario_pool(request, plan, assets, self.cluster, self.panel.starting)
-            finally:
-                self.panel.end()
-            nodes = self.cluster.records() if self.cluster else {}
-            facts, profiling = self.fingerprint(plan, assets), profiling_of(request, plan.scenario)
-            return ScenarioContext(request, plan, assets, scorer, facts, pool, nodes, profiling=profiling)
+            return self.start_context(request, plan, assets)
 
         return ScenarioRuns(self.request, plan.scenario, start, self.execute, self.panel.say)
+
+    def start_context(self, request: Request, plan: ScenarioPlan, assets: Assets) -> ScenarioContext:
+        """Start the replica pool of `plan` with its logs below the folder of `request`.
+
+        Raises:
+            HarnessError: it did not start.
+        """
+        self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.options.engine}")
+        try:
+            pool = start_scenario_pool(request, plan, assets, self.cluster, self.panel.starting)
+        finally:
+            self.panel.end()
+        nodes = self.cluster.records() if self.cluster else {}
+        facts, profiling = self.fingerprint(plan, assets), profiling_of(request, plan.scenario)
+        return ScenarioContext(request, plan, assets, self.scorer(assets), facts, pool, nodes, profiling=profiling)
 
     def execute(self, context: ScenarioContext, test: str) -> Run:
         """Run `test` on a complete replica pool."""

@@ -1,0 +1,78 @@
+"""The command tune."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness_llm.config.options import Options
+from harness_llm.config.request import load_requests
+from harness_llm.errors import ConfigError
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.doctor.doctor import require_checks
+from harness_llm.pipeline.doctor.purpose import Purpose
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import build_pipeline
+from harness_llm.pipeline.tuning.found_files import FileChange
+from harness_llm.pipeline.tuning.optuna_layer import require_optuna
+from harness_llm.pipeline.tuning.scenario_tuning import ScenarioTuning
+from harness_llm.runs.trial_store import What
+
+
+def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool) -> None:
+    """Search engine settings, the target, or both, for each scenario of one benchmark; print or write the changes.
+
+    Raises:
+        ConfigError: several benchmarks, an invalid budget, or a profile whose runs are never VALID.
+        HarnessError: no target was found, or trials cannot be made.
+    """
+    budget_s = parse_duration(budget)
+    requests = load_requests(replace(options, tests=("performance",)), Workspace())
+    if len(requests) > 1:
+        raise ConfigError("tune accepts one benchmark", where="--model", found=options.model)
+    profile = requests[0].profile
+    if not profile.packaged:
+        raise ConfigError(
+            f"runs of the profile {profile.name} are too short for a target",
+            where="--profile",
+            hint="--profile smoke, fast or valid",
+        )
+    [ready] = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
+    if what != "target":
+        require_optuna(panel.say)
+    pipeline = build_pipeline(ready.request, panel, ready.cluster)
+    with pipeline.prepared() as assets:
+        for plan in pipeline.request.scenarios:
+            command = f"{pipeline.request.options.command(plan.scenario, verb='tune')} --what {what} --budget {budget}"
+            tuning = ScenarioTuning(pipeline, plan, assets, what, budget_s, _print, again=write)
+            _show(tuning.run(command), command, panel, write=write)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _show(changes: Sequence[FileChange], command: str, panel: Panel, *, write: bool) -> None:
+    """Print the changes of settings, or write them and the record of the trials."""
+    *edits, record = changes
+    for change in edits:
+        _print(change.diff(Workspace().root))
+    if not write:
+        panel.say(f"to write this and {record.file}: {command} --write" if edits else "no file changes")
+        return
+    for change in changes:
+        if change.before != change.after:
+            change.write()
+            panel.say(f"wrote {change.file}")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration such as 90m, 4h or 1h30m.
+
+    Raises:
+        ConfigError: `text` is no duration.
+    """
+    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
+    if not parts or not any(parts.groups()):
+        raise ConfigError("invalid duration", where="--budget", expected="such as 90m, 4h or 1h30m", found=text)
+    return sum(float(part or 0) * unit for part, unit in zip(parts.groups(), (3600, 60, 1), strict=True))

@@ -1,0 +1,136 @@
+"""Search of an Offline or SingleStream target: the run is longer than min_duration, and no longer than needed. Pure.
+
+The target is a hint: LoadGen computes the number of samples from it, in whole passes over the data set. The search
+measures the throughput with probes, computes the fewest passes that last long enough, and confirms them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness_llm.pipeline.tuning.early_stopping import fewest_queries
+from harness_llm.pipeline.tuning.search_steps import (
+    COMPLETIONS,
+    MAX_CONFIRMATIONS,
+    Confirm,
+    Done,
+    Goal,
+    Measurement,
+    Probe,
+    Step,
+    keeps_failing,
+    rounded,
+)
+
+# Duration above min_duration: runs differ by about this share.
+MARGIN = 0.02
+# Queries that early stopping requires in SingleStream: 64 at the 90th percentile.
+_MIN_QUERIES = fewest_queries(over=1, percentile=0.9)
+_LARGEST = 1e7
+# The first fills the batches a few times; the second one lasts longer, at the throughput of the first.
+_PROBES = 2
+
+
+def next_duration_trial(goal: Goal, trials: Sequence[Measurement]) -> Step:
+    """Return the trial to make after `trials`, or the end of the search."""
+    return _Search(goal, list(trials)).next()
+
+
+@dataclass
+class _Search:
+    goal: Goal
+    trials: list[Measurement]
+
+    def next(self) -> Step:
+        if keeps_failing(self.trials):
+            return self._done("trials keep failing")
+        probes = [trial for trial in self._measured if not trial.full]
+        if not self._throughput:
+            return Probe(self.goal.first, self._queries(0.0), predict=True)
+        if self._confirmations:
+            return self._after_confirmation()
+        if len(probes) < _PROBES and (probe := self._probe()):
+            return probe
+        return self._confirm(self._passes(self._throughput))
+
+    @property
+    def _measured(self) -> list[Measurement]:
+        return [trial for trial in self.trials if not trial.failed]
+
+    @property
+    def _confirmations(self) -> list[Measurement]:
+        return [trial for trial in self._measured if trial.full]
+
+    @property
+    def _throughput(self) -> float:
+        """Samples per second, by the newest trial."""
+        return next((trial.throughput for trial in reversed(self._measured) if trial.throughput), 0.0)
+
+    def _queries(self, throughput: float) -> int:
+        batches = COMPLETIONS * self.goal.seats
+        return math.ceil(max(self.goal.shortest_s * throughput, batches, _MIN_QUERIES))
+
+    def _probe(self) -> Probe | None:
+        """A longer probe, if a full run is longer still and the budget allows both."""
+        rate, queries = self._throughput, self._queries(self._throughput)
+        full_s = self._samples(self._passes(rate)) / rate
+        if queries / rate > full_s / 2 or self.goal.left_s(self.trials) < queries / rate + full_s:
+            return None
+        return Probe(rounded(rate), queries)
+
+    def _samples(self, passes: int) -> int:
+        return passes * self.goal.load.samples
+
+    def _passes(self, rate: float) -> int:
+        """The fewest passes over the data set that last longer than min_duration at `rate`, and that LoadGen allows."""
+        fewest = self.goal.full_queries(1 / _LARGEST) // self.goal.load.samples
+        needed_s = self.goal.load.min_duration_s * (1 + MARGIN)
+        return max(math.ceil(needed_s * rate / self.goal.load.samples), fewest)
+
+    def _confirm(self, passes: int) -> Step:
+        if self.goal.left_s(self.trials) < self._samples(passes) / self._throughput:
+            return self._done("the budget leaves no time for a run of full length")
+        return Confirm(target_of(self.goal, passes, self._throughput))
+
+    def _after_confirmation(self) -> Step:
+        last = self._confirmations[-1]
+        made = self.goal.full_queries(last.target) // self.goal.load.samples
+        wanted = self._passes(self._samples(made) / last.duration_s) if last.duration_s else made
+        tried = {self.goal.full_queries(trial.target) // self.goal.load.samples for trial in self._confirmations}
+        too_short = last.duration_s < self.goal.load.min_duration_s
+        if last.valid and (wanted >= made or wanted in tried):
+            return self._done()
+        if not last.valid and not too_short:
+            return self._done("a run of full length is INVALID, and not because it was too short")
+        if len(self._confirmations) >= MAX_CONFIRMATIONS:
+            return self._done(f"{len(self._confirmations)} runs of full length")
+        return self._confirm(max(wanted, made + 1) if too_short else wanted)
+
+    def _done(self, reason: str = "") -> Done:
+        valid = [trial.target for trial in self._confirmations if trial.valid]
+        if not valid:
+            return Done(None, 0.0, 0.0, reason)
+        passes = self.goal.full_queries(min(valid))
+        return Done(min(valid), *bounds(self.goal, passes))
+
+
+def bounds(goal: Goal, samples: int) -> tuple[float, float]:
+    """Return the lowest and the highest target with which LoadGen issues `samples`."""
+    return _first_target(goal, samples), _first_target(goal, samples + 1)
+
+
+def target_of(goal: Goal, passes: int, rate: float) -> float:
+    """Return the target nearest to `rate` with which LoadGen makes `passes` over the data set."""
+    low, high = bounds(goal, passes * goal.load.samples)
+    inside = min(max(rate, low), high)
+    near = [rounded(inside), rounded(inside * 0.999), rounded(inside * 1.001), math.sqrt(low * high)]
+    return next(target for target in near if goal.full_queries(target) == passes * goal.load.samples)
+
+
+def _first_target(goal: Goal, samples: int) -> float:
+    """Return the lowest target with which LoadGen issues at least `samples`."""
+    low, high = 1 / _LARGEST, _LARGEST
+    while high / low > 1 + 1e-9:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if goal.full_queries(middle) >= samples else (middle, high)
+    return high

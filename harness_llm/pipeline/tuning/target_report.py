@@ -1,0 +1,73 @@
+"""Texts of the search for a target: a line before and after each trial, and the result."""
+
+from collections.abc import Sequence
+
+from harness_llm.config.request import ScenarioPlan
+from harness_llm.pipeline.live.run_progress import clock
+from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
+from harness_llm.pipeline.tuning.target_search import model
+from harness_llm.runs.trial_store import Trial
+
+
+def describe_step(goal: Goal, trials: Sequence[Measurement], step: Probe | Confirm) -> str:
+    """The next trial in one line; for Server with the interval of the highest VALID target so far."""
+    if isinstance(step, Probe):
+        text = f"next: probe of {step.queries} queries"
+    else:
+        text = f"next: run of full length, {goal.full_queries(step.target)} queries"
+    if goal.load.scenario != "Server":
+        return text
+    text = f"{text} at {step.target:g} queries/s, about {clock(_expected_s(goal, step))}"
+    if isinstance(step, Confirm) and not any(trial.latencies for trial in trials):
+        text += "; probes would take about as long as a full run, or the budget leaves time for one run only"
+    if any(trial.latencies or trial.throughput for trial in trials):
+        found = model(goal, trials)
+        text += f"; highest VALID target so far: {found.quantile(0.05):.4g} to {found.quantile(0.95):.4g}"
+    return text
+
+
+def _expected_s(goal: Goal, step: Probe | Confirm) -> float:
+    return step.queries / step.target if isinstance(step, Probe) else goal.full_s(step.target, step.target)
+
+
+def describe_trial(trial: Trial, measured: Measurement) -> str:
+    """A finished trial in one line."""
+    kind = f"{trial.kind} {trial.number}: {trial.state} at {trial.target_qps:g}" if trial.target_qps else trial.kind
+    facts = [kind]
+    facts += [_latency(name, one) for name, one in zip(("TTFT", "TPOT"), measured.latencies, strict=False)]
+    if measured.duration_s:
+        facts.append(f"{measured.duration_s:.1f} s")
+    if measured.throughput:
+        facts.append(f"throughput {measured.throughput:.4g} samples/s")
+    return ", ".join([*facts, *([trial.reason] if trial.reason else [])])
+
+
+def _latency(name: str, latency: Latency) -> str:
+    least = "at least " if latency.at_least else ""
+    return f"p99 {name} {least}{latency.ratio:.0%} of its limit" + (" (queue grows)" if latency.at_least else "")
+
+
+def describe_result(goal: Goal, trials: Sequence[Measurement], done: Done, plan: ScenarioPlan, file: str) -> str:
+    """The result: the line of user.conf, how sure it is, and what it took."""
+    full = sum(trial.full for trial in trials)
+    minutes = sum(trial.seconds for trial in trials) / 60
+    took = f"{len(trials) - full} probes, {full} runs of full length, {minutes:.1f} minutes"
+    if done.target is None:
+        return f"no target found: {done.reason}; {took}"
+    if goal.load.scenario == "SingleStream":
+        value, low, high = 1000 / done.target, 1000 / done.high, 1000 / done.low
+    else:
+        value, low, high = done.target, done.low, done.high
+    lines = [f"{plan.target_key} = {value:.6g}", f"write this line to {file}"]
+    if goal.load.scenario == "Server":
+        lines.append(f"highest VALID target: {low:.4g} to {high:.4g} queries/s with 90 % probability")
+        invalid = [trial.target for trial in trials if not trial.valid and not trial.failed and trial.target > value]
+        if invalid:
+            lines.append(f"bracket: {value:g} VALID at full length, {min(invalid):g} INVALID")
+    else:
+        duration_s = max(
+            trial.duration_s for trial in trials if trial.full and trial.valid and trial.target == done.target
+        )
+        lines.append(f"run of {duration_s:.1f} s, at least {goal.load.min_duration_s:g} s required")
+        lines.append(f"the same run with targets from {low:.4g} to {high:.4g}")
+    return "\n".join([*lines, took])

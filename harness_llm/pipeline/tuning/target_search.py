@@ -1,0 +1,146 @@
+"""Search of the highest Server target whose run is VALID: which trial to make next. Pure: no clock, no I/O.
+
+1. Bracket: the first probe is at the target of user.conf; its prediction, or the throughput of a saturated probe,
+   bounds the rest.
+2. Probes at the median of the model of the crossing (crossing.py). They become longer as the interval becomes narrow.
+3. Confirmation by a run of full length, at a target that is VALID with probability CONFIDENCE by the model. After an
+   INVALID one the model includes it, and the next confirmation is lower.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from harness_llm.loadgen.prediction import SERVER_SHARE
+from harness_llm.pipeline.tuning.crossing import Crossing, Point
+from harness_llm.pipeline.tuning.early_stopping import fewest_queries
+from harness_llm.pipeline.tuning.search_steps import (
+    COMPLETIONS,
+    MAX_CONFIRMATIONS,
+    Confirm,
+    Done,
+    Goal,
+    Measurement,
+    Probe,
+    Step,
+    keeps_failing,
+    rounded,
+)
+
+MAX_PROBES = 8
+USUAL_CONFIRMATIONS = 2
+# Width of the 80 % interval of the crossing at which a confirmation follows; half of it is the step between two.
+PRECISION = 0.02
+CONFIDENCE = 0.75
+# Queries of which early stopping allows one to be too slow: 662 at the 99th percentile.
+MIN_QUERIES = fewest_queries(over=1)
+# Length of a probe relative to the shortest, by the width of the interval.
+_LENGTHS = ((0.25, 1.0), (0.08, 1.5), (0.0, 2.0))
+# A probe longer than this share of a full run is replaced by a full run.
+_WORTHWHILE = 0.7
+
+
+def next_target_trial(goal: Goal, trials: Sequence[Measurement]) -> Step:
+    """Return the trial to make after `trials`, or the end of the search."""
+    return _Search(goal, list(trials)).next()
+
+
+def model(goal: Goal, trials: Sequence[Measurement]) -> Crossing:
+    """Return the distribution of the highest VALID target after `trials`."""
+    measured = [trial for trial in trials if trial.latencies]
+    count = max((len(trial.latencies) for trial in measured), default=0)
+    points = [[_point(trial, index) for trial in measured] for index in range(count)]
+    # The largest: a saturated trial may have been too short to fill the batch.
+    throughput = max((trial.throughput for trial in trials), default=0.0)
+    return Crossing(points, throughput * SERVER_SHARE if throughput else goal.first, throughput or None)
+
+
+def _point(trial: Measurement, index: int) -> Point:
+    latency = trial.latencies[index]
+    return Point(math.log(trial.target), math.log(latency.ratio), latency.sd, latency.at_least)
+
+
+@dataclass
+class _Search:
+    goal: Goal
+    trials: list[Measurement]
+    crossing: Crossing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.crossing = model(self.goal, self.trials)
+
+    @property
+    def _measured(self) -> list[Measurement]:
+        return [trial for trial in self.trials if not trial.failed]
+
+    @property
+    def _confirmations(self) -> list[Measurement]:
+        return [trial for trial in self._measured if trial.full]
+
+    def next(self) -> Step:
+        if keeps_failing(self.trials):
+            return self._done("trials keep failing")
+        if self._confirmations:
+            return self._after_confirmation()
+        if not self._measured:
+            return self._probe(self.goal.first, predict=True)
+        if len(self._measured) >= MAX_PROBES or self.crossing.width() <= PRECISION:
+            return self._confirm(self._safe_target())
+        return self._probe(rounded(self.crossing.quantile(0.5)))
+
+    def _probe(self, target: float, *, predict: bool = False) -> Step:
+        """A probe, or a confirmation if a probe is too long or the budget leaves time for a full run only."""
+        width = self.crossing.width() if self._measured else math.inf
+        longer = next(length for bound, length in _LENGTHS if width >= bound)
+        full_s = self.goal.full_s(target, target)
+        queries = self._queries(target, longer)
+        if queries / target > _WORTHWHILE * full_s:
+            queries = self._queries(target, 1)
+        probe_s = queries / target
+        if probe_s > _WORTHWHILE * full_s or self.goal.left_s(self.trials) < probe_s + self._last_s:
+            return self._confirm(self._safe_target() if self._measured else target)
+        return Probe(target, queries, predict)
+
+    @property
+    def _last_s(self) -> float:
+        """Seconds of the full run that ends the search."""
+        if not self._measured:
+            return self.goal.load.min_duration_s
+        likely = self.crossing.quantile(0.5)
+        return self.goal.full_s(likely, likely)
+
+    def _queries(self, target: float, longer: float) -> int:
+        """Queries of a probe; `longer` is relative to the shortest."""
+        duration_s = longer * max(self.goal.shortest_s, COMPLETIONS * self._completion_s(target))
+        return math.ceil(max(target * duration_s, MIN_QUERIES))
+
+    def _completion_s(self, target: float) -> float:
+        """Mean time of an answer at `target`: of the trial with the nearest target, at first of a full batch."""
+        known = [trial for trial in self._measured if trial.completion_s]
+        if known:
+            return min(known, key=lambda trial: abs(math.log(trial.target / target))).completion_s
+        throughput = max((trial.throughput for trial in self._measured), default=0.0)
+        return self.goal.seats / throughput if throughput else 0.0
+
+    def _safe_target(self) -> float:
+        return rounded(self.crossing.quantile(1 - CONFIDENCE))
+
+    def _confirm(self, target: float) -> Step:
+        if self.goal.left_s(self.trials) < self.goal.full_s(target, target):
+            return self._done("the budget leaves no time for a run of full length")
+        return Confirm(target)
+
+    def _after_confirmation(self) -> Step:
+        made, target = self._confirmations, self._safe_target()
+        if valid := [trial.target for trial in made if trial.valid]:
+            higher = target > max(valid) * (1 + PRECISION / 2)
+            return self._confirm(target) if higher and len(made) < USUAL_CONFIRMATIONS else self._done()
+        if len(made) >= MAX_CONFIRMATIONS:
+            return self._done(f"{len(made)} runs of full length are INVALID")
+        lowest = min(trial.target for trial in made)
+        return self._confirm(rounded(min(target, lowest * (1 - PRECISION / 2))))
+
+    def _done(self, reason: str = "") -> Done:
+        found = max((trial.target for trial in self._confirmations if trial.valid), default=None)
+        low, high = self.crossing.quantile(0.05), self.crossing.quantile(0.95)
+        return Done(found, max(low, found or 0), max(high, found or 0), "" if found else reason)

@@ -1,0 +1,205 @@
+"""Search of a LoadGen target against simulated systems with a known capacity."""
+
+import math
+import random
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness_llm.config.load import Load
+from harness_llm.pipeline.tuning.duration_search import next_duration_trial
+from harness_llm.pipeline.tuning.early_stopping import allowed_over, fewest_queries
+from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
+from harness_llm.pipeline.tuning.target_search import MAX_PROBES, next_target_trial
+
+DURATION_S = 600.0
+
+
+@dataclass
+class System:
+    """A system that is limited by TPOT, which rises smoothly, or by TTFT, which rises steeply at saturation.
+
+    Attributes:
+        noise: standard deviation of the logarithm of p99 latencies in a run of full length.
+        failures: numbers of the trials that fail.
+    """
+
+    throughput: float
+    limited_by: str
+    noise: float = 0.0
+    seed: int = 0
+    predicts: bool = True
+    failures: frozenset[int] = frozenset()
+
+    def latencies(self, target: float) -> tuple[float, float]:
+        """TTFT and TPOT divided by their limits in a run of full length."""
+        load = target / self.throughput
+        tpot = 0.35 + 0.65 * (load / 0.9) ** 1.5 if self.limited_by == "tpot" else 0.3 + 0.4 * load
+        queue = DURATION_S * max(1 - 1 / load, 0)
+        return 0.05 + 0.02 * load / max(1 - load, 0.02) + queue, tpot
+
+    @property
+    def capacity(self) -> float:
+        """The highest target within both limits."""
+        low, high = 0.01 * self.throughput, 3 * self.throughput
+        for _ in range(60):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if max(self.latencies(middle)) < 1 else (low, middle)
+        return low
+
+    def measure(self, goal: Goal, step: Probe | Confirm, number: int) -> Measurement:
+        """The trial of `step`; the engine's probe refuses a target far above the throughput."""
+        rng = random.Random(f"{self.seed} {number}")  # noqa: S311
+        full = isinstance(step, Confirm)
+        seconds = goal.full_s(step.target, step.target) if isinstance(step, Confirm) else step.queries / step.target
+        if number in self.failures:
+            return Measurement(step.target, full, valid=False, seconds=5.0, failed=True)
+        predicts = isinstance(step, Probe) and step.predict and self.predicts
+        predicted = self.throughput * math.exp(rng.gauss(0, 0.05))
+        if predicts and step.target > 1.15 * predicted:
+            return Measurement(step.target, False, valid=False, seconds=30.0, throughput=predicted)
+        saturated = step.target > self.throughput
+        noise = self.noise * math.sqrt(DURATION_S / seconds)
+        ttft, tpot = (value * math.exp(rng.gauss(0, noise)) for value in self.latencies(step.target))
+        sd = max(noise, 0.01)
+        return Measurement(
+            step.target,
+            full,
+            valid=max(ttft, tpot) < 1,
+            seconds=seconds,
+            latencies=(Latency(ttft, sd, saturated), Latency(tpot, sd, saturated)),
+            completion_s=15.0,
+            throughput=self.throughput if saturated else predicted if predicts else 0.0,
+            duration_s=seconds,
+        )
+
+
+def goal_of(target: float, budget_s: float = math.inf) -> Goal:
+    return Goal(Load("Server", 24576, 24576, DURATION_S, target), budget_s, seats=2048)
+
+
+def search(system: System, goal: Goal) -> tuple[Done, list[Measurement]]:
+    trials: list[Measurement] = []
+    while not isinstance(step := next_target_trial(goal, trials), Done):
+        trials.append(system.measure(goal, step, len(trials)))
+        assert len(trials) < 30
+    return step, trials
+
+
+systems = st.builds(
+    System,
+    throughput=st.floats(20, 500),
+    limited_by=st.sampled_from(["ttft", "tpot"]),
+    noise=st.sampled_from([0.0, 0.003]),
+    seed=st.integers(0, 1000),
+    predicts=st.booleans(),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(systems, st.sampled_from([0.1, 1.0, 10.0]))
+def test_found_target_is_within_three_percent_of_the_capacity(system: System, start: float) -> None:
+    done, trials = search(system, goal_of(start * system.capacity))
+    assert done.target is not None
+    assert abs(done.target / system.capacity - 1) < 0.03
+    confirmations = [trial for trial in trials if trial.full]
+    assert len(trials) - len(confirmations) <= MAX_PROBES
+    assert len(confirmations) <= 2
+
+
+def test_saturated_probe_is_only_a_lower_bound() -> None:
+    """Short probes above the throughput seem VALID: their queue has not grown to the limit yet."""
+    goal = goal_of(100)
+    stable = Measurement(50, False, True, 90, latencies=(Latency(0.1, 0.02), Latency(0.5, 0.02)), throughput=80)
+    growing = Measurement(
+        100, False, False, 90, latencies=(Latency(8.0, 0.05, True), Latency(0.9, 0.02, True)), throughput=80
+    )
+    step = next_target_trial(goal, [growing, stable])
+    assert isinstance(step, Probe)
+    assert 50 < step.target < 90
+
+
+def test_failed_trials_are_repeated_and_do_not_change_the_result() -> None:
+    system = System(120, "tpot")
+    failing = System(120, "tpot", failures=frozenset({1, 4}))
+    done, trials = search(failing, goal_of(12))
+    assert sum(trial.failed for trial in trials) == 2
+    assert done.target == search(system, goal_of(12))[0].target
+
+
+def test_search_ends_when_every_trial_fails() -> None:
+    done, trials = search(System(120, "tpot", failures=frozenset(range(10))), goal_of(12))
+    assert done.target is None
+    assert done.reason == "trials keep failing"
+    assert len(trials) == 3
+
+
+def test_budget_leaves_time_for_the_confirmation() -> None:
+    done, trials = search(System(120, "tpot"), goal_of(12, budget_s=1500))
+    assert sum(trial.seconds for trial in trials) <= 1500
+    assert done.target is not None
+
+
+def test_budget_below_a_full_run_finds_no_target() -> None:
+    done, trials = search(System(120, "tpot"), goal_of(100, budget_s=300))
+    assert done.target is None
+    assert "budget" in done.reason
+    assert sum(trial.seconds for trial in trials) <= 300
+
+
+def test_long_answers_are_measured_with_full_runs() -> None:
+    """Three answers of 250 s take longer than a probe is worth."""
+    goal = goal_of(2)
+    trial = Measurement(2, True, False, 600, latencies=(Latency(1.5, 0.01), Latency(1.2, 0.01)), completion_s=250)
+    assert isinstance(next_target_trial(Goal(goal.load, math.inf, seats=0), [trial]), Confirm)
+
+
+def test_next_trial_depends_on_the_trials_only() -> None:
+    """An interrupted session continues as if it had not been interrupted."""
+    goal = goal_of(12)
+    _, trials = search(System(120, "ttft", noise=0.01), goal)
+    for number in range(len(trials)):
+        step = next_target_trial(goal, trials[:number])
+        assert isinstance(step, Probe | Confirm)
+        assert step.target == trials[number].target
+
+
+def duration_search(rate: float, load: Load, *, error: float = 0.0) -> tuple[Done, list[Measurement]]:
+    goal, trials = Goal(load, seats=128), list[Measurement]()
+    while not isinstance(step := next_duration_trial(goal, trials), Done):
+        full = isinstance(step, Confirm)
+        queries = goal.full_queries(step.target) if isinstance(step, Confirm) else step.queries
+        seconds, measured = queries / rate, rate if full else rate * (1 + error)
+        valid = not full or seconds >= load.min_duration_s
+        trials.append(
+            Measurement(step.target, full, valid, seconds, throughput=measured, duration_s=seconds, completion_s=1)
+        )
+        assert len(trials) < 10
+    return step, trials
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.floats(5, 3000),
+    st.sampled_from([0.1, 1.0, 10.0]),
+    st.floats(-0.1, 0.1),
+    st.sampled_from(["Offline", "SingleStream"]),
+)
+def test_run_is_long_enough_and_no_longer_than_needed(rate: float, start: float, error: float, scenario: str) -> None:
+    load = Load(scenario, 5000, 5000, DURATION_S, start * rate, target_latency_s=1 / (start * rate))
+    done, trials = duration_search(rate, load, error=error)
+    assert done.target is not None
+    samples = Goal(load).full_queries(done.target)
+    assert samples / rate >= DURATION_S
+    fewer = samples - load.samples
+    assert fewer <= load.samples or fewer / rate < DURATION_S * 1.02
+    assert sum(trial.full for trial in trials) <= 3
+    assert sum(not trial.full for trial in trials) <= 2
+
+
+def test_early_stopping_needs_as_many_queries_as_loadgen() -> None:
+    """LoadGen's documentation of early stopping: 662 queries at the 99th percentile, 64 at the 90th."""
+    assert fewest_queries(over=1) == 662
+    assert fewest_queries(over=1, percentile=0.9) == 64
+    assert [allowed_over(queries) for queries in (458, 459, 661, 662, 24576)] == [-1, 0, 0, 1, 209]
