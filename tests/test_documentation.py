@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from docs import live_view
 from docs.references import PAGES, generated
 from docs.terminal import EXCERPT, PICTURE, draw, excerpt
 from harness_llm.cli.main import app
@@ -114,6 +115,14 @@ def test_every_variable_of_the_makefile_and_of_the_code_is_documented() -> None:
 def test_the_picture_shows_its_text() -> None:
     assert draw(EXCERPT.read_text()) == PICTURE.read_text(), "stale: run `.venv/bin/python -m docs.terminal`"
     assert "http" not in re.sub(r'xmlns="[^"]*"|<!--.*?-->', "", PICTURE.read_text())
+
+
+def test_the_picture_of_the_live_view_shows_its_text() -> None:
+    view = live_view.EXCERPT.read_text().rstrip("\n")
+    assert live_view.draw(view) == live_view.PICTURE.read_text(), "stale: run `.venv/bin/python -m docs.live_view`"
+    assert "http" not in re.sub(r'xmlns="[^"]*"|<!--.*?-->', "", live_view.PICTURE.read_text())
+    erased = "\x1b[1A\x1b[2K" * 3
+    assert live_view.views(f"starting for 0:03: compiling\r\n{erased}{view}\r\n{erased}{view}\r\n") == [view, view]
 
 
 def test_the_excerpt_of_a_run_has_plan_results_and_verdict_without_repetition() -> None:
