@@ -132,10 +132,13 @@ class _Search:
 
     def _after_confirmation(self) -> Step:
         made, target = self._confirmations, self._safe_target()
+        # Runs of full length replace probes that would take about as long.
+        instead = self._queries(target, 1) > _WORTHWHILE * self.goal.full_queries(target)
         if valid := [trial.target for trial in made if trial.valid]:
             higher = target > max(valid) * (1 + PRECISION / 2)
-            return self._confirm(target) if higher and len(made) < USUAL_CONFIRMATIONS else self._done()
-        if len(made) >= MAX_CONFIRMATIONS:
+            most = MAX_PROBES if instead else USUAL_CONFIRMATIONS
+            return self._confirm(target) if higher and len(made) < most else self._done()
+        if len(made) >= (MAX_PROBES if instead else MAX_CONFIRMATIONS):
             return self._done(f"{len(made)} runs of full length are INVALID")
         lowest = min(trial.target for trial in made)
         return self._confirm(rounded(min(target, lowest * (1 - PRECISION / 2))))

@@ -100,9 +100,10 @@ def _latencies(
         values = values + max(by_loadgen - float(np.quantile(values, _P99)), 0.0)
         value, sd = _quantile(values[steady], quantile)
         growth_per_s = 0.0 if full else _growth(queries.issued[steady], values[steady])
-        later = value + growth_per_s * longer_s if name != "tpot" else value
-        grows = growth_per_s > 0 and (later > limit or name == "tpot")
-        yield Latency(max(later if grows else value, 1e-6) / limit, max(sd, _FULL_SD if full else _PROBE_SD), grows)
+        if name != "tpot":  # which the batch bounds
+            value += growth_per_s * longer_s
+        grows = growth_per_s > 0 and (value > limit or name == "tpot")
+        yield Latency(max(value, 1e-6) / limit, max(sd, _FULL_SD if full else _PROBE_SD), grows)
 
 
 def _values(name: str, queries: Queries, log: DetailLog) -> tuple[Values, float]:

@@ -75,7 +75,7 @@ class TrialRuns:
     def _execute(self, step: Probe | Confirm) -> Run:
         panel = self.pipeline.panel
         self._context = self._context or self.pipeline.start_context(self._request, self.plan, self.assets)
-        self._context.pool.await_restarts(panel.stage)
+        self._context.pool.await_restarts(panel.say, panel.starting)
         plan = probe_plan(self.plan, step) if isinstance(step, Probe) else full_plan(self.plan, step.target)
         context = replace(self._context, plan=plan, request=_with_prediction(self._request, step))
         total = issued(plan.load, _TEST)
