@@ -163,27 +163,27 @@ tools:
 	setup/environments.sh cpu loadgen quantize dev ray optuna
 
 # Two workers run the modules, each in a random order; PYTEST_ADDOPTS=--randomly-seed=N repeats an order.
-PYTEST = $(TESTS)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
-ELSEWHERE := not containers and not gpu_rehearsal
+PYTEST = $(TESTS)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder \
+    --ignore=tests/containers --ignore=tests/gpu_rehearsal
 # One Docker daemon and one node serve all tests, and each step is measured.
 IN_ORDER := -p no:randomly
 
 .PHONY: test
 test: tools ## run the tests: rules, faults, and one submission from command to checked tree (6 minutes)
-	$(PYTEST) -m "not slow and $(ELSEWHERE)"
+	$(PYTEST) -m "not slow"
 
 .PHONY: test-quick
 test-quick: tools ## run the tests that start no engine and no server (a minute)
-	$(PYTEST) -m "not engine and not processes and not slow and $(ELSEWHERE)"
+	$(PYTEST) -m "not engine and not processes and not slow"
 
 .PHONY: test-all
 test-all: tools ## run all tests but those of containers and GPUs; quantization needs `make quark` too
-	$(PYTEST) -m "$(ELSEWHERE)"
+	$(PYTEST)
 
 .PHONY: test-repeat
 test-repeat: tools ## run the tests with processes COUNT times (20) and count the failures
 	failed=0; for run in $$(seq $${COUNT:-20}); do \
-	    $(PYTEST) -m "processes and not slow and $(ELSEWHERE)" || failed=$$((failed + 1)); done; \
+	    $(PYTEST) -m "processes and not slow" || failed=$$((failed + 1)); done; \
 	echo "$$failed of $${COUNT:-20} runs failed"; test $$failed = 0
 
 .PHONY: test-containers

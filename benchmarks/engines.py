@@ -137,7 +137,7 @@ def answer(pool: ReplicaPool, request: Request, assets: Assets, count: int, conc
     found: dict[int, list[int]] = {}
     issued, begin = 0, time.perf_counter()
     while len(found) < count:
-        more = min(concurrency - replica_client.in_flight, count - issued)
+        more = min(concurrency - replica_client.unanswered, count - issued)
         if more:
             replica_client.issue(range(issued, issued + more), range(issued, issued + more))
             issued += more

@@ -158,7 +158,7 @@ def _pool(request: Request, assets: Assets, panel: Panel, extra: Mapping[str, st
         calibration=assets.calibration,
         logs=request.log_folder,
         cache=request.workspace.cache,
-        report=panel.stage,
+        report=panel.starting,
         launcher=launch,
     )
 

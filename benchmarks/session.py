@@ -47,7 +47,7 @@ def demo_bench(request: Request, panel: Panel) -> Iterator[ScenarioContext]:
         calibration=assets.calibration,
         logs=request.log_folder,
         cache=request.workspace.cache,
-        report=panel.stage,
+        report=panel.starting,
     )
     try:
         yield ScenarioContext(request, plan, assets, scorer, fingerprint, pool)

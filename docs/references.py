@@ -16,6 +16,7 @@ import yaml
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from docs.tables import attributes, sections, table, yaml_text
+from harness_llm.analysis.diagnosis import thresholds
 from harness_llm.cli.main import app
 from harness_llm.config.architecture import Equipment, Link, Nic, Node
 from harness_llm.config.benchmark import Accuracy, Benchmark, Checkpoint, Dataset, Download, SampleSet, Sampling
@@ -26,7 +27,7 @@ from harness_llm.config.user_conf import KEYS
 from harness_llm.protocol.record_files import FILES
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PAGES = ("architecture.md", "commands.md", "configuration.md", "records.md")
+PAGES = ("architecture.md", "commands.md", "configuration.md", "records.md", "troubleshooting.md")
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
@@ -126,6 +127,13 @@ def records() -> str:
     return text
 
 
+def diagnosis_thresholds() -> str:
+    """Return the table of the thresholds of `harness-llm diagnose`."""
+    found = {name: value for name, value in vars(thresholds).items() if isinstance(value, thresholds.Threshold)}
+    rows = [(f"`{name}`", f"{value.value:g}", value.reason) for name, value in found.items()]
+    return table(["threshold", "value", "reason"], rows)
+
+
 def user_conf() -> str:
     """Return the table of user.conf keys."""
     rows = []
@@ -186,6 +194,7 @@ _FUNCTIONS = (
     profiles,
     benchmark,
     records,
+    diagnosis_thresholds,
 )
 BLOCKS: dict[str, Callable[[], str]] = {f.__name__.replace("_", "-"): f for f in (*_FUNCTIONS, system, architecture)}
 

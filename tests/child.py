@@ -90,6 +90,21 @@ def raising() -> None:
     os._exit(4)
 
 
+def profiling(traces: str, fails: str = "") -> None:
+    """Be ready, and act as a replica with a profiler; with `fails`, exit instead of writing a trace."""
+    own = Parent()
+    own.send(event="ready", endpoints=[{"address": f"ipc://{traces}", "heartbeat": "ipc://heartbeat"}])
+    while True:
+        for message in own.messages.take():
+            if fails and not message["on"]:
+                os._exit(4)
+            if not message["on"]:
+                Path(traces).mkdir(parents=True)
+                (Path(traces) / "rank-0.1.pt.trace.json.gz").write_bytes(b"")
+            own.send(event="profiled", on=message["on"])
+        time.sleep(0.02)
+
+
 def mute() -> None:
     """Never be ready."""
     Parent()

@@ -94,7 +94,7 @@ class BreaksWhenHeld:
         self.acted = False
 
     def progress(self, body: Mapping[str, Any]) -> None:
-        held = body.get("in_flight") and body["issued"] >= self._issued
+        held = body.get("unanswered") and body["issued"] >= self._issued
         if not self.acted and held and body["done"] == self._done:
             self.acted = True
             self._fault(self._replica)

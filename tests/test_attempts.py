@@ -34,6 +34,7 @@ def a_run(state: State, reason: str = "") -> Run:
         (Attempt(None, EnvironmentMissing("missing program")), False),
         (Attempt(a_run(State.FAILED), GateFailed("no score")), False),
         (Attempt(a_run(State.INVALID, "target above the throughput")), False),
+        (Attempt(a_run(State.PROFILED)), False),
         (Attempt(a_run(State.VALID)), False),
     ],
 )

@@ -213,7 +213,7 @@ def all_answers(replica_client: ReplicaClient) -> dict[int, list[int]]:
     answers: dict[int, list[int]] = {}
     deadline = time.monotonic() + PATIENCE_S
     replica_client.poll(0)
-    while replica_client.in_flight:
+    while replica_client.unanswered:
         answers |= {answer.query: answer.ids.tolist() for answer in replica_client.poll(100).finished}
         assert time.monotonic() < deadline, "no answers"
     return answers

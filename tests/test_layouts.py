@@ -24,6 +24,7 @@ from harness_llm.errors import GateFailed
 from harness_llm.evaluate.accuracy_file import parse
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import Run
+from harness_llm.submission import tree as tree_module
 from harness_llm.submission.places import places_of
 from harness_llm.submission.tree import Documents, Runs, build_tree
 
@@ -52,6 +53,12 @@ SURPLUS = {"mlperf.conf", "performance/run_1/mlperf_log_accuracy.json", "TEST06/
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _small_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source is one file: copying the program takes longer than a test."""
+    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
 
 
 def closed(round_name: str, benchmark: Benchmark = LLAMA, **changes: Any) -> Submission:

@@ -88,8 +88,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def every_query_is_somewhere(self) -> None:
         held = sum(len(queries) for queries in self.held.values())
-        assert self.query_table.in_flight == len(self.offered) - len(self.answered)
-        assert self.query_table.waiting == self.query_table.in_flight - held
+        assert self.query_table.unanswered == len(self.offered) - len(self.answered)
+        assert self.query_table.waiting == self.query_table.unanswered - held
 
     @invariant()
     def loads_are_what_is_held(self) -> None:
@@ -103,7 +103,7 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.held:
-            while self.query_table.in_flight:
+            while self.query_table.unanswered:
                 self.assign()
                 for replica, queries in self.held.items():
                     for query in list(queries):

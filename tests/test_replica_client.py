@@ -154,7 +154,7 @@ def test_new_generation_aborts_all_queries(stage: Stage, replica_client: Replica
     collect(replica_client, lambda found: len(found.first) == 6)
     replica_client.issue([7], [7])
     replica_client.attach("again", SAMPLING, open_store(tmp_path / "store"))
-    assert replica_client.in_flight == 0
+    assert replica_client.unanswered == 0
     assert [engine.asked for engine in stage.engines] == [{}, {}]
 
     stage.engines[0].lets = stage.engines[1].lets = True
@@ -192,7 +192,7 @@ def test_messages_of_a_failed_replica_are_discarded(
     again = collect(replica_client, lambda found: len(found.finished) == 6)
     assert again.first == [], "a first token was told twice"
     assert {answer.query: answer.ids.tolist() for answer in again.finished} == {q: [10 + q, 101, 2] for q in range(6)}
-    assert replica_client.in_flight == 0
+    assert replica_client.unanswered == 0
     assert replica_client.poll(200) == Replies()
     readings = replica_client.detach()
     assert readings.counters == [({}, {}), ({}, {})]
@@ -222,7 +222,7 @@ def test_joined_replica_gets_queries(stage: Stage, replica_client: ReplicaClient
     replies = replica_client.poll(50)
     assert replies == Replies(issued=replies.issued)
     assert replies.issued[0][:2] == ([1], [1])
-    assert replica_client.in_flight == 1
+    assert replica_client.unanswered == 1
     replica_client.add_replica(stage.add())
     stage.engines[2].lets = True
     found = collect(replica_client, lambda found: bool(found.finished))

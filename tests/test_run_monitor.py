@@ -21,8 +21,8 @@ TESTS = Path(__file__).resolve().parent
 ENVIRONMENT = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
 
 
-def line(done: int, in_flight: int = 3) -> dict[str, Any]:
-    return {"event": "progress", "issued": 9, "done": done, "tokens": 7 * done, "in_flight": in_flight}
+def line(done: int, unanswered: int = 3) -> dict[str, Any]:
+    return {"event": "progress", "issued": 9, "done": done, "tokens": 7 * done, "unanswered": unanswered}
 
 
 def test_pool_without_completions_fails_the_run() -> None:
@@ -38,8 +38,8 @@ def test_pool_without_completions_fails_the_run() -> None:
 
 def test_pool_without_queries_is_not_stalled() -> None:
     stall = Stall(10)
-    stall.take(line(2, in_flight=0), 0)
-    stall.take(line(2, in_flight=0), 20)
+    stall.take(line(2, unanswered=0), 0)
+    stall.take(line(2, unanswered=0), 20)
     stall.check(29)
 
 

@@ -84,6 +84,7 @@ def test_long_lists_of_differences_are_shortened(tmp_path: Path) -> None:
         ),
         ({"state": State.DEGRADED, "reasons": ["replica-3 failed"]}, "DEGRADED", "replica-3 failed"),
         ({"state": State.FAILED, "reasons": ["no memory"]}, "FAILED", "no memory"),
+        ({"state": State.PROFILED, "reasons": ["profiled for 30 s"]}, "PROFILED", "profiled for 30 s"),
         ({"finished": False}, "INTERRUPTED", "ended without a record"),
         ({"engine": "replay"}, "NOT COUNTED", "replay"),
         ({"profile": "valid"}, "MISSING", "no run"),

@@ -31,6 +31,7 @@ DEMO = load_benchmark(BENCHMARK, Workspace(CHECKOUT))
 LLAMA = official("llama2-70b", "llama2-70b-99.9", "llama2-70b-99")
 DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.32.0"}
 TESTS = ("performance", "accuracy", "TEST06")
+PROGRAM = tree_module._PROGRAM
 
 
 def submission(benchmark: Benchmark = DEMO, **changes: Any) -> Submission:
@@ -45,6 +46,12 @@ def workspace(tmp_path: Path) -> Workspace:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "user_cpu.conf").write_text("*.Offline.target_qps = 10\n")
     return Workspace(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _small_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source is one file: copying the program takes longer than a test."""
+    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +152,8 @@ def test_accuracy_log_is_truncated_and_its_hash_packaged(workspace: Workspace) -
     assert whole.read_text() == ACCURACY_LOG
 
 
-def test_source_is_packaged_without_caches(workspace: Workspace) -> None:
+def test_source_is_packaged_without_caches(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_module, "_PROGRAM", PROGRAM)
     write_all(workspace.logs)
     for litter in ("__pycache__/a.pyc", ".swp"):
         (workspace.benchmarks / BENCHMARK / litter).parent.mkdir(exist_ok=True)

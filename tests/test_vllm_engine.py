@@ -3,6 +3,7 @@
 Its KV cache is too small for the sequences that run at once. The tests fail where vLLM changes what vllm_core.py uses.
 """
 
+import gzip
 import json
 import select
 import tempfile
@@ -60,7 +61,8 @@ def started(assets: Assets) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in replica_environment(config, [0], folder=folder, cache=workspace.cache).items():
             patch.setenv(name, value)
-        engine: Any = build_engine("vllm", str(assets.original), config.llm_config)
+        engine: Any = build_engine("vllm", str(assets.original), config.llm_config, traces=str(folder / "traces"))
+        engine.traces = folder / "traces"
         engine.sampling = benchmark.sampling
         yield engine
         client = engine._engine.engine_core
@@ -227,3 +229,18 @@ def test_drafts_are_counted_as_the_scheduler_reports_them() -> None:
     assert caching_violations(drafted, draft_tokens=3) == []
     assert caching_violations(drafted, draft_tokens=2)
     assert caching_violations(drafted)
+
+
+def test_profiler_writes_a_trace_of_each_worker(engine: Any, assets: Assets) -> None:
+    engine.configure(engine.sampling, stream=True)
+    engine.add(1, open_store(assets.store("performance")).prompt(0).tolist())
+    engine.profile(on=True)
+    while engine.busy:
+        select.select([engine.arrivals], [], [], PATIENCE_S)
+        engine.step()
+    assert not engine.traces.exists()
+    engine.profile(on=False)
+    [trace] = engine.traces.glob("*.pt.trace.json.gz")
+    with gzip.open(trace) as file:
+        names = {event.get("name", "") for event in json.load(file)["traceEvents"]}
+    assert any(name.startswith("aten::") for name in names)

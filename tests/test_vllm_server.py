@@ -88,12 +88,16 @@ def test_streamed_and_complete_answers_equal_those_of_the_reference(
     assert cache.preemptions == 0
 
 
+def _wait_for_output(engine: Any) -> None:
+    while select.select([engine.arrivals], [], [], 60)[0] and not engine.step().finished:
+        pass
+
+
 def test_too_long_prompt_raises_with_the_limit(engine: Any) -> None:
     engine.configure(engine.sampling, stream=True)
     engine.add(1, [5] * 300)
-    assert select.select([engine.arrivals], [], [], 60)[0]
     with pytest.raises(ValueError, match="status 400 from the server") as raised:
-        engine.step()
+        _wait_for_output(engine)
     assert "256" in str(raised.value)  # max_model_len
     engine.abort()
     assert not engine.busy

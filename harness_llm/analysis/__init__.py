@@ -1,1 +1,1 @@
-"""Analysis of finished runs: table of runs, comparison with confidence intervals, bundle for a bug report."""
+"""Analysis of finished runs: table of runs, comparison with intervals, diagnosis, bundle for a bug report."""

@@ -1,4 +1,4 @@
-"""The commands that read finished runs: runs, compare, bundle."""
+"""The commands that read finished runs: runs, compare, diagnose, bundle."""
 
 import json
 import shlex
@@ -11,6 +11,9 @@ from rich.console import Console
 from harness_llm.analysis import compare_report, run_table
 from harness_llm.analysis.bundle import ask_doctor, make_bundle, open_run_folder
 from harness_llm.analysis.compare import compare as compare_runs
+from harness_llm.analysis.diagnosis import diagnosis_report
+from harness_llm.analysis.diagnosis.diagnosis import diagnose as diagnose_run
+from harness_llm.analysis.diagnosis.run_data import read_run
 from harness_llm.analysis.repeats import read_runs, split_paths
 from harness_llm.analysis.run_row import run_row
 from harness_llm.analysis.run_selection import choose
@@ -54,6 +57,17 @@ def compare(runs_a: str, runs_b: str, *, fail_if_slower: str, as_json: bool) -> 
     code, lines = gate({scenario: verdicts(one) for scenario, one in found.items()}, share)
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     return code
+
+
+def diagnose(folder: Path, *, as_json: bool) -> None:
+    """Print the causes of a run's state and speed.
+
+    Raises:
+        ConfigError: the folder is no run directory, or the run has no record.
+    """
+    diagnosis = diagnose_run(read_run(folder))
+    text = json.dumps(diagnosis_report.as_json(diagnosis), indent=2) if as_json else diagnosis_report.render(diagnosis)
+    sys.stdout.write(f"{text}\n")
 
 
 def bundle(folder: Path, output: Path | None) -> None:

@@ -97,6 +97,17 @@ def compare(
 
 
 @plain_command(commands)
+def diagnose(
+    run: Annotated[Path, typer.Argument(help="A run below build/logs.")],
+    as_json: AsJson = False,
+) -> None:
+    """Explain why a run is INVALID, DEGRADED, slow or unstable, and name the setting to change."""
+    from harness_llm.cli.analysis_commands import diagnose as command
+
+    command(run, as_json=as_json)
+
+
+@plain_command(commands)
 def bundle(
     run: Annotated[Path, typer.Argument(help="A run below build/logs.")],
     output: Annotated[Path | None, option(OUTPUT, "Write this file. Default: below build/bundles.")] = None,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 # Options that change neither the selection of runs nor the tree.
-_RESULTS = ("tests", "package", "ray", "stop_on_failure")
+_RESULTS = ("tests", "package", "ray", "stop_on_failure", "metrics_port", "profile_window")
 
 
 class What(StrEnum):
@@ -34,7 +34,7 @@ def _panel() -> "Panel":
     return Panel(Console(stderr=True))
 
 
-@options_command(commands)
+@options_command(commands, without=("profile_window",))
 def submit(
     options: Options,
     dry_run: Annotated[bool, option(OUTPUT, "Print the plan and exit.", "--dry-run")] = False,
@@ -45,7 +45,7 @@ def submit(
     command(options, _panel(), dry_run=dry_run)
 
 
-@options_command(commands)
+@options_command(commands, without=("profile_window",))
 def doctor(
     options: Options,
     part: Annotated[
@@ -59,7 +59,7 @@ def doctor(
     raise typer.Exit(command(options, part=part, as_json=as_json))
 
 
-@options_command(commands)
+@options_command(commands, without=("profile_window",))
 def prepare(options: Options) -> None:
     """Download, train and quantize what submit, with the same options, needs."""
     from harness_llm.cli.submit_command import prepare as command
@@ -79,7 +79,7 @@ def run(
     command(replace(options, tests=tests), _panel())
 
 
-@options_command(commands, without=("company", "tests", "package", "stop_on_failure"))
+@options_command(commands, without=("company", "tests", "package", "stop_on_failure", "metrics_port", "profile_window"))
 def tune(
     options: Options,
     what: Annotated[

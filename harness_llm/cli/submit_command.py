@@ -14,7 +14,9 @@ from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import RunAttempts, missing_runs_error
 from harness_llm.pipeline.doctor.doctor import ReadyBenchmark, purpose_of, require_checks
 from harness_llm.pipeline.doctor.purpose import Purpose
+from harness_llm.pipeline.live.metrics import serve_metrics
 from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.profiling import check_profiling
 from harness_llm.pipeline.submit import build_pipeline
 from harness_llm.replicas.ray.cluster import query_cluster
 
@@ -30,7 +32,8 @@ def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
         for request in requests:
             _print_plan(request, panel)
         return
-    _each(require_checks(requests, purpose_of, panel.say), lambda ready: _submit(ready, panel), panel)
+    with serve_metrics(panel.state, options.metrics_port):
+        _each(require_checks(requests, purpose_of, panel.say), lambda ready: _submit(ready, panel), panel)
 
 
 def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
@@ -85,12 +88,17 @@ def run(options: Options, panel: Panel) -> None:
         HarnessError: a run is not VALID.
     """
 
+    requests = load_requests(options, Workspace())
+    for request in requests:
+        check_profiling(request)
+
     def measure(ready: ReadyBenchmark) -> None:
         request = ready.request
         again = f"{request.options.command(verb='run')} --tests {','.join(request.requested_tests)}"
         _report_runs(build_pipeline(request, panel, ready.cluster).run(), request.profile, panel, again)
 
-    _each(require_checks(load_requests(options, Workspace()), lambda _: Purpose.MEASURE, panel.say), measure, panel)
+    with serve_metrics(panel.state, options.metrics_port):
+        _each(require_checks(requests, lambda _: Purpose.MEASURE, panel.say), measure, panel)
 
 
 def _report_runs(runs: Sequence[RunAttempts], profile: Profile, panel: Panel, command: str) -> None:
@@ -108,7 +116,7 @@ def _report_runs(runs: Sequence[RunAttempts], profile: Profile, panel: Panel, co
             run_key = attempts.run_key
             panel.say(f"{run_key.scenario} {run_key.test} completed; LoadGen's early stopping needs more queries")
         panel.say(f"runs of the profile {profile.name} are not packaged")
-    missing = [one for one in runs if not one.valid and (profile.packaged or not _too_few(one))]
+    missing = [one for one in runs if not (one.valid or one.profiled) and (profile.packaged or not _too_few(one))]
     if missing:
         raise missing_runs_error(missing, len(runs), command)
 

@@ -113,6 +113,12 @@ class Options:
         "Read COMPANY, SYSTEM_NAME, OFFLINE and other environment variables of AMD's scripts.", SETTINGS, default=False
     )
     package: bool = _option("Make the submission tree and check it.", OUTPUT, default=True)
+    metrics_port: int | None = _option(
+        "Serve metrics for Prometheus on this port: http://127.0.0.1:PORT/metrics.", OUTPUT, default=None
+    )
+    profile_window: str = _option(
+        "Profile this long a window of each run, such as 30s, with torch's profiler; the runs are not results.", OUTPUT
+    )
     scenario_switches: tuple[tuple[str, bool], ...] = ()
 
     @property
@@ -135,7 +141,8 @@ class Options:
     def command(self, *scenarios: str, verb: str = "submit") -> str:
         """The command line that repeats all tests of `scenarios`, or of all, without a submitter."""
         # A node of a Ray cluster finds the address itself.
-        options = replace(self, company="", tests=None, package=True, stop_on_failure=False, ray=self.ray and "auto")
+        options = replace(self, company="", tests=None, package=True, stop_on_failure=False, metrics_port=None)
+        options = replace(options, profile_window="", ray=self.ray and "auto")
         if scenarios:
             options = replace(options, scenarios=scenarios)
         return shlex.join(["harness-llm", verb, *_arguments(options)])

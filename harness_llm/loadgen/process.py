@@ -70,8 +70,13 @@ def _run(spec: RunSpec, parent: Parent, recorder: Recorder) -> None:
         replica_client.attach(spec.run_key, sampling, store)
 
     def report(meter: Meter) -> None:
-        loads = [[load.running, load.unstarted_tokens] for load in replica_client.query_table.loads.values()]
-        parent.send(event="progress", in_flight=replica_client.in_flight, loads=loads, **meter.snapshot())
+        replicas = msgspec.to_builtins(replica_client.statuses())
+        parent.send(
+            event="progress",
+            unanswered=replica_client.unanswered,
+            replicas=replicas,
+            **meter.snapshot(time.perf_counter()),
+        )
 
     # Garbage collection stops LoadGen's thread for tens of ms, and there are no cycles (docs/benchmarks.md, growth).
     gc.disable()
@@ -81,6 +86,7 @@ def _run(spec: RunSpec, parent: Parent, recorder: Recorder) -> None:
         report=report,
         fail=lambda error: _fail(parent, error, recorder),
         log=recorder.start(store.lengths()),
+        limits_ms=spec.limits_ms,
     )
     sut.start()
     parent.send(event="started", rss_bytes=psutil.Process().memory_info().rss, start=recorder.started)
@@ -113,6 +119,7 @@ def _replica_client(spec: RunSpec, parent: Parent) -> ReplicaClient:
         pool_events=parent.messages,
         report_failed=report_failed,
         keys=read_key_pair(Path(spec.keys)),
+        idle_timeout_s=spec.idle_timeout_s,
     )
 
 

@@ -51,13 +51,13 @@ class QueryTable:
 
     Attributes:
         loads: of each replica that has not failed.
-        in_flight: queries issued and not answered, sent or waiting.
+        unanswered: queries issued and not answered, in flight or waiting.
     """
 
     def __init__(self, in_flight_limit: InFlightLimit | None) -> None:
         """Create an empty table. `in_flight_limit` is for Offline; without it, queries are assigned at once."""
         self.loads: dict[str, Load] = {}
-        self.in_flight = 0
+        self.unanswered = 0
         self._in_flight_limit = in_flight_limit
         self._assigned: dict[str, dict[int, Query]] = {}
         self._waiting: deque[Query] = deque()
@@ -67,7 +67,7 @@ class QueryTable:
     def reset(self, prompt_tokens: npt.NDArray[np.int64]) -> None:
         """Discard all queries; `prompt_tokens` are the lengths of the prompts of the data set, by sample."""
         self._prompt_tokens = prompt_tokens.tolist()
-        self.in_flight = 0
+        self.unanswered = 0
         self._waiting.clear()
         self._unassigned.clear()
         for replica in self.loads:
@@ -75,7 +75,7 @@ class QueryTable:
 
     def issue(self, queries: Sequence[int], samples: Sequence[int]) -> None:
         """Add queries that LoadGen has issued."""
-        self.in_flight += len(queries)
+        self.unanswered += len(queries)
         if self._in_flight_limit is None:
             tokens = self._prompt_tokens
             self._waiting.extend(Query(q, s, tokens[s]) for q, s in zip(queries, samples, strict=True))
@@ -157,7 +157,7 @@ class QueryTable:
         _remove(load, answered)
         if self._in_flight_limit:
             load.record_answer(now - answered.sent, tokens, _PACE_BATCHES * self._in_flight_limit.batch)
-        self.in_flight -= 1
+        self.unanswered -= 1
         return answered
 
     def add_replica(self, replica: str) -> None:

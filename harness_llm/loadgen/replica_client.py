@@ -82,9 +82,12 @@ class _ReplicaState:
     Attributes:
         idle: its Idle messages, after Attach and after Detach.
         count: the reply to the last request to count tokens.
+        activity: of its last heartbeat, which was sent at the time `at` of the replica's clock.
     """
 
     endpoint: Endpoint
+    activity: wire.Activity | None = None
+    at: float = 0.0
     idle: list[wire.Idle] = field(default_factory=list)
     count: wire.Counted | None = None
 
@@ -129,6 +132,7 @@ class ReplicaClient:
         pool_events: Mailbox[dict[str, Any]],
         report_failed: ReportFailed,
         keys: KeyPair | None = None,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
     ) -> None:
         """Connect to the replicas at `endpoints`.
 
@@ -139,7 +143,9 @@ class ReplicaClient:
                 `{"event": "replica_ready", "endpoints": […]}`.
             report_failed: called with each failed replica, the cause, and the number of requeued queries.
             keys: CURVE keys of this process, for replicas that require them.
+            idle_timeout_s: for replicas to become idle after Attach and Detach.
         """
+        self._idle_timeout_s = idle_timeout_s
         self.query_table = QueryTable(in_flight_limit)
         self._generations = itertools.count(generation)
         self._generation = generation
@@ -201,9 +207,17 @@ class ReplicaClient:
         self._report_failed(replica.endpoint, cause, self.query_table.fail_replica(address))
 
     @property
-    def in_flight(self) -> int:
+    def unanswered(self) -> int:
         """Queries taken from the issue queue and not answered."""
-        return self.query_table.in_flight
+        return self.query_table.unanswered
+
+    def statuses(self) -> list[wire.ReplicaStatus]:
+        """Return the queries in flight and the last heartbeat's activity of each replica."""
+        loads = self.query_table.loads
+        return [
+            wire.ReplicaStatus(replica.endpoint.name, loads[address].running, replica.at, replica.activity)
+            for address, replica in self._replicas.items()
+        ]
 
     def attach(self, run_key: str, sampling: Sampling, prompts: Prompts, *, stream: bool | None = None) -> None:
         """Attach every replica to a run over samples of `prompts`; return once all are idle.
@@ -217,6 +231,7 @@ class ReplicaClient:
         self._failed.clear()
         for replica in self._replicas.values():
             replica.idle.clear()
+            replica.activity = None
         self._generation = next(self._generations)
         self._attach = wire.Attach(
             generation=self._generation,
@@ -238,11 +253,11 @@ class ReplicaClient:
     def _await_idle(self, request: wire.Request, times: int) -> None:
         for address in self._replicas:
             self._send(address, request)
-        deadline = time.monotonic() + IDLE_TIMEOUT_S
+        deadline = time.monotonic() + self._idle_timeout_s
         while late := [replica for replica in self._replicas.values() if len(replica.idle) < times]:
             if time.monotonic() > deadline:
                 for replica in late:
-                    self.fail_replica(replica.endpoint.address, f"not idle within {IDLE_TIMEOUT_S:g} s")
+                    self.fail_replica(replica.endpoint.address, f"not idle within {self._idle_timeout_s:g} s")
             self._receive(_POLL_MS)
 
     def count(self) -> dict[str, wire.Counted]:
@@ -352,8 +367,10 @@ class ReplicaClient:
                 continue
             self._health.record(address, heartbeat, now)
             if heartbeat.generation == self._generation:
+                replica = self._replicas[address]
+                replica.activity, replica.at = heartbeat.activity, heartbeat.at
                 in_flight = self.query_table.loads[address].running
-                replies.heartbeats.append(Beat(self._replicas[address].endpoint, heartbeat, in_flight, at))
+                replies.heartbeats.append(Beat(replica.endpoint, heartbeat, in_flight, at))
         for address, cause in self._health.failed(now):
             self.fail_replica(address, cause)
 

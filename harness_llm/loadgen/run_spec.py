@@ -26,6 +26,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         load: that the probe's prediction is compared with; `target_key` is the user.conf key that sets it.
         probe: load before LoadGen's clock starts; None for no probe.
         expected: TestSettings' attributes after user.conf was read.
+        limits_ms: p99 limits of `ttft` and `tpot`, for counts in progress messages; LoadGen has its own.
+        idle_timeout_s: for replicas to become idle after Attach and Detach.
         records: whether times per query and second are recorded; benchmarks measure the cost.
     """
 
@@ -51,4 +53,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     probe: ProbeSpec | None
     expected: dict[str, int | float]
     cpus: list[int]
+    idle_timeout_s: float
+    limits_ms: dict[str, float] | None = None
     records: bool = True

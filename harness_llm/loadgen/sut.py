@@ -6,7 +6,7 @@ thread: from two threads, a completion could overtake its first token (loadgen/l
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import mlperf_loadgen as lg
 import numpy as np
@@ -18,7 +18,7 @@ from harness_llm.loadgen.replica_client import ReplicaClient
 from harness_llm.protocol.messages import Answer
 
 IDLE_MS = 100
-REPORT_INTERVAL_S = 0.5
+REPORT_INTERVAL_S = 1.0
 # LoadGen counts no tokens of a shorter answer (logging.cc:442-454).
 MIN_TOKENS = 2
 
@@ -42,9 +42,17 @@ class Sut:
         report: Callable[[Meter], None],
         fail: Callable[[Exception], None],
         log: RunLog | None = None,
+        limits_ms: Mapping[str, float] | None = None,
     ) -> None:
-        """`report` is called with the totals every REPORT_INTERVAL_S; `fail` ends the process; `log` is optional."""
-        self.meter = Meter()
+        """Create a SUT; `start` starts its thread.
+
+        Args:
+            report: called with the totals every REPORT_INTERVAL_S.
+            fail: called with an error; ends the process.
+            log: records, if they are enabled.
+            limits_ms: p99 limits of `ttft` and `tpot`, for the counts in the totals.
+        """
+        self.meter = Meter(limits_ms)
         self._log = log
         self._replica_client = replica_client
         self._stream = stream

@@ -76,6 +76,11 @@ class RunAttempts:
         return not self.error and self.run is not None and self.run.state is State.VALID
 
     @property
+    def profiled(self) -> bool:
+        """Whether the last attempt has a trace, as --profile-window asks for."""
+        return not self.error and self.run is not None and self.run.state is State.PROFILED
+
+    @property
     def exit_code(self) -> int:
         """Exit code of a command that needs this run; 0 if it is VALID."""
         if self.valid:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from harness_llm.hardware.telemetry.reading import Reading
 from harness_llm.hardware.telemetry.sampler import Sample, Sampler
 from harness_llm.protocol import record_files
 
@@ -18,6 +19,11 @@ class DeviceRecords:
 
     def __init__(self) -> None:
         self._start: Mapping[str, float] | None = None
+        self._sampler: Sampler | None = None
+
+    def latest(self) -> list[Reading]:
+        """Return the last reading of each device; empty if it is not recording."""
+        return self._sampler.latest() if self._sampler else []
 
     def progress(self, body: Mapping[str, Any]) -> None:
         """Take a status message of LoadGen's process; keep its time 0."""
@@ -27,7 +33,7 @@ class DeviceRecords:
     @contextmanager
     def recording(self, folder: Path) -> Iterator[None]:
         """Sample during the block, then write the file in `folder` if LoadGen has started."""
-        sampler = Sampler()
+        self._sampler = sampler = Sampler()
         sampler.start()
         try:
             yield

@@ -1,146 +1,51 @@
-"""Terminal output of a submission: plan, stages and the current run; plain lines without a terminal."""
+"""Terminal output of a submission: plan, stages, starts and the current run; plain lines without a terminal."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from harness_llm.config.rules import LatencyLimit
+from harness_llm.pipeline.live.run_progress import RunProgress, RunView, clock
+from harness_llm.pipeline.live.run_text import run_line, run_lines
+from harness_llm.pipeline.live.start_text import ready_line, start_line, start_lines
+from harness_llm.pipeline.live.state import LiveState
+from harness_llm.replicas.start_progress import StartStatus
 
 PLAIN_EVERY_S = 10.0
+_PLAIN_LINES = 100  # of a long run
+_REDRAWS_PER_S = 2
+
+Draw = Callable[[int, int, bool], list[Text]]
+"""Returns the lines of a view for a width, a height, and whether the terminal has no Unicode."""
 
 
-def clock(seconds: float) -> str:
-    """A duration, for example `12:05` or `1:02:05`."""
-    minutes, rest = divmod(max(round(seconds), 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+class _View:
+    """A live view that is drawn again for the size of the terminal."""
 
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
 
-@dataclass(frozen=True)
-class RunView:
-    """A run before it starts.
-
-    Attributes:
-        total: samples that LoadGen will issue.
-        predicted_s: predicted duration.
-        limit: p99 limits, if the scenario has any.
-    """
-
-    name: str
-    total: int
-    predicted_s: float
-    limit: LatencyLimit | None = None
-
-
-@dataclass
-class RunProgress:
-    """Progress of the current run; times in seconds.
-
-    Attributes:
-        predicted_s: duration of the run; after the probe, its prediction.
-    """
-
-    view: RunView
-    began: float = field(default_factory=time.monotonic)
-    body: dict[str, Any] = field(default_factory=dict)
-    text: str = "attaching"
-    tokens_per_second: float = 0.0
-    predicted_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.predicted_s = self.view.predicted_s
-
-    def take(self, body: Mapping[str, Any]) -> None:
-        """Take a status message of LoadGen's process."""
-        if body["event"] == "probed":
-            self._take_prediction(body["prediction"], body.get("reason", ""))
-        elif body["event"] == "started":
-            self.began, self.text = time.monotonic(), "running"
-        elif body["event"] == "progress":
-            self.body = dict(body)
-            self.tokens_per_second = body["tokens"] / max(self.elapsed, 1e-9)
-
-    def _take_prediction(self, prediction: Mapping[str, float] | None, reason: str) -> None:
-        if prediction is None:
-            self.text = f"probe: no prediction: {reason}"
-            return
-        self.predicted_s = prediction["run_s"]
-        self.text = (
-            f"probe: {prediction['samples_per_second']:.4g} samples/s predicted "
-            f"({prediction['low']:.4g} to {prediction['high']:.4g}), {prediction['tokens_per_second']:,.0f} tokens/s, "
-            f"run of {clock(self.predicted_s)}; {prediction['load_s']:.1f} s of load, {prediction['drain_s']:.1f} s of "
-            "drain"
-        )
-
-    @property
-    def elapsed(self) -> float:
-        """Since the measurement started."""
-        return time.monotonic() - self.began
-
-    @property
-    def remaining(self) -> float:
-        """From the rate so far; from the prediction before 5 % of the samples are complete."""
-        done: int = self.body.get("done", 0)
-        if done < self.view.total / 20:
-            return self.predicted_s - self.elapsed
-        return self.elapsed * (self.view.total - done) / done
-
-    def facts(self) -> list[str]:
-        """Metrics as text, most important first."""
-        body, view = self.body, self.view
-        facts = [
-            f"{body.get('done', 0)}/{view.total} samples",
-            f"{self.tokens_per_second:,.0f} tokens/s",
-            f"{body.get('in_flight', 0)} in flight{_spread(body.get('loads', []))}",
-        ]
-        for name, limit in (
-            ("ttft", view.limit and view.limit.ttft),
-            ("tpot", view.limit and view.limit.tpot),
-        ):
-            if f"{name}_ms" in body:
-                p50, p99 = body[f"{name}_ms"]
-                bound = f" (limit {limit:g})" if limit else ""
-                facts.append(f"{name.upper()} p50 {p50:.1f} p99 {p99:.1f} ms{bound}")
-        return facts
-
-    def line(self) -> str:
-        """The progress in one line."""
-        times = f"{clock(self.elapsed)} elapsed, {clock(self.remaining)} left"
-        return f"{self.view.name}: {self.text}, {times}, {', '.join(self.facts())}"
-
-    def __rich__(self) -> Group:
-        head = Table.grid(padding=(0, 2))
-        done = self.body.get("done", 0)
-        head.add_row(
-            Text(self.view.name, style="bold"),
-            ProgressBar(total=self.view.total, completed=done, width=32),
-            f"{clock(self.elapsed)} elapsed, {clock(self.remaining)} left",
-            self.text,
-        )
-        return Group(head, *(Text(f"  {fact}") for fact in self.facts()))
-
-
-def _spread(loads: Sequence[Sequence[int]]) -> str:
-    """Minimum and maximum number of queries in flight per replica; empty for one replica."""
-    running = [queries for queries, _ in loads]
-    return f" ({min(running)} to {max(running)} with each of {len(running)})" if len(running) > 1 else ""
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # The last line of a terminal stays free, so that it does not scroll.
+        yield from self._draw(options.max_width, max(console.size.height - 1, 1), options.ascii_only)
 
 
 class Panel:
-    """Writes to `console`: a live view on a terminal, a line every 10 s otherwise."""
+    """Writes to `console`: a live view on a terminal, otherwise lines at intervals.
+
+    Attributes:
+        state: what is shown; the metrics read it too.
+    """
 
     def __init__(self, console: Console) -> None:
         """Write to `console`, which detects a terminal and NO_COLOR."""
+        self.state = LiveState()
         self._console = console
         self._live: Live | None = None
-        self._run: RunProgress | None = None
+        self._starting = False
         self._last_line = 0.0
         self._stage = ""
 
@@ -155,30 +60,51 @@ class Panel:
             self._stage = mark
             self.say(f"{text}" + (f" ({done:.0%})" if done is not None else ""))
 
+    def starting(self, status: StartStatus) -> None:
+        """Show the phases of a starting replica pool; the last call is that of a ready one."""
+        self.state.start = status
+        if not self._starting:
+            self._starting = True
+            self._begin_view(lambda width, height, _: start_lines(self.state.start or status, width, height))
+        if status.ready == len(status.phases):
+            self.end(ready_line(status))
+        elif not self._live:
+            self._line_at_times(start_line(status), PLAIN_EVERY_S)
+
     def begin(self, view: RunView) -> None:
         """Start to show a run."""
-        self._run = RunProgress(view)
-        self._last_line = time.monotonic()
+        self.end()
+        run = self.state.run = RunProgress(view)
         self.say(f"{view.name}: {view.total} samples, about {clock(view.predicted_s)}")
+        self._begin_view(lambda width, height, ascii_only: run_lines(run, width, height, ascii_only=ascii_only))
+
+    def _begin_view(self, draw: Draw) -> None:
+        self._last_line = time.monotonic()
         if self._console.is_terminal:
-            self._live = Live(self._run, console=self._console, refresh_per_second=4, transient=True)
+            self._live = Live(_View(draw), console=self._console, refresh_per_second=_REDRAWS_PER_S, transient=True)
             self._live.start()
 
     def progress(self, body: Mapping[str, Any]) -> None:
         """Show a status message of LoadGen's process."""
-        if not self._run:
+        run = self.state.run
+        if not run:
             return
-        self._run.take(body)
-        if body["event"] == "probed":
-            self.say(f"{self._run.view.name}: {self._run.text}")
-        if not self._live and time.monotonic() - self._last_line >= PLAIN_EVERY_S:
+        run.take(body)
+        if body["event"] in {"probed", "replica"}:
+            self.say(f"{run.view.name}: {body.get('text', run.text)}")
+        if not self._live:
+            self._line_at_times(run_line(run), max(PLAIN_EVERY_S, run.predicted_s / _PLAIN_LINES))
+
+    def _line_at_times(self, text: str, seconds: float) -> None:
+        if time.monotonic() - self._last_line >= seconds:
             self._last_line = time.monotonic()
-            self.say(self._run.line())
+            self.say(text)
 
     def end(self, text: str = "") -> None:
-        """End the live view of the run, and print `text`."""
+        """End the live view, and print `text`."""
         if self._live:
             self._live.stop()
-        self._live = self._run = None
+        self._live = self.state.run = None
+        self._starting = False
         if text:
             self.say(text)

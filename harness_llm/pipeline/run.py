@@ -14,16 +14,20 @@ import yaml
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.engines import ENGINES
+from harness_llm.config.load import issued
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
 from harness_llm.evaluate.run_result import RunResult, Scorer, after_losses, gather, judge_compliance, judge_performance
 from harness_llm.hardware.host_settings import read_host_settings
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.loadgen.probe import ProbeSpec
+from harness_llm.loadgen.replica_client import IDLE_TIMEOUT_S
 from harness_llm.loadgen.run_spec import SPEC, RunSpec
 from harness_llm.loadgen.settings import expected_settings
 from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.pipeline.device_records import DeviceRecords
+from harness_llm.pipeline.profile_window import ProfileWindow
+from harness_llm.pipeline.profiling import Profiling
 from harness_llm.pipeline.run_monitor import RunMonitor, Stall, Watcher
 from harness_llm.protocol.child_processes import start
 from harness_llm.protocol.counters import Counters, caching_violations, growth
@@ -52,6 +56,7 @@ class ScenarioContext:
 
     Attributes:
         records: whether runs record queries, replicas and devices; benchmarks measure the cost.
+        profiling: of --profile-window.
     """
 
     request: Request
@@ -62,6 +67,12 @@ class ScenarioContext:
     pool: ReplicaPool
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     records: bool = True
+    profiling: Profiling | None = None
+
+    def profile_window(self) -> ProfileWindow | None:
+        """The window of the next performance run that is profiled, if one is asked for."""
+        total = issued(self.plan.load, "performance")
+        return ProfileWindow(self.profiling, total, self.pool) if self.profiling else None
 
 
 def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
@@ -72,7 +83,7 @@ def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
     with open_run(path):
         started, host = dt.datetime.now(dt.UTC), read_host_settings()
         _write_inputs(context, test, path)
-        attempt = _Attempt(context, run_key, path, watcher)
+        attempt = _Attempt(context, run_key, path, watcher, context.profile_window())
 
         def record(run_result: RunResult) -> Run:
             return finish(path, _record(context, run_key, run_result, attempt, started=started, host=host))
@@ -101,6 +112,7 @@ class _Attempt:
     run_key: RunKey
     path: Path
     watcher: Watcher
+    window: ProfileWindow | None = None
     counted: Counters | None = field(default_factory=dict)
     kv_cache: dict[str, float] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
@@ -112,7 +124,9 @@ class _Attempt:
         if body["event"] == "probed":
             self.prediction = body["prediction"] or {}
         self._devices.progress(body)
-        self.watcher.progress(body)
+        if self.window:
+            self.window.progress(body)
+        self.watcher.progress({**body, "devices": self._devices.latest()})
 
     def make(self) -> RunResult:
         """Run LoadGen and judge the result; a run that the probe stops is INVALID."""
@@ -123,6 +137,8 @@ class _Attempt:
             run_result = RunResult(State.INVALID, [error.line])
         else:
             run_result = _judge(self.context, self.run_key.test, self.path)
+            if self.window:
+                run_result = self.window.result(run_result, self.window.finish(self.path))
         return after_losses(run_result, self.run_key.test, self.losses)
 
     def _load(self) -> None:
@@ -159,7 +175,7 @@ def _write_inputs(context: ScenarioContext, test: str, path: Path) -> None:
 
 
 def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
-    request, plan = context.request, context.plan
+    request, plan, harness = context.request, context.plan, context.plan.config.harness_config
     values = {name.key: value for name, value in plan.confs[run_key.test].values.items()}
     return RunSpec(
         run_key=str(run_key),
@@ -175,8 +191,10 @@ def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
         keys=str(context.pool.keys),
         stream=plan.stream,
         in_flight_limit=plan.config.in_flight_limit,
-        heartbeat_timeout_s=plan.config.harness_config.heartbeat_timeout_s,
-        stall_timeout_s=plan.config.harness_config.stall_timeout_s,
+        # A replica in the process of its engine sends no heartbeat while it writes a trace.
+        heartbeat_timeout_s=harness.stall_timeout_s if context.profiling else harness.heartbeat_timeout_s,
+        stall_timeout_s=harness.stall_timeout_s,
+        idle_timeout_s=harness.stall_timeout_s if context.profiling else IDLE_TIMEOUT_S,
         sampling=sampling_of(request, plan, run_key.test).model_dump(mode="json"),
         store=str(context.assets.store(run_key.test)),
         samples=request.samples(run_key.test),
@@ -191,6 +209,7 @@ def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
             round_=request.round,
         ),
         cpus=context.pool.loadgen_cpus,
+        limits_ms=limit.model_dump() if (limit := request.rules.latency_ms.get(plan.scenario)) else None,
         records=context.records,
     )
 
@@ -225,8 +244,8 @@ def _judge(context: ScenarioContext, test: str, path: Path) -> RunResult:
     rules = request.round.compliance[test]
     log, score = path / ACCURACY, context.scorer.score
     evidence = gather(log, context.plan.scenario, request.benchmark, rules, lambda: score(log, test, samples))
-    issued = request.audit_samples(test)
-    return judge_compliance(path, test, rules, evidence, issued=issued, enforce=request.enforce_accuracy)
+    audited = request.audit_samples(test)
+    return judge_compliance(path, test, rules, evidence, issued=audited, enforce=request.enforce_accuracy)
 
 
 def run_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import msgspec
 from harness_llm.errors import HarnessError, ProcessFailed, rebuild
 from harness_llm.protocol.child_processes import Child, Exit, Message, watch
 from harness_llm.replicas.failure_cause import cause_of_exit
-from harness_llm.replicas.pool import PoolEvent, ReplicaPool, ReplicaReady
+from harness_llm.replicas.pool import PoolEvent, ReplicaPool, ReplicaReady, describe
 
 WATCH_S = 0.5
 
@@ -26,8 +26,8 @@ class Stall:
 
     def take(self, body: Mapping[str, Any], now: float) -> None:
         """Take a status message; progress in it resets the timer."""
-        seen = tuple(body.get(key) for key in ("event", "issued", "done", "tokens", "ttft_ms"))
-        if seen != self._seen or not body.get("in_flight"):
+        seen = tuple(body.get(key) for key in ("event", "issued", "done", "tokens", "ttft"))
+        if seen != self._seen or not body.get("unanswered"):
             self._seen, self._since = seen, now
 
     def check(self, now: float) -> None:
@@ -117,6 +117,7 @@ class RunMonitor:
         if pool_event is None:
             return
         self._pool_events.append(pool_event)
+        self.watcher.progress({"event": "replica", "text": describe(pool_event)})
         if isinstance(pool_event, ReplicaReady):
             self.loadgen.send(event="replica_ready", endpoints=msgspec.to_builtins(pool_event.endpoints))
             return

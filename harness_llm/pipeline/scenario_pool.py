@@ -1,20 +1,20 @@
 """The replica pool of a scenario, on this machine or on a Ray cluster."""
 
 import os
-from collections.abc import Callable
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.hardware.gpus import NO_ACCELERATOR, gpu_count, load_gpus
+from harness_llm.pipeline.profiling import profiling_of
 from harness_llm.replicas.local import Launcher, launch, process_names, start_pool
 from harness_llm.replicas.placement import Placement, device_environments, placement
-from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.replicas.pool import ReplicaPool, Report
 from harness_llm.replicas.ray.cluster import Cluster
 from harness_llm.replicas.ray.launcher import ray_launcher
 
 
 def start_scenario_pool(
-    request: Request, plan: ScenarioPlan, assets: Assets, cluster: Cluster | None, report: Callable[[str], None]
+    request: Request, plan: ScenarioPlan, assets: Assets, cluster: Cluster | None, report: Report
 ) -> ReplicaPool:
     """Start the replicas of `plan`.
 
@@ -22,6 +22,7 @@ def start_scenario_pool(
         HarnessError: they did not start.
     """
     placed, launcher = _placed(request, plan, cluster)
+    profiling = profiling_of(request, plan.scenario)
     return start_pool(
         plan.config,
         engine=request.options.engine,
@@ -32,6 +33,7 @@ def start_scenario_pool(
         report=report,
         placed=placed,
         launcher=launcher,
+        traces=profiling.traces if profiling else None,
     )
 
 

@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from harness_llm.analysis.diagnosis.explanation import explain
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
 from harness_llm.pipeline.attempts import MAX_REPEATS, Attempt, RunAttempts, may_repeat
@@ -56,14 +57,19 @@ class ScenarioRuns:
     def _attempt(self, test: str) -> Attempt:
         try:
             self._context = self._start()
-            return Attempt(self.execute(self._context, test))
+            run = self.execute(self._context, test)
         except HarnessError as error:
             if self.request.options.stop_on_failure:
                 raise
             self.say(f"{self.scenario} {test} failed: {error}")
             self._stop()
             path = self.request.log_folder / self.scenario / test
-            return Attempt(load_run(path) if path.is_dir() else None, error)
+            attempt = Attempt(load_run(path) if path.is_dir() else None, error)
+        else:
+            attempt = Attempt(run)
+        if attempt.run and (causes := explain(attempt.run)):
+            self.say(causes)
+        return attempt
 
     def _start(self) -> ScenarioContext:
         """Return the context of the next attempt; its replica pool is started if there is none."""

@@ -26,7 +26,9 @@ from harness_llm.hardware.nodes import merged, merged_ecc
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error
-from harness_llm.pipeline.panel import Panel, RunView, clock
+from harness_llm.pipeline.live.run_progress import RunView, clock
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.profiling import profiling_of
 from harness_llm.pipeline.run import ScenarioContext, execute_run, run_facts
 from harness_llm.pipeline.scenario_pool import start_scenario_pool
 from harness_llm.pipeline.scenario_runs import ScenarioRuns
@@ -278,6 +280,7 @@ class Pipeline:
             total=issued(plan.load, test, audit),
             predicted_s=seconds(plan.load, test, rate, audit),
             limit=self.request.rules.latency_ms.get(scenario),
+            min_duration_s=plan.load.min_duration_s if test == "performance" else None,
         )
 
     def _earlier_rate(self, plan: ScenarioPlan) -> float:
@@ -306,19 +309,25 @@ class Pipeline:
             HarnessError: it did not start.
         """
         self.panel.say(f"{plan.scenario}: starting {plan.config.replicas} x {request.options.engine}")
-        pool = start_scenario_pool(request, plan, assets, self.cluster, self.panel.stage)
+        try:
+            pool = start_scenario_pool(request, plan, assets, self.cluster, self.panel.starting)
+        finally:
+            self.panel.end()
         nodes = self.cluster.records() if self.cluster else {}
-        return ScenarioContext(request, plan, assets, self.scorer(assets), self.fingerprint(plan, assets), pool, nodes)
+        facts, profiling = self.fingerprint(plan, assets), profiling_of(request, plan.scenario)
+        scorer = self.scorer(assets)
+        return ScenarioContext(request, plan, assets, scorer, facts, pool, nodes, profiling=profiling)
 
     def execute(self, context: ScenarioContext, test: str) -> Run:
         """Run `test` on a complete replica pool."""
         scenario = context.plan.scenario
-        context.pool.await_restarts(self.panel.stage)
-        self.panel.begin(self._view(scenario, test))
         try:
+            context.pool.await_restarts(self.panel.say, self.panel.starting)
+            self.panel.begin(self._view(scenario, test))
             run = execute_run(context, test, self)
         finally:
             self.panel.end()
+        self.panel.state.finished[run.state] += 1
         self.panel.say(describe_run(run))
         if run.record:
             found = run.record.prediction | run.record.metrics

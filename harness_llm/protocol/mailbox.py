@@ -9,7 +9,11 @@ Item = TypeVar("Item")
 
 
 class Mailbox(Generic[Item]):
-    """A first-in, first-out queue; `arrivals` is an eventfd, readable while the queue has items."""
+    """A first-in, first-out queue.
+
+    `arrivals` is an eventfd, readable while the queue has items, and once more if `take` ran between the two steps of
+    `put`.
+    """
 
     def __init__(self) -> None:
         self.arrivals = os.eventfd(0, os.EFD_NONBLOCK)

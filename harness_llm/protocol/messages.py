@@ -125,6 +125,21 @@ class Activity(msgspec.Struct, array_like=True, frozen=True):
     preemptions: int | None = None
 
 
+class ReplicaStatus(msgspec.Struct, array_like=True, frozen=True):
+    """LoadGen's process to its parent, in a progress message: a replica's queries and activity.
+
+    Attributes:
+        in_flight: queries sent to the replica and not answered.
+        at: time of the heartbeat with `activity`, in seconds of time.perf_counter on the replica's node.
+        activity: None before the first heartbeat of the run.
+    """
+
+    name: str
+    in_flight: int
+    at: float
+    activity: Activity | None
+
+
 class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
     """Published by a replica every HEARTBEAT_INTERVAL_S from its own thread.
 

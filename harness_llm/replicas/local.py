@@ -14,7 +14,7 @@ from harness_llm.protocol.messages import Endpoint
 from harness_llm.replicas.engines.engine import ServerSpec
 from harness_llm.replicas.engines.replay import ReplaySpec
 from harness_llm.replicas.placement import Placement, Resources, placement
-from harness_llm.replicas.pool import ReplicaPool, Start
+from harness_llm.replicas.pool import ReplicaPool, Report, Start
 from harness_llm.replicas.pool_folder import PoolFolder
 from harness_llm.replicas.replica import ReplicaSpec
 
@@ -90,14 +90,17 @@ def start_pool(
     calibration: Path,
     logs: Path,
     cache: Path,
-    report: Callable[[str], None],
+    report: Report,
     placed: Placement | None = None,
     launcher: Launcher = launch,
+    traces: Path | None = None,
 ) -> ReplicaPool:
     """Start all replicas and wait until each has warmed up.
 
     Args:
+        report: takes the phases of the start.
         placed: resources of each replica; by default a part of this machine's cores.
+        traces: folder for traces of the engines' profilers; None for engines without one.
 
     Raises:
         ProcessFailed: a process exited or was not ready in time.
@@ -111,16 +114,28 @@ def start_pool(
     pool = ReplicaPool(folder, placed.loadgen_cpus, harness.startup_timeout_s)
     write_key_pair(keys, pool.keys)
     launchers: dict[str, Start] = {}
+    read: dict[str, list[Path]] = {}
     for index, (name, own) in enumerate(zip(names, placed.replicas, strict=True)):
         specs = [
-            _spec(config, engine, own, replica, checkpoint=checkpoint, calibration=calibration, logs=logs, keys=keys)
+            _spec(
+                config,
+                engine,
+                own,
+                replica,
+                checkpoint=checkpoint,
+                calibration=calibration,
+                logs=logs,
+                keys=keys,
+                traces=traces,
+            )
             for replica in range(index, config.replicas, len(names))
         ]
         environment = replica_environment(config, own.binding.cpus, folder=folder.path, cache=cache)
         environment |= own.environment
         launchers[name] = _Launch(launcher, name, specs, environment, logs / f"{name}.log")
+        read[name] = [logs / f"{name}.log", *(Path(spec.server.log) for spec in specs if spec.server)]
     try:
-        pool.start(launchers, report)
+        pool.start(launchers, report, read)
     except BaseException:  # Ctrl-C too: no engine may outlive a failed start
         pool.stop()
         raise
@@ -137,6 +152,7 @@ def _spec(
     calibration: Path,
     logs: Path,
     keys: KeyPair,
+    traces: Path | None,
 ) -> ReplicaSpec:
     return ReplicaSpec(
         name=f"replica-{replica}",
@@ -149,6 +165,7 @@ def _spec(
         client=keys.public,
         cpus=list(own.binding.cpus),
         memory=list(own.binding.memory),
+        traces=str(traces / f"replica-{replica}") if traces else "",
         warm_up_store=str(calibration),
         warm_up_batch=config.in_flight_limit.batch,
         warm_up_tokens=config.warm_up_tokens,

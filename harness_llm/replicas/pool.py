@@ -12,12 +12,20 @@ from harness_llm.protocol.child_processes import Child, Exit, Message, watch
 from harness_llm.protocol.messages import Endpoint
 from harness_llm.replicas.failure_cause import cause_of_exit
 from harness_llm.replicas.pool_folder import PoolFolder
+from harness_llm.replicas.profile_control import PROFILE, PROFILED
+from harness_llm.replicas.start_phase import LogTail
+from harness_llm.replicas.start_progress import ProcessStart, StartStatus, status_of
 
 MAX_SHORT_RUNS = 3
 SHORT_S = 20.0
 
 Start = Callable[[int], Child]
 """Starts a process; the argument is the number of its earlier starts."""
+
+Report = Callable[[StartStatus], None]
+"""Takes the phases of the processes about once per second while one of them starts."""
+
+_REPORT_S = 1.0
 
 
 def may_restart(uptimes_s: Sequence[float]) -> bool:
@@ -73,10 +81,13 @@ class _Process:
         endpoints: of the running process; empty until it is ready.
         uptimes_s: of earlier starts, from ready to exit.
         cause: of its exit, if known before the exit.
+        profiling: whether its trace is not written yet.
+        phases: of the current start.
     """
 
     name: str
     launch: Start
+    phases: ProcessStart
     child: Child | None = None
     endpoints: tuple[Endpoint, ...] = ()
     started: float = 0.0
@@ -84,10 +95,12 @@ class _Process:
     uptimes_s: list[float] = field(default_factory=list)
     cause: str = ""
     error: HarnessError | None = None
+    profiling: bool = False
 
     def start(self) -> None:
         self.endpoints, self.cause, self.error = (), "", None
         self.started = time.monotonic()
+        self.phases.begin(self.started)
         self.child = self.launch(len(self.uptimes_s))
 
     def kill(self, cause: str) -> None:
@@ -138,50 +151,69 @@ class ReplicaPool:
         """Endpoints of the ready replicas."""
         return [endpoint for process in self._processes for endpoint in process.endpoints]
 
-    def start(self, launchers: Mapping[str, Start], report: Callable[[str], None]) -> None:
+    def start(
+        self, launchers: Mapping[str, Start], report: Report, logs: Mapping[str, Sequence[Path]] | None = None
+    ) -> None:
         """Start all processes at once; return when all are ready.
+
+        Args:
+            report: takes the phases of the start.
+            logs: of each process and of the server that it starts; the phases are read from them.
 
         Raises:
             ProcessFailed: a process exited or was not ready in time.
             HarnessError: that a replica reported.
         """
-        self._processes = [_Process(name, launch) for name, launch in launchers.items()]
+        self._processes = [
+            _Process(name, launch, ProcessStart([LogTail(log) for log in (logs or {}).get(name, ())]))
+            for name, launch in launchers.items()
+        ]
         for process in self._processes:
             process.start()
         for event in self._events_until_ready(report, restart=False):
             if isinstance(event, ReplicaFailed):
                 raise event.failure()
 
-    def await_restarts(self, report: Callable[[str], None]) -> None:
-        """Wait for the replicas that are being restarted.
+    def await_restarts(self, say: Callable[[str], None], report: Report = lambda _: None) -> None:
+        """Wait for the replicas that are being restarted; `say` takes a line per failure or restart.
 
         Raises:
             ProcessFailed: a process failed repeatedly and is not restarted.
         """
         for event in self._events_until_ready(report, restart=True):
-            report(describe(event))
+            say(describe(event))
         for process in self._processes:
             if not process.child:
                 failure = self._last_failure[process.name].failure()
                 failure.hint = failure.hint or "remove the cause; the same command then continues with what is missing"
                 raise failure
 
-    def _events_until_ready(self, report: Callable[[str], None], *, restart: bool) -> Iterator[PoolEvent]:
+    def _events_until_ready(self, report: Report, *, restart: bool) -> Iterator[PoolEvent]:
         """Yield events until no process is starting."""
         timeout_s = 0.0  # first, events that have occurred already
+        began: float | None = None
         while True:
             for event in watch(self.replicas, timeout_s):
-                if isinstance(event, Message):
-                    report(f"{event.child.name} {event.body['event']}")
                 if pool_event := self.handle(event, restart=restart):
                     yield pool_event
             starting = [process for process in self._processes if process.child and not process.endpoints]
+            if starting and began is None:
+                began = min(process.started for process in starting)
+            if began is not None:
+                report(self._status(starting, began))
             if not starting:
                 return
             for process in starting:
                 if time.monotonic() - process.started > self._startup_timeout_s:
                     process.kill(f"not ready in {self._startup_timeout_s:g} s (harness_config.startup_timeout_s)")
-            timeout_s = 1.0
+            timeout_s = _REPORT_S
+
+    def _status(self, starting: Sequence[_Process], began: float) -> StartStatus:
+        """Return the phases of all processes, after reading the logs of `starting` ones."""
+        now = time.monotonic()
+        for process in starting:
+            process.phases.read(now)
+        return status_of({process.name: process.phases for process in self._processes}, now - began)
 
     def handle(self, event: Message | Exit, *, restart: bool = True) -> PoolEvent | None:
         """Process an event of one of `replicas`; with `restart`, restart a failed one if `may_restart`."""
@@ -191,6 +223,7 @@ class ReplicaPool:
             if restart and may_restart(process.uptimes_s):
                 process.start()
             return failed
+        process.phases.take(event.body, time.monotonic())
         if event.body["event"] == "ready":
             process.ready = time.monotonic()
             process.endpoints = tuple(msgspec.convert(event.body["endpoints"], list[Endpoint]))
@@ -198,9 +231,37 @@ class ReplicaPool:
         if event.body["event"] == "failed":
             process.error = rebuild(event.body)
             process.cause = process.error.line
+        elif event.body["event"] == PROFILED:
+            process.profiling = event.body["on"]
         elif event.body["event"] == "raised":
             process.cause = f"exception {event.body['error']}"
         return None
+
+    def profile(self, *, on: bool) -> None:
+        """Start or stop the profilers of all replicas."""
+        for process in self._processes:
+            if process.child:
+                process.profiling = True
+                process.child.send(event=PROFILE, on=on)
+
+    def await_profiles(self, timeout_s: float) -> None:
+        """Wait until all replicas have stopped their profilers and written the traces.
+
+        Raises:
+            ProcessFailed: a replica failed, or did not answer in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while waiting := [process for process in self._processes if process.child and process.profiling]:
+            for event in watch(self.replicas, _REPORT_S):
+                if isinstance(pool_event := self.handle(event, restart=False), ReplicaFailed):
+                    raise pool_event.failure()
+            if time.monotonic() > deadline:
+                raise ProcessFailed(
+                    "no trace of the profiler",
+                    where=", ".join(process.name for process in waiting),
+                    expected=f"a trace within {timeout_s:g} s",
+                    hint="a shorter --profile-window",
+                )
 
     def kill(self, address: str, cause: str) -> None:
         """Kill the process of the replica at `address`, if it runs: a stalled process may never exit by itself."""

@@ -9,6 +9,7 @@ import select
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from harness_llm.protocol.token_store import TokenStore, open_store
 from harness_llm.replicas.engines.engine import Engine, ServerSpec, Step, build_engine
 from harness_llm.replicas.engines.replay import ReplaySpec
 from harness_llm.replicas.heartbeat import HeartbeatPublisher
+from harness_llm.replicas.profile_control import Profilable, ProfileControl
+
+REPORT_S = 1.0  # between two reports of the warm-up
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +43,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
         client: CURVE public key of LoadGen's process, for TCP.
         cpus: its cores; `memory` are its NUMA nodes, if there are several.
         workers: Ray placement group of the engine's workers, if they are in other processes.
+        traces: folder for traces of the engine's profiler; empty for an engine without one.
         warm_up_store: calibration prompts; `warm_up_batch` are served at once, with `warm_up_tokens` each.
     """
 
@@ -53,6 +58,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     cpus: list[int]
     memory: list[int]
     workers: str = ""
+    traces: str = ""
     warm_up_store: str
     warm_up_batch: int
     warm_up_tokens: int
@@ -61,8 +67,10 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Replica:
     """The serving loop around an engine."""
 
-    def __init__(self, engine: Engine, address: str, auth: CurveAuth | None = None) -> None:
-        """Bind `address` and serve `engine`."""
+    def __init__(
+        self, engine: Engine, address: str, auth: CurveAuth | None = None, control: ProfileControl | None = None
+    ) -> None:
+        """Bind `address` and serve `engine`; `control` is for an engine with a profiler."""
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         self.socket.set_hwm(0)
         if auth:
@@ -78,6 +86,9 @@ class Replica:
         self._poller.register(self.socket, zmq.POLLIN)
         if engine.arrivals is not None:
             self._poller.register(engine.arrivals, zmq.POLLIN)
+        self._control = control
+        if control:
+            self._poller.register(control.arrivals, zmq.POLLIN)
 
     def serve(self) -> None:
         """Serve until the process exits."""
@@ -92,6 +103,8 @@ class Replica:
         computes = self._engine.arrivals is None and self.busy
         ready = dict(self._poller.poll(0 if computes else None))
         self.receive()
+        if self._control and self._control.arrivals in ready:
+            self._control.take()
         if computes or self._engine.arrivals in ready:
             self.step()
 
@@ -174,12 +187,17 @@ class Replica:
         self.socket.send_multipart([self._peer, wire.encode(reply)])
 
 
-def warm_up(engine: Engine, store: TokenStore, batch: int, tokens: int) -> int:
+def warm_up(
+    engine: Engine, store: TokenStore, batch: int, tokens: int, report: Callable[[float], None] = lambda _: None
+) -> int:
     """Serve `batch` calibration prompts at once, `tokens` of answer to each; return the number of tokens generated.
 
     A batch of max_num_seqs passes through every batch size of a run: its prompts start in the first steps, as many in
     each as max_num_batched_tokens allows, and their answers finish in the same order. So kernels are compiled or tuned,
     and memory is allocated, for every batch size. Longer answers add no further sizes.
+
+    Args:
+        report: takes the share that is done, 0 to 1, about once per second.
 
     Raises:
         ProcessFailed: the engine did not answer a prompt.
@@ -189,14 +207,17 @@ def warm_up(engine: Engine, store: TokenStore, batch: int, tokens: int) -> int:
     for query in range(batch):
         engine.add(query, store.prompt(query % len(store)).tolist())
     try:
-        return _finish_all(engine)
+        return _finish_all(engine, lambda: report(engine.generated / (batch * tokens)))
     except ValueError as error:
         raise ProcessFailed("no answers to calibration prompts from the engine", found=str(error)) from error
 
 
-def _finish_all(engine: Engine) -> int:
-    tokens = 0
+def _finish_all(engine: Engine, report: Callable[[], None]) -> int:
+    tokens, reported = 0, time.monotonic()
     while engine.busy:
+        if time.monotonic() - reported >= REPORT_S:
+            report()
+            reported = time.monotonic()
         if engine.arrivals is not None:
             select.select([engine.arrivals], [], [])
         tokens += sum(len(ids) for _, ids in engine.step().finished)
@@ -219,11 +240,20 @@ def main() -> None:
 
 
 def _serve(spec: ReplicaSpec, parent: Parent) -> None:
-    engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server, spec.workers)
+    engine = build_engine(spec.engine, spec.checkpoint, spec.llm_config, spec.server, spec.workers, traces=spec.traces)
     parent.send(event="loaded")
-    warm_up(engine, open_store(Path(spec.warm_up_store)), spec.warm_up_batch, spec.warm_up_tokens)
+    warm_up(
+        engine,
+        open_store(Path(spec.warm_up_store)),
+        spec.warm_up_batch,
+        spec.warm_up_tokens,
+        lambda done: parent.send(event="warm_up", done=min(done, 1.0)),
+    )
     auth = curve_auth(spec)
-    replica, heartbeat_publisher = Replica(engine, spec.endpoint.address, auth), HeartbeatPublisher()
+    control = None
+    if spec.traces and isinstance(engine, Profilable):
+        control = ProfileControl(engine, parent.messages, parent.send)
+    replica, heartbeat_publisher = Replica(engine, spec.endpoint.address, auth, control), HeartbeatPublisher()
     heartbeat = heartbeat_publisher.bind(spec.endpoint.heartbeat, replica.heartbeat, auth)
     endpoint = Endpoint(replica.address, heartbeat, auth.key if auth else "", spec.name)
     heartbeat_publisher.start()

@@ -25,11 +25,12 @@ _IN_ALL_VERSIONS = {"state", "benchmark", "scenario", "test", "started"}
 
 
 class State(StrEnum):
-    """The state of a run. Only VALID runs are packaged."""
+    """The state of a run. Only VALID runs are packaged; a PROFILED run was slowed by a profiler."""
 
     VALID = "VALID"
     INVALID = "INVALID"
     DEGRADED = "DEGRADED"
+    PROFILED = "PROFILED"
     FAILED = "FAILED"
     RUNNING = "RUNNING"
     INTERRUPTED = "INTERRUPTED"

@@ -55,6 +55,7 @@ class Sampler:
         """Create a sampler; its thread opens the sources, as the first access to a driver may take seconds."""
         self._sources, self._interval_s = sources, interval_s
         self._samples: list[Sample] = []
+        self._latest: dict[str, Reading] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
@@ -68,13 +69,19 @@ class Sampler:
         self._thread.join(_STOP_S)
         return list(self._samples)
 
+    def latest(self) -> list[Reading]:
+        """Return the last reading of each device; from any thread."""
+        return list(self._latest.copy().values())
+
     def _run(self) -> None:
         sources = self._sources()
         due = time.perf_counter() + self._interval_s
         while not self._over.wait(max(due - time.perf_counter(), 0)):
             for source in sources:
                 at = time.perf_counter()
-                self._samples += [(at, reading) for reading in source.read()]
+                readings = source.read()
+                self._samples += [(at, reading) for reading in readings]
+                self._latest |= {reading.device: reading for reading in readings}
             due = max(due + self._interval_s, time.perf_counter())
         for source in sources:
             source.close()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness_llm.config.request import ScenarioPlan
-from harness_llm.pipeline.panel import clock
+from harness_llm.pipeline.live.run_progress import clock
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
 from harness_llm.pipeline.tuning.target_search import model
 from harness_llm.runs.trial_store import Trial

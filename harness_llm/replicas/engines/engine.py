@@ -97,12 +97,19 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_engine(
-    name: str, checkpoint: str, llm_config: dict[str, Any], server: ServerSpec | None = None, workers: str = ""
+    name: str,
+    checkpoint: str,
+    llm_config: dict[str, Any],
+    server: ServerSpec | None = None,
+    workers: str = "",
+    *,
+    traces: str = "",
 ) -> Engine:
     """Load engine `name`; takes seconds to minutes.
 
     Args:
         workers: Ray placement group of its workers, if they are in other processes.
+        traces: folder for traces of vLLM's profiler; empty for none.
 
     Raises:
         HarnessError: no GPU for the CUDA build; no server, or a server without token ids.
@@ -112,7 +119,7 @@ def build_engine(
     if name == "vllm":
         from harness_llm.replicas.engines.vllm import load_engine  # noqa: PLC0415 - loads torch
 
-        return load_engine(checkpoint, llm_config, workers)
+        return load_engine(checkpoint, llm_config, workers, traces)
     if name == "transformers":
         from harness_llm.replicas.engines.transformers import TransformersEngine  # noqa: PLC0415 - loads torch
 

@@ -119,7 +119,7 @@ class OpenAIEngine:
 
     @property
     def arrivals(self) -> int:
-        """A descriptor that is readable while `step` has outputs."""
+        """A descriptor that is readable while `step` has outputs, and sometimes once without."""
         return self._client.results.arrivals
 
     def abort(self) -> None:

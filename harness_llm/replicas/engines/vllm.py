@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from vllm import SamplingParams
+from vllm.config import ProfilerConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 from vllm.outputs import RequestOutput
@@ -81,7 +82,7 @@ def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
     )
 
 
-def load_engine(checkpoint: str, llm_config: dict[str, Any], workers: str = "") -> "VllmEngine":
+def load_engine(checkpoint: str, llm_config: dict[str, Any], workers: str = "", traces: str = "") -> "VllmEngine":
     """Load `checkpoint`.
 
     Statistics are enabled because they contain preemptions. The front end's statistics per token and query are
@@ -89,12 +90,25 @@ def load_engine(checkpoint: str, llm_config: dict[str, Any], workers: str = "") 
 
     Args:
         workers: Ray placement group of the workers of vLLM's ray executor, which otherwise creates one.
+        traces: folder for traces of torch's profiler; empty for none.
     """
     prepare_process(Path(checkpoint))
+    if traces:
+        llm_config = llm_config | {"profiler_config": torch_profiler(traces)}
     config = EngineArgs(model=checkpoint, **llm_config).create_engine_config(UsageContext.ENGINE_CONTEXT)
     if workers:
         config.parallel_config.placement_group = placement_group(workers)
     return VllmEngine(LLMEngine.from_vllm_config(config, disable_log_stats=llm_config["disable_log_stats"]))
+
+
+def torch_profiler(folder: str) -> ProfilerConfig:
+    """Return vLLM's settings of torch's profiler; without stacks and tables, which are large for many events."""
+    return ProfilerConfig(
+        profiler="torch",
+        torch_profiler_dir=folder,
+        torch_profiler_with_stack=False,
+        torch_profiler_dump_cuda_time_total=False,
+    )
 
 
 def count_preemptions(outputs: Sequence[EngineCoreOutput]) -> int:
@@ -239,6 +253,13 @@ class VllmEngine:
             max_concurrency=cache.kv_cache_max_concurrency,
             preemptions=self._preemptions,
         )
+
+    def profile(self, *, on: bool) -> None:
+        """Start the profilers of all workers, or stop them, which writes the traces."""
+        if on:
+            self._engine.start_profile()
+        else:
+            self._engine.stop_profile()
 
     def abort(self) -> None:
         """Abort all queries."""

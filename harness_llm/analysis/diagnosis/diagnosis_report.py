@@ -1,0 +1,111 @@
+"""A diagnosis as text, as a few lines, and as JSON."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from harness_llm.analysis.diagnosis.causes import CAUSES
+from harness_llm.analysis.diagnosis.diagnosis import Diagnosis
+from harness_llm.analysis.diagnosis.finding import Finding, figure
+
+_NO_CAUSE = "no cause found: no limit exceeded, no capacity lost"
+_UNRECORDED = "no records of queries and replicas: only causes in run.json and LoadGen's log can be found"
+
+
+def render(diagnosis: Diagnosis) -> str:
+    """The whole report."""
+    run = diagnosis.run
+    lines = [f"{run.run_key}: {run.state}", f"  {run.path}", *(f"  {line}" for line in _figures(diagnosis))]
+    if diagnosis.unrecorded:
+        lines.append(f"  {_UNRECORDED}")
+    if not diagnosis.findings:
+        return "\n".join([*lines, "", _NO_CAUSE])
+    number = 0
+    for finding in diagnosis.findings:
+        number += not finding.because_of
+        head = f"   -> {finding.title}" if finding.because_of else f"{number}. {finding.title}"
+        lines += ["", f"{head}: {finding.summary}", *(f"     {line}" for line in _details(finding))]
+    return "\n".join(lines)
+
+
+def _figures(diagnosis: Diagnosis) -> list[str]:
+    lines = [f"{limit.name}: {limit}, margin {limit.margin:.0%}" for limit in diagnosis.limits]
+    if client := diagnosis.client:
+        lines.append(
+            f"LoadGen's process: thread late by {figure(client.mean_late)} ms on average; it takes {client.share:.0%} "
+            f"of the p99 TTFT"
+        )
+    return lines
+
+
+def _details(finding: Finding) -> list[str]:
+    lines = [f"evidence  {name}: {text}" for name, text in finding.evidence.items()]
+    if finding.because_of:
+        lines.append(f"because   {', '.join(CAUSES[cause].title for cause in finding.because_of)}")
+    if finding.effect:
+        lines.append(f"effect    {finding.effect}")
+    if not finding.because_of:
+        lines.append(f"action    {finding.action}")
+        lines += [f"set       {setting}" for setting in finding.settings]
+        lines += [f"log       {file}" for file in finding.look]
+    return lines
+
+
+def brief(diagnosis: Diagnosis) -> str:
+    """One line per root cause with its consequences, and one with the setting; empty without a cause."""
+    lines: list[str] = []
+    for finding in diagnosis.findings:
+        if finding.because_of:
+            continue
+        after = [other.title for other in diagnosis.findings if _follows(other, finding, diagnosis)]
+        lines.append(f"  cause: {finding.title}: {finding.summary}" + (f"; hence {', '.join(after)}" if after else ""))
+        lines += [f"    set {finding.settings[0]}"] if finding.settings else []
+    if lines:
+        lines.append(f"  harness-llm diagnose {diagnosis.run.path}")
+    return "\n".join(lines)
+
+
+def _follows(finding: Finding, root: Finding, diagnosis: Diagnosis) -> bool:
+    """Whether `root` explains `finding`, also through other causes."""
+    if root.cause in finding.because_of:
+        return True
+    between = [other for other in diagnosis.findings if other.cause in finding.because_of and other is not finding]
+    return any(_follows(other, root, diagnosis) for other in between)
+
+
+def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis for programs; findings are in the order of the report."""
+    client = diagnosis.client
+    return {
+        "run": str(diagnosis.run.path),
+        "state": diagnosis.run.state,
+        "limits": {
+            limit.name: {"p99_ms": limit.p99, "limit_ms": limit.limit, "margin": limit.margin}
+            for limit in diagnosis.limits
+        },
+        "client": None if client is None else _numbers(vars(client) | {"share": client.share}),
+        "records": not diagnosis.unrecorded,
+        "findings": [_finding(finding) for finding in diagnosis.findings],
+    }
+
+
+def _numbers(values: Mapping[str, float]) -> dict[str, float | None]:
+    """`values` with None for those that are unknown: JSON has no NaN."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "cause": finding.cause,
+        "title": finding.title,
+        "summary": finding.summary,
+        "evidence": finding.evidence,
+        "action": finding.action,
+        "settings": [
+            {"name": one.name, "now": one.now, "next": one.following, "where": one.where} for one in finding.settings
+        ],
+        "loss": finding.loss,
+        "effect": finding.effect,
+        "logs": list(finding.look),
+        "because_of": list(finding.because_of),
+    }
