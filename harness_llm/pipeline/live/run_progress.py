@@ -10,7 +10,7 @@ import msgspec
 from harness_llm.config.rules import LatencyLimit
 from harness_llm.hardware.telemetry.reading import Reading
 from harness_llm.pipeline.live.history import History
-from harness_llm.pipeline.live.verdict import DEGRADED, OPEN, Slow, Verdict, predict_verdict
+from harness_llm.pipeline.live.predicted_verdict import DEGRADED, OPEN, Slow, Verdict, predict_verdict
 from harness_llm.protocol.messages import ReplicaStatus
 
 LATENCIES = ("TTFT", "TPOT")
