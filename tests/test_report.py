@@ -15,6 +15,8 @@ from recorded_runs import write_recorded_run
 from runs import write_all, write_run
 from tuning_sessions import SESSION, trial
 
+from harness_llm.analysis.diagnosis.diagnosis import diagnose
+from harness_llm.analysis.diagnosis.run_data import read_run
 from harness_llm.analysis.report.downsampling import binned, edges, quantile_curve, rate
 from harness_llm.runs.record import State
 from harness_llm.runs.trial_store import open_session
@@ -71,7 +73,21 @@ def test_reasons_of_an_invalid_run_are_steps_to_take(report: Callable[..., Done]
     run = write_recorded_run(logs, state=State.INVALID, reasons=["p99 TPOT above its limit"])
     text = words(report(run.path))
     assert "performance is INVALID: p99 TPOT above its limit." in text
-    assert f"harness-llm diagnose {run.path}" in text
+
+
+def test_findings_of_the_diagnosis_are_at_the_top_of_a_run(report: Callable[..., Done], logs: Path) -> None:
+    run = write_recorded_run(logs, state=State.FAILED, reasons=["replica-0 ended: exit by signal 9"])
+    text = words(report(run.path))
+    finding, *_ = diagnose(read_run(run.path)).findings
+    assert f"{finding.title}: {finding.summary}" in text
+    assert finding.action in text
+    assert text.index("Findings of the diagnosis, performance") < text.index("Figures of the performance runs")
+
+
+def test_damaged_settings_leave_a_report_without_diagnosis(report: Callable[..., Done], logs: Path) -> None:
+    run = write_recorded_run(logs)
+    (run.path / "config.yaml").write_text("a: [")
+    assert "No diagnosis: invalid YAML" in words(report(run.path))
 
 
 def test_differences_between_runs_side_by_side(report: Callable[..., Done], logs: Path) -> None:

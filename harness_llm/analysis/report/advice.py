@@ -1,9 +1,10 @@
 """The summary of a column in words: what was measured, the verdict, how near the limits are, and what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
+from harness_llm.analysis.diagnosis.finding import Finding
 from harness_llm.analysis.report.column import Column
 from harness_llm.analysis.report.wording import NEAR, margin_text, number, percent, seconds
 from harness_llm.config.submission_names import VALID as SUBMITTABLE
@@ -38,15 +39,16 @@ class Step:
     command: str = ""
 
 
-def next_steps(column: Column) -> Iterator[Step]:
-    """What to do, most important first."""
+def next_steps(column: Column, findings: Sequence[Finding]) -> Iterator[Step]:
+    """What to do, most important first; `findings` are the causes of the diagnosis."""
     run = column.any_run
     for test, other in column.runs.items():
         if other.state is not State.VALID:
             yield Step(f"{test} is {other.state}: {'; '.join(other.reasons) or 'the run has no record'}.")
-    if run.state is State.INVALID:
-        yield Step("Find the cause and the setting to change:", f"harness-llm diagnose {quote(str(run.path))}")
-    elif run.state in (State.FAILED, State.DEGRADED, State.INTERRUPTED):
+    for finding in findings:
+        settings = "; ".join(map(str, finding.settings))
+        yield Step(f"{finding.title}: {finding.summary}. {finding.action}", settings)
+    if run.state in (State.FAILED, State.DEGRADED, State.INTERRUPTED):
         yield Step("Repeat the run; for a bug report:", f"harness-llm bundle {quote(str(run.path))}")
     elif run.state is State.VALID:
         yield from _of_valid(column)

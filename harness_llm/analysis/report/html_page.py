@@ -12,6 +12,7 @@ import jinja2
 
 from harness_llm.analysis.report import wording
 from harness_llm.analysis.report.chart import Chart
+from harness_llm.analysis.report.diagnosed_runs import causes_text
 from harness_llm.fileio import write_atomically
 
 _ASSETS = files("harness_llm.analysis.report") / "assets"
@@ -40,7 +41,10 @@ def render_page(template: str, context: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        number=wording.number, percent=wording.percent, margin_text=wording.margin_text, instant=wording.instant
+        number=wording.number,
+        percent=wording.percent,
+        margin_text=wording.margin_text,
+        causes_text=causes_text,
     )
     charts = ChartStore()
     body = environment.get_template(template).render(context, charts=charts)

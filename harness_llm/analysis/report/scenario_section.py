@@ -7,6 +7,7 @@ from harness_llm.analysis.report.accuracy_evidence import Evidence, read_evidenc
 from harness_llm.analysis.report.advice import Step, next_steps, sentence
 from harness_llm.analysis.report.chart_groups import ChartGroup, chart_groups
 from harness_llm.analysis.report.column import PERFORMANCE, Column
+from harness_llm.analysis.report.diagnosed_runs import DiagnosedRun, diagnosed_runs
 from harness_llm.analysis.report.facts_table import Row, Table, environment, figures, latencies
 from harness_llm.paths import Workspace
 
@@ -17,6 +18,7 @@ class Judged:
 
     column: Column
     text: str
+    diagnosed: Sequence[DiagnosedRun]
     steps: Sequence[Step]
     evidence: Evidence
 
@@ -53,12 +55,15 @@ def scenario_section(columns: Sequence[Column], workspace: Workspace) -> Scenari
     return ScenarioSection(
         columns[0].benchmark,
         columns[0].scenario,
-        [
-            Judged(column, sentence(column), list(next_steps(column)), read_evidence(column, workspace))
-            for column in columns
-        ],
+        [_judged(column, workspace) for column in columns],
         [figures(columns), latencies(columns)],
         list(chart_groups([column for column in columns if PERFORMANCE in column.runs])),
         differing,
         equal,
     )
+
+
+def _judged(column: Column, workspace: Workspace) -> Judged:
+    diagnosed = list(diagnosed_runs(column))
+    steps = list(next_steps(column, [finding for run in diagnosed for finding in run.roots]))
+    return Judged(column, sentence(column), diagnosed, steps, read_evidence(column, workspace))
