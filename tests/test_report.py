@@ -144,7 +144,7 @@ def test_report_of_a_tuning_session(report: Callable[..., Done], tmp_path: Path)
     store.append(trial(3, **facts | {"kind": "confirmation"}, target_qps=60.0))
     text = words(report(store.folder))
     assert "The session has not ended" in text
-    assert "VALID up to 60; INVALID from 100" in text
+    assert "highest VALID target 60; lowest INVALID target 100" in text
     store.finish({"target_qps": 60.0})
     text = words(report(store.folder))
     assert "Found: target_qps = 60." in text

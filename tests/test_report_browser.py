@@ -20,6 +20,7 @@ from harness_llm.runs.trial_store import open_session
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 HOSTILE = "<b id=injected onclick=fail()>&"
+PAPER = 700  # pixels between the margins of A4
 DRAWN = """() => [...document.querySelectorAll(".chart")].map((chart) =>
     [...chart.querySelectorAll("svg path")].filter((path) => path.getBBox().width > 20).length)"""
 
@@ -160,16 +161,13 @@ def _luminance(colour: list[float]) -> float:
 def test_print_has_light_colours_and_charts_within_the_paper(browser: Any, report: Path) -> None:
     page = show(browser, report, color_scheme="dark").page
     assert page.pdf(format="A4").startswith(b"%PDF")
-    page.set_viewport_size({"width": 700, "height": 1000})
+    page.set_viewport_size({"width": PAPER, "height": 1000})
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert contrast(page, ".chart svg text") >= 4.5
-    assert (
-        page.evaluate(
-            "Math.max(...[...document.querySelectorAll('.chart svg')].map((e) => e.getBoundingClientRect().right))"
-        )
-        <= 700
-    )
+    boxes = page.eval_on_selector_all(".chart svg", "all => all.map((one) => one.getBoundingClientRect().toJSON())")
+    assert all(box["right"] <= PAPER and box["height"] > 150 for box in boxes)
+    assert all(page.evaluate(DRAWN))
     assert page.evaluate("[...document.querySelectorAll('details.printed')].every((one) => one.open)")
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness_llm.analysis.report.column import ACCURACY, PERFORMANCE, Column
+from harness_llm.analysis.report.wording import number, percent
 from harness_llm.config.benchmark import Accuracy, load_benchmark
 from harness_llm.config.rules.rounds import load_round
 from harness_llm.errors import HarnessError
@@ -50,6 +51,22 @@ class Evidence:
     enforced: bool
     compliance: list[Compliance]
     fault: str = ""
+
+    @property
+    def nearest(self) -> str:
+        """The score that is nearest to its bound, in words; empty without bounds."""
+        distances = [
+            ((verdict.found / verdict.bound - 1) * (1 if verdict.side == "lower" else -1), row)
+            for row in self.rows
+            if (verdict := row.verdict).found is not None and verdict.bound
+        ]
+        if not distances:
+            return ""
+        distance, row = min(distances, key=lambda one: one[0])
+        side = "within" if distance >= 0 else "outside"
+        return (
+            f"nearest gate: {row.verdict.metric} {number(row.verdict.found)}, {percent(abs(distance))} {side} its bound"
+        )
 
 
 def read_evidence(column: Column, workspace: Workspace) -> Evidence:

@@ -47,7 +47,7 @@ def next_steps(column: Column, findings: Sequence[Finding]) -> Iterator[Step]:
             yield Step(f"{test} is {other.state}: {'; '.join(other.reasons) or 'the run has no record'}.")
     for finding in findings:
         settings = "; ".join(map(str, finding.settings))
-        yield Step(f"{finding.title}: {finding.summary}. {finding.action}", settings)
+        yield Step(f"{finding.title}: {finding.summary}; {finding.action}", settings)
     if run.state in (State.FAILED, State.DEGRADED, State.INTERRUPTED):
         yield Step("Repeat the run; for a bug report:", f"harness-llm bundle {quote(str(run.path))}")
     elif run.state is State.VALID:

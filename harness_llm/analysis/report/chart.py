@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -62,11 +62,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Limit:
-    """A labelled line across the chart at `value` of an axis, `x` or `y`."""
+    """A labelled line across the chart at `value` of an axis, `x` or `y`.
+
+    Attributes:
+        outside: whether the label of a line at `y` is beside the chart, because the values are at the line.
+    """
 
     value: float
     label: str
     axis: str = "y"
+    outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class Chart:
             "x": _axis(self.x),
             "y": _axis(self.y),
             "series": [_series(one) for one in self.series],
-            "limits": [{"value": _number(one.value), "label": one.label, "axis": one.axis} for one in self.limits],
+            "limits": [asdict(one) | {"value": _number(one.value)} for one in self.limits],
             "group": self.group,
         }
 

@@ -72,6 +72,11 @@ def quantile_curve(values: Floats, most: int = 200) -> tuple[Floats, Floats]:
     return positions, ordered[np.clip(ranks, 0, size - 1)]
 
 
+def loadgen_quantile(values: Floats, share: float) -> float:
+    """The value of rank floor(share * n) of the sorted values, as LoadGen's percentiles."""
+    return float(np.sort(values)[min(int(share * len(values)), len(values) - 1)])
+
+
 def groups_of_equal_size(keys: Floats, most: int = 12, fewest: int = 30) -> list[Places]:
     """Indices of the values, by ascending `keys`, in up to `most` groups of at least `fewest`; equal keys together."""
     count = max(1, min(most, len(keys) // fewest))

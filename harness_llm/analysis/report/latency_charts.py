@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness_llm.analysis.report.chart import Axis, Chart, Floats, Form, Limit, Scale, Series
-from harness_llm.analysis.report.downsampling import MOST_POINTS, chosen, groups_of_equal_size, quantile_curve
+from harness_llm.analysis.report.downsampling import (
+    MOST_POINTS,
+    chosen,
+    groups_of_equal_size,
+    loadgen_quantile,
+    quantile_curve,
+)
 from harness_llm.analysis.report.recorded_run import RecordedRun
 from harness_llm.analysis.report.time_charts import TIME
 from harness_llm.analysis.report.wording import margin_text, number, percent, seconds
@@ -44,7 +50,7 @@ def distribution(latency: Latency, runs: Mapping[str, RecordedRun], limit: float
         for look, (name, values) in enumerate(found.items())
     ]
     scale = Scale.LOG if _spans_decades(list(found.values()), limit) else Scale.LINEAR
-    limits = [Limit(limit, f"limit of the 99th percentile: {number(limit)} ms")] if limit else []
+    limits = [Limit(limit, f"p99 limit {number(limit)} ms")] if limit else []
     return Chart(
         latency.long_name,
         "; ".join(_percentiles_text(latency, name, values, limit) for name, values in found.items()),
@@ -63,8 +69,8 @@ def _spans_decades(values: list[Floats], limit: float | None) -> bool:
 
 
 def _percentiles_text(latency: Latency, name: str, values: Floats, limit: float | None) -> str:
-    middle, tail = (float(np.quantile(values, share)) for share in (0.5, 0.99))
-    text = f"{name + ': ' if name else ''}median {latency.name} {number(middle)} ms, p99 {number(tail)} ms"
+    middle, tail = (loadgen_quantile(values, share) for share in (0.5, 0.99))
+    text = f"{name + ': median' if name else 'Median'} {latency.name} {number(middle)} ms, p99 {number(tail)} ms"
     return f"{text}, {margin_text(1 - tail / limit)}" if limit else text
 
 
@@ -89,7 +95,7 @@ def over_time(latency: Latency, run: RecordedRun, limit: float | None, group: st
         Axis(TIME, low=0, high=run.end),
         Axis(f"{latency.name} (ms)", low=0),
         [Series("p90", time, tail, look=1), Series("median", time, middle, look=0)],
-        [Limit(limit, f"limit of the p99: {number(limit)} ms")] if limit else [],
+        [Limit(limit, f"p99 limit {number(limit)} ms")] if limit else [],
         caption=f"By time of issue, in {count} windows of {seconds(float(bounds[1]))} with "
         f"{len(values) // count} queries on average. A rising line is a growing queue.",
         group=group,

@@ -10,6 +10,7 @@ from harness_llm.analysis.report.report_inputs import started
 from harness_llm.analysis.report.scenario_section import ScenarioSection, scenario_section
 from harness_llm.analysis.report.wording import instant
 from harness_llm.paths import Workspace
+from harness_llm.runs.record import State
 
 
 def runs_page(columns: Sequence[Column], workspace: Workspace) -> str:
@@ -48,12 +49,12 @@ def _subtitle(columns: Sequence[Column]) -> str:
 
 
 def _steps(sections: Sequence[ScenarioSection]) -> dict[Step, list[str]]:
-    """What to do, each step once, with the runs that it concerns."""
+    """What to do, each step once, with the runs that it concerns; runs that are not VALID first."""
     found: dict[Step, list[str]] = {}
-    for section in sections:
-        for one in section.judged:
-            for step in one.steps:
-                found.setdefault(step, []).append(" ".join(filter(None, (section.title, one.column.name))))
+    judged = [(section, one) for section in sections for one in section.judged]
+    for section, one in sorted(judged, key=lambda pair: pair[1].column.state is State.VALID):
+        for step in one.steps:
+            found.setdefault(step, []).append(" ".join(filter(None, (section.title, one.column.name))))
     return found
 
 

@@ -46,7 +46,7 @@ def throughput(run: RecordedRun, result: float | None, group: str) -> Chart:
         Axis(TIME, low=0, high=run.end),
         Axis("tokens/s", low=0),
         [*_band(found), Series("tokens/s", found.time, found.mean)],
-        [Limit(result, f"LoadGen's result: {number(result)} tokens/s")] if result else [],
+        [Limit(result, f"LoadGen: {number(result)}", outside=True)] if result else [],
         caption=f"{source}; whole seconds, without the first and the last. {_averaged(found.width)}",
         group=group,
         wide=True,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness_llm.analysis.report.chart import Axis, Chart, Form, Limit, Series
+from harness_llm.analysis.report.chart import Axis, Chart, Form, Limit, Scale, Series
 from harness_llm.analysis.report.wording import number, percent
 from harness_llm.runs.trial_store import Session, Trial
 
@@ -14,6 +14,7 @@ STATES = {"VALID": 2, "INVALID": 1, "FAILED": 3, "PRUNED": 7}
 _LOWEST = -100.0
 """Percent below which a margin is drawn at the edge."""
 _ENGINE = "engine"
+_DECADES = 5  # ratio of targets from which their axis is logarithmic
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _curve(trials: Sequence[Trial], found: float | None) -> Chart:
     return Chart(
         "Tuning curve",
         _curve_title(trials, found),
-        Axis(_TARGET.name),
+        Axis(_TARGET.name, _scale(trials)),
         Axis(figure.name, low=_LOWEST, high=-_LOWEST) if margins else Axis(figure.name, low=0),
         [*lines, *_by_state(trials, _TARGET, figure)],
         limits,
@@ -75,14 +76,20 @@ def _curve(trials: Sequence[Trial], found: float | None) -> Chart:
     )
 
 
+def _scale(trials: Sequence[Trial]) -> Scale:
+    """A search that begins far from the result spans decades."""
+    targets = [one.target_qps for one in trials if one.target_qps]
+    return Scale.LOG if targets and max(targets) > _DECADES * min(targets) else Scale.LINEAR
+
+
 def _curve_title(trials: Sequence[Trial], found: float | None) -> str:
     valid = [one.target_qps for one in trials if one.state == "VALID" and one.target_qps is not None]
     invalid = [one.target_qps for one in trials if one.state == "INVALID" and one.target_qps is not None]
     parts = [f"Found: {number(found)} queries/s"] if found else ["No value found yet"]
     if valid:
-        parts.append(f"VALID up to {number(max(valid))}")
+        parts.append(f"highest VALID target {number(max(valid))}")
     if invalid:
-        parts.append(f"INVALID from {number(min(invalid))}")
+        parts.append(f"lowest INVALID target {number(min(invalid))}")
     return "; ".join(parts)
 
 
@@ -117,7 +124,7 @@ def _path(trials: Sequence[Trial], found: float | None) -> Chart:
         "Path of the search",
         f"{probes} probes and {len(trials) - probes} confirmations, {seconds / 60:.0f} minutes in all",
         Axis(_NUMBER.name, low=-0.5, high=max((one.number for one in trials), default=0) + 0.5),
-        Axis(_TARGET.name, low=0),
+        Axis(_TARGET.name, _scale(trials)),
         list(_by_state(trials, _NUMBER, _TARGET)),
         [Limit(found, f"found: {number(found)} queries/s")] if found else [],
         caption="Target of each trial in order of time.",

@@ -37,6 +37,8 @@ def margin_text(margin: float) -> str:
     """A margin of 1 - value / limit in words."""
     if margin >= 0:
         return f"{percent(margin)} below the limit"
+    if margin < -1:
+        return f"{number(1 - margin)} times the limit"
     return f"{percent(-margin)} above the limit"
 
 

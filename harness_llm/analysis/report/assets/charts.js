@@ -8,6 +8,8 @@
   const SYMBOLS = ["circle", "triangle", "rect", "diamond", "emptyCircle", "emptyTriangle", "emptyRect", "emptyDiamond"];
   const NINES = [[0, "0 %"], [Math.log10(2), "50 %"], [1, "90 %"], [2, "99 %"], [3, "99.9 %"], [4, "99.99 %"]];
   const TEXT = { color: "var(--muted)", fontFamily: "inherit", fontSize: 12 };
+  const ON_PAPER = { width: 330, height: 220 };
+  const WIDE_ON_PAPER = { width: 680, height: 220 };
   const FEW = 40; // points of a line that has a marker at each
   const MOST_LABELS = 3; // names beside the ends of lines; more lines have a key
   const LINE_HEIGHT = 15;
@@ -110,7 +112,7 @@
       label: {
         formatter: limit.label, color: "var(--limit)", fontSize: 12, fontFamily: "inherit", rotate: 0,
         textBorderColor: "var(--card)", textBorderWidth: 4, distance: 3,
-        position: limit.axis === "x" ? "end" : "insideEndTop",
+        position: limit.axis === "x" || limit.outside ? "end" : "insideEndTop",
       },
     }));
     const lineStyle = { color: "var(--limit)", type: [6, 4], width: 1.4 };
@@ -151,7 +153,8 @@
   function option(chart) {
     const named = chart.series.filter(isLine);
     const label = named.length > 1 && named.length <= MOST_LABELS;
-    const longest = label ? Math.max(...named.map((one) => one.name.length)) : 0;
+    const beside = [...(label ? named.map((one) => one.name) : []), ...chart.limits.filter((one) => one.outside).map((one) => one.label)];
+    const longest = Math.max(0, ...beside.map((name) => name.length));
     const alone = chart.series.every((one) => one.form !== "points");
     const series = chart.series.flatMap((one, i) => {
       if (one.form === "band") return bandSeries(one, i);
@@ -281,6 +284,15 @@
     new ResizeObserver(() => drawn.resize()).observe(host);
   }
 
+  /* The layout of the paper is unknown before it is printed: A4 with two charts in a line. */
+  function prepare() {
+    document.querySelectorAll("details.printed").forEach((one) => { one.open = true; });
+    for (const host of document.querySelectorAll("[data-chart]")) {
+      echarts.getInstanceByDom(host).resize(host.closest("figure").matches(".wide") ? WIDE_ON_PAPER : ON_PAPER);
+    }
+  }
+
   document.querySelectorAll("[data-chart]").forEach(draw);
-  window.addEventListener("beforeprint", () => document.querySelectorAll("details.printed").forEach((one) => { one.open = true; }));
+  window.addEventListener("beforeprint", prepare);
+  window.addEventListener("afterprint", () => document.querySelectorAll("[data-chart]").forEach((host) => echarts.getInstanceByDom(host).resize({ width: "auto", height: "auto" })));
 })();
