@@ -10,6 +10,10 @@ from harness_llm.protocol.record_files import DEVICES, QUERIES, REPLICAS, labels
 from harness_llm.runs.record import Run
 
 NAN = float("nan")
+CONFIG = """\
+llm_config: {{max_num_seqs: 128, max_num_batched_tokens: 4096, tensor_parallel_size: 1}}
+harness_config: {{replicas: {replicas}, backlog: 64}}
+"""
 
 
 def write_recorded_run(
@@ -24,6 +28,7 @@ def write_recorded_run(
 ) -> Run:
     """A performance run of `seconds` with records; `changes` go into its run.json."""
     run = write_run(logs, scenario, "performance", **changes)
+    (run.path / "config.yaml").write_text(CONFIG.format(replicas=replicas))
     rng = np.random.default_rng(0)
     _write_queries(run.path, rng, seconds, queries, replicas, streams=scenario != "Offline")
     _write_replicas(run.path, rng, seconds, replicas)
