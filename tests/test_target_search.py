@@ -120,6 +120,15 @@ def test_saturated_probe_is_only_a_lower_bound() -> None:
     assert 50 < step.target < 90
 
 
+def test_after_an_invalid_run_of_full_length_the_next_is_not_above_its_throughput() -> None:
+    goal = goal_of(100)
+    probe = Measurement(97, False, True, 90, latencies=(Latency(0.5, 0.02), Latency(0.5, 0.02)))
+    confirmation = Measurement(98, True, False, 600, latencies=(Latency(3.0, 0.01), Latency(0.5, 0.01)), throughput=92)
+    step = next_target_trial(goal, [probe, confirmation])
+    assert isinstance(step, Confirm)
+    assert step.target <= 92
+
+
 def test_failed_trials_are_repeated_and_do_not_change_the_result() -> None:
     system = System(120, "tpot")
     failing = System(120, "tpot", failures=frozenset({1, 4}))

@@ -45,7 +45,7 @@ class Measurement:
         latencies: those with a limit; empty if the engine's probe refused the target.
         completion_s: mean time of an answer without its time in a queue; 0 if unknown.
         throughput: samples per second of the system: predicted by the engine's probe, of Offline or SingleStream, or of
-            a saturated Server trial; 0 if unknown.
+            a Server trial that is saturated, or INVALID at full length; 0 if unknown.
         duration_s: from the first query to the last answer, by LoadGen; 0 if unknown.
     """
 

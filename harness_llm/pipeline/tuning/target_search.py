@@ -141,7 +141,8 @@ class _Search:
         if len(made) >= (MAX_PROBES if instead else MAX_CONFIRMATIONS):
             return self._done(f"{len(made)} runs of full length are INVALID")
         lowest = min(trial.target for trial in made)
-        return self._confirm(rounded(min(target, lowest * (1 - PRECISION / 2))))
+        completed = [trial.throughput for trial in made if trial.throughput]
+        return self._confirm(rounded(min(target, lowest * (1 - PRECISION / 2), *completed)))
 
     def _done(self, reason: str = "") -> Done:
         found = max((trial.target for trial in self._confirmations if trial.valid), default=None)

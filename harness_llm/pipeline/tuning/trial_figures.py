@@ -71,7 +71,7 @@ def measure(run: Run, goal: Goal, rules: BenchmarkRules, target: float, *, full:
     if goal.load.scenario != "Server":
         return replace(measured, throughput=_steady_rate(queries, goal))
     latencies = tuple(_latencies(log, queries, goal, _limits(rules, run.run_key.scenario), target, full=full))
-    saturated = any(latency.at_least for latency in latencies)
+    saturated = any(latency.at_least for latency in latencies) or (full and not valid)
     throughput = _steady_rate(queries, goal) if saturated else predicted
     inside = all(latency.ratio < 1 and not latency.at_least for latency in latencies)
     return replace(measured, valid=valid if full else inside, latencies=latencies, throughput=throughput)
