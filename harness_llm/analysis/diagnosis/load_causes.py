@@ -72,6 +72,7 @@ def _growth(data: RunData, growth: Estimate, served: Floats, what: str, delay_s:
     middle = (start + end) / 2
     arrivals = float((queries["issue_s"] > middle).sum()) / (end - middle)
     sustained = _rate(served, middle, end)
+    following = min(sustained * SERVER_SHARE, data.target_qps * MARGIN.value) if sustained else None
     interval = f"{figure(growth.value)} queries/s (99 % interval {figure(growth.low)} to {figure(growth.high)})"
     return Finding(
         Cause.QUEUE_GROWTH,
@@ -79,7 +80,7 @@ def _growth(data: RunData, growth: Estimate, served: Floats, what: str, delay_s:
         f"{figure(sustained, 4)} are served",
         {f"growth of {what}": interval, "arrivals": f"{figure(arrivals, 4)}/s", "served": f"{figure(sustained, 4)}/s"},
         "lower the rate below what the replicas sustain; harness-llm tune searches the highest valid one",
-        (data.target("target_qps", min(sustained * SERVER_SHARE, data.target_qps * MARGIN.value)),),
+        (data.target("target_qps", following),),
         loss=max(1 - sustained / arrivals, 0.0) if arrivals else 0.0,
         effect=f"at the end of the run a query waits at least {delay_s:.2g} s longer than at its start",
         delay_s=delay_s,

@@ -106,12 +106,15 @@ def _trend_text(latency: Latency, middle: Floats) -> str:
     third = max(len(middle) // 3, 1)
     first, last = float(np.nanmean(middle[:third])), float(np.nanmean(middle[-third:]))
     change = last / first - 1 if first else 0.0
-    verb = (
-        "changes by less than 10 %"
-        if abs(change) < _CHANGED
-        else f"{'rises' if change > 0 else 'falls'} by {percent(abs(change))}"
-    )
-    return f"Median {latency.name} {verb} from the first third of the run to the last"
+    return f"Median {latency.name} {_change_text(change)} from the first third of the run to the last"
+
+
+def _change_text(change: float) -> str:
+    if abs(change) < _CHANGED:
+        return "changes by less than 10 %"
+    if change > 1:
+        return f"rises to {number(1 + change)} times"
+    return f"{'rises' if change > 0 else 'falls'} by {percent(abs(change))}"
 
 
 def against_length(latency: Latency, run: RecordedRun) -> Chart | None:

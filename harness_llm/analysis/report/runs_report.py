@@ -45,7 +45,7 @@ def _subtitle(columns: Sequence[Column]) -> str:
     )
     words = [f"{name} {', '.join(sorted(filter(None, values)))}" for name, values in facts if any(values)]
     count = sum(len(column.runs) for column in columns)
-    return "; ".join([f"{count} runs", *words, f"report of {instant(dt.datetime.now(dt.UTC))}"])
+    return "; ".join([f"{count} run{'s' * (count > 1)}", *words, f"report of {instant(dt.datetime.now(dt.UTC))}"])
 
 
 def _steps(sections: Sequence[ScenarioSection]) -> dict[Step, list[str]]:
