@@ -109,6 +109,21 @@ def test_queue_of_a_burst_grows_although_no_query_is_served_meanwhile() -> None:
     assert 60 < float(found.findings[0].settings[0].following) < 100
 
 
+def test_stall_of_an_engine_with_long_steps_is_found() -> None:
+    """Steps of 0.5 s: one second without a step is usual, five in a row are a stall."""
+    data = read_run(path_of("healthy_server"))
+    assert data.replicas
+    steps = np.where(np.isnan(data.replicas["steps"]), np.nan, 2.0)
+    own = np.flatnonzero(data.replicas["replica"] == "replica-1")
+    assert tree(diagnose(replace(data, replicas={**data.replicas, "steps": steps}))) == {}
+    for seconds, causes in ((1, []), (6, [STALL])):
+        changed = steps.copy()
+        changed[own[6 : 6 + seconds]] = 0
+        found = diagnose(replace(data, replicas={**data.replicas, "steps": changed})).findings
+        assert [finding.cause for finding in found] == causes
+        assert all(finding.replicas == ("replica-1",) for finding in found)
+
+
 def test_effects_are_near_the_provoked_ones() -> None:
     """The slow replica has 0.6 of the speed; the stalled one was stopped for 7 s of 17 s."""
     [slow] = diagnosis_of("slow_replica_valid").findings
