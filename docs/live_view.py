@@ -15,7 +15,7 @@ from rich.text import Text
 
 IMAGES = Path(__file__).resolve().parent / "images"
 EXCERPT, PICTURE = IMAGES / "live-view.txt", IMAGES / "live-view.svg"
-COMMAND = "$ harness-llm run --model demo --scenarios Server"
+COMMAND = "$ harness-llm run --model demo --scenarios Server --set harness_config.replicas=2"
 WIDTH = 100
 _ERASED = re.compile(r"\r?(?:\x1b\[(?:1A|2K|\?25[lh]))+")  # between two views
 _DONE = 0.6  # the view of this part of the run

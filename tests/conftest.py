@@ -14,6 +14,7 @@ os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="hl-", dir=ROO
 # Waiting threads sleep: awake, those of several engines on the same cores slow each other down many times.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+import hypothesis
 import pytest
 from demo_cache import demo_assets
 from real_loadgen import NEWEST
@@ -35,6 +36,11 @@ OPTIONAL = {
     "graders": (script_runner.PYTHON.is_file(), "no environment of the graders: make graders"),
 }
 """Markers of tests that need what a checkout may lack: whether it is there, and the reason to skip them."""
+
+
+# A loaded machine is slow; tests assert no durations.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_configure() -> None:

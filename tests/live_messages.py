@@ -1,5 +1,7 @@
 """Status messages of a run, as LoadGen's process and the run monitor send them."""
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from harness_llm.config.rules import LatencyLimit
@@ -44,5 +46,6 @@ def replica(name: str, in_flight: int, at: float, generated: int, cache: float |
     return [name, in_flight, at, [generated, in_flight, 0, cache, 0]]
 
 
-def progress(done: int, tokens: int = 0, **figures: Any) -> dict[str, Any]:
+def progress(done: int, tokens: int = 0, replicas: Sequence[list[Any]] = (), **figures: Any) -> dict[str, Any]:
+    figures["replicas"] = json.dumps(replicas)
     return {"event": "progress", "issued": done + 7, "done": done, "tokens": tokens, "unanswered": 7, **figures}

@@ -30,6 +30,7 @@ from harness_llm.protocol.mailbox import Mailbox
 from harness_llm.protocol.token_store import open_store
 from harness_llm.replicas.local import Launcher, launch, start_pool
 from harness_llm.replicas.pool import ReplicaPool
+from harness_llm.replicas.start_progress import StartStatus
 from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import Run, load_run
 
@@ -72,6 +73,7 @@ class Runs:
         scorer: type[Scorer] = Scorer,
     ) -> None:
         self.workspace, self.assets, self.engine = workspace, assets, engine
+        self.starts: list[StartStatus] = []
         self._sets, self._samples, self._scorer = sets, samples, scorer
         (workspace.user_confs / "user_cpu.conf").write_text(TARGETS)
 
@@ -104,7 +106,7 @@ class Runs:
             calibration=self.assets.calibration,
             logs=request.log_folder,
             cache=self.workspace.cache,
-            report=lambda _: None,
+            report=self.starts.append,
             launcher=launcher,
         )
         try:

@@ -10,6 +10,7 @@ from rich.console import Console
 from runs import write_run
 
 from harness_llm.cli.package_command import check_and_archive
+from harness_llm.cli.submission_report import report_submission
 from harness_llm.cli.submit_command import _each, _report_runs
 from harness_llm.config.profile import load_profile
 from harness_llm.config.request import load_request
@@ -20,6 +21,7 @@ from harness_llm.pipeline.attempts import Attempt, RunAttempts
 from harness_llm.pipeline.doctor.doctor import ReadyBenchmark
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.submit import Pipeline
 from harness_llm.submission.package import Package
 
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
@@ -80,6 +82,14 @@ def test_a_tree_that_fails_its_check_stays_without_an_archive(
     assert capsys.readouterr().out == f"{tree}\n"
     assert tree.is_dir()
     assert not any(file.exists() for file in earlier)
+
+
+def test_failed_report_does_not_fail_the_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = load_request(options(model="demo", gpu="cpu", company="Acme", system_name="box"), Workspace(CHECKOUT))
+    said = io.StringIO()
+    monkeypatch.setattr(Pipeline, "candidates", lambda *_, **__: 1 / 0)
+    report_submission(request, tmp_path / "tree", Panel(Console(file=said, width=200)))
+    assert "no report was made: ZeroDivisionError" in said.getvalue()
 
 
 @pytest.mark.parametrize("stop_on_failure", [False, True])

@@ -1,6 +1,7 @@
 """Diagnosis of recorded runs (tests/record_diagnosed_runs.py made them), and its statistics."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,6 +99,16 @@ def test_next_value_is_near_the_known_one(case: str, setting: str, low: float, h
     assert low <= float(first.following) <= high
 
 
+def test_queue_of_a_burst_grows_although_no_query_is_served_meanwhile() -> None:
+    """All queries arrive before the first token, as in a run of less than a second."""
+    data = read_run(path_of("overload"))
+    assert data.queries
+    issue = data.queries["issue_s"] / 100
+    found = diagnose(replace(data, queries={**data.queries, "issue_s": issue, "send_s": issue}))
+    assert found.findings[0].cause is QUEUE
+    assert 60 < float(found.findings[0].settings[0].following) < 100
+
+
 def test_effects_are_near_the_provoked_ones() -> None:
     """The slow replica has 0.6 of the speed; the stalled one was stopped for 7 s of 17 s."""
     [slow] = diagnosis_of("slow_replica_valid").findings
@@ -192,7 +203,7 @@ def test_report_has_cause_evidence_setting_and_next_value(command: Callable[...,
     assert "1. queue growth: queries without a first token grow by" in done.out
     assert "-> TTFT above its limit: p99 2,968 ms, limit 2,000 ms" in done.out
     assert "because   queue growth" in done.out
-    assert "set       llama2-70b.Server.target_qps = 78 (now 140) in code/user_mi300x.conf" in done.out
+    assert re.search(r"set       llama2-70b.Server.target_qps = \d\d.* \(now 140\) in code/user_mi300x.conf", done.out)
     assert "99 % interval" in done.out
     assert "no cause found" in command(path_of("healthy_server")).out
 
@@ -203,7 +214,7 @@ def test_json_has_the_findings_in_order(command: Callable[..., Done]) -> None:
     assert [one["cause"] for one in found["findings"]] == ["queue_growth", "ttft_limit"]
     first, second = found["findings"]
     assert second["because_of"] == ["queue_growth"]
-    assert first["settings"][0]["next"] == "78"
+    assert 60 < float(first["settings"][0]["next"]) < 100
     assert found["limits"]["TTFT"]["margin"] < 0 < found["limits"]["TPOT"]["margin"]
 
 

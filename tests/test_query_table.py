@@ -126,7 +126,7 @@ class OfflineLife(Life):
 TestServer = Life.TestCase
 TestOffline = OfflineLife.TestCase
 for case in (TestServer, TestOffline):
-    case.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    case.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_requeued_queries_are_sent_first() -> None:

@@ -66,7 +66,9 @@ def test_command_repeats_every_option(command_line: CommandLine, monkeypatch: py
         "category",
         "division",
         "environment",
+        "metrics_port",
         "package",
+        "profile_window",
         "scenario_switches",
         "stop_on_failure",
     }

@@ -10,9 +10,17 @@ from live_messages import GPUS, PROBED, VIEW, latency, progress, replica
 
 from harness_llm.pipeline.live import run_progress
 from harness_llm.pipeline.live.history import ASCII_BLOCKS, History, sparkline
+from harness_llm.pipeline.live.predicted_verdict import (
+    DEGRADED,
+    INVALID,
+    OPEN,
+    VALID,
+    Slow,
+    allowed_share,
+    predict_verdict,
+)
 from harness_llm.pipeline.live.run_progress import RunProgress, RunView, clock
 from harness_llm.pipeline.live.run_text import run_line, run_lines
-from harness_llm.pipeline.live.verdict import DEGRADED, INVALID, OPEN, VALID, Slow, allowed_share, predict_verdict
 
 
 @pytest.fixture

@@ -104,11 +104,13 @@ def test_seconds_of_each_phase(tmp_path: Path) -> None:
         with log.open("a") as file:
             file.write(text)
         start.read(now)
-    start.take({"event": "loaded"}, 50.0)
+    with log.open("a") as file:
+        file.write("Using cache directory: /c for vLLM's torch.compile\n")
+    start.take({"event": "loaded"}, 50.0)  # also a line that was not read yet
     start.take({"event": "warm_up", "done": 0.5}, 51.0)
     assert start.phase == Phase(WARM_UP, 0.5)
     start.take({"event": "ready"}, 55.0)
-    assert start.seconds == {INITIALIZING: 3, LOADING: 30, ALLOCATING: 7, WARM_UP: 5}
+    assert start.seconds == {INITIALIZING: 3, LOADING: 30, ALLOCATING: 7, COMPILING: 0, WARM_UP: 5}
 
 
 def test_engine_lines_after_the_start_have_no_effect(tmp_path: Path) -> None:

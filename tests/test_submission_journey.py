@@ -232,6 +232,14 @@ def test_smoke_tree_is_marked_not_submittable(tree: Path, journey: Journey) -> N
     assert "not submittable" in journey.done.err
 
 
+def test_report_of_the_packaged_runs_is_beside_the_archive(tree: Path, journey: Journey) -> None:
+    report = tree.with_name(f"{TREE}_demo_report.html")
+    assert f"report: {report}" in journey.done.err
+    text = report.read_text()
+    for scenario in SCENARIOS:
+        assert f"demo, {scenario}" in text
+
+
 def test_archive_contains_the_tree_and_matches_its_checksum(tree: Path, journey: Journey) -> None:
     archive = tree.with_name(f"{TREE}.tar.gz")
     assert journey.done.out == f"{tree}\n{archive}\n"

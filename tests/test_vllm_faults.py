@@ -38,6 +38,13 @@ def pool(shared_pool: ReplicaPool) -> ReplicaPool:
     return shared_pool
 
 
+def test_phases_of_the_start_are_read_from_the_log_of_vllm(runs: Runs, shared_pool: ReplicaPool) -> None:
+    first, *_, last = runs.starts
+    assert first.text == "0 of 2 ready; 2 initializing"
+    assert last.text == "2 of 2 ready"
+    assert list(last.seconds) == ["initializing", "loading weights", "allocating KV cache", "warm-up"]
+
+
 def test_queries_of_a_killed_vllm_are_requeued_and_answered_alike(runs: Runs, pool: ReplicaPool) -> None:
     replica = pool.replicas[0]
     watcher = OnFirstAnswer(lambda: replica.process.send_signal(signal.SIGKILL))

@@ -1,4 +1,4 @@
-"""The commands that read finished runs: runs, compare, diagnose, bundle."""
+"""The commands that read finished runs: runs, compare, diagnose, report, bundle."""
 
 import json
 import shlex
@@ -15,6 +15,8 @@ from harness_llm.analysis.diagnosis import diagnosis_report
 from harness_llm.analysis.diagnosis.diagnosis import diagnose as diagnose_run
 from harness_llm.analysis.diagnosis.run_data import read_run
 from harness_llm.analysis.repeats import read_runs, split_paths
+from harness_llm.analysis.report.html_page import write_page
+from harness_llm.analysis.report.report_page import report_page
 from harness_llm.analysis.run_row import run_row
 from harness_llm.analysis.run_selection import choose
 from harness_llm.analysis.verdict import gate, parse_share, verdicts
@@ -68,6 +70,17 @@ def diagnose(folder: Path, *, as_json: bool) -> None:
     diagnosis = diagnose_run(read_run(folder))
     text = json.dumps(diagnosis_report.as_json(diagnosis), indent=2) if as_json else diagnosis_report.render(diagnosis)
     sys.stdout.write(f"{text}\n")
+
+
+def report(paths: Sequence[Path], output: Path | None) -> None:
+    """Write the HTML report of `paths`, and print its path.
+
+    Raises:
+        ConfigError: a path cannot be reported.
+    """
+    workspace = Workspace()
+    page = report_page(paths, workspace)
+    sys.stdout.write(f"{write_page(output or workspace.build / 'reports' / f'{page.name}.html', page.html)}\n")
 
 
 def bundle(folder: Path, output: Path | None) -> None:

@@ -10,6 +10,7 @@ from harness_llm.checker.final_report import keep_report
 from harness_llm.checker.findings import Finding, Severity, exit_code
 from harness_llm.checker.official import OfficialVerdict
 from harness_llm.checker.submission_tree import declared_round
+from harness_llm.cli.submission_report import report_submission
 from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.options import Options
 from harness_llm.config.plan import plan_scenarios
@@ -33,7 +34,9 @@ def package(options: Options, panel: Panel, *, calibration_only: bool) -> None:
                 panel.say(notice)
             sys.stdout.write(f"{document}\n")
         elif request.profile.packaged:
-            check_and_archive(request, panel, pipeline.package())
+            made = pipeline.package()
+            check_and_archive(request, panel, made)
+            report_submission(pipeline.request, made.tree, panel)
         else:
             name = request.profile.name
             raise ConfigError(

@@ -108,6 +108,23 @@ def diagnose(
 
 
 @plain_command(commands)
+def report(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Runs or folders below build/logs, a submission tree, or a tuning session below build/tuning. "
+            "Default: the newest submission."
+        ),
+    ] = None,
+    output: Annotated[Path | None, option(OUTPUT, "Write this file. Default: below build/reports.")] = None,
+) -> None:
+    """Write an HTML report of runs, a submission tree or a tuning session: one file, for any browser."""
+    from harness_llm.cli.analysis_commands import report as command
+
+    command(paths or (), output)
+
+
+@plain_command(commands)
 def bundle(
     run: Annotated[Path, typer.Argument(help="A run below build/logs.")],
     output: Annotated[Path | None, option(OUTPUT, "Write this file. Default: below build/bundles.")] = None,

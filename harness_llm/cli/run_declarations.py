@@ -79,7 +79,7 @@ def run(
     command(replace(options, tests=tests), _panel())
 
 
-@options_command(commands, without=("company", "tests", "package", "stop_on_failure"))
+@options_command(commands, without=("company", "tests", "package", "stop_on_failure", "metrics_port", "profile_window"))
 def tune(
     options: Options,
     what: Annotated[

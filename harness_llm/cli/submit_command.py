@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from harness_llm.cli.package_command import check_and_archive
+from harness_llm.cli.submission_report import report_submission
 from harness_llm.config.options import Options
 from harness_llm.config.plan import plan_scenarios
 from harness_llm.config.profile import Profile
@@ -41,6 +42,7 @@ def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
     if ready.purpose is Purpose.SUBMIT:
         made = pipeline.submit() if request.requested_tests else pipeline.package()
         check_and_archive(request, panel, made)
+        report_submission(request, made.tree, panel)
     else:
         _report_runs(pipeline.complete(), request.profile, panel, f"{request.options.command()} --no-package")
 

@@ -1,10 +1,10 @@
 """The command tune."""
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness_llm.config.duration import parse_duration
 from harness_llm.config.options import Options
 from harness_llm.config.request import load_requests
 from harness_llm.errors import ConfigError
@@ -26,7 +26,7 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
         ConfigError: several benchmarks, an invalid budget, or a profile whose runs are never VALID.
         HarnessError: no target was found, or trials cannot be made.
     """
-    budget_s = parse_duration(budget)
+    budget_s = parse_duration(budget, "--budget")
     requests = load_requests(replace(options, tests=("performance",)), Workspace())
     if len(requests) > 1:
         raise ConfigError("tune accepts one benchmark", where="--model", found=options.model)
@@ -64,15 +64,3 @@ def _show(changes: Sequence[FileChange], command: str, panel: Panel, *, write: b
         if change.before != change.after:
             change.write()
             panel.say(f"wrote {change.file}")
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as 90m, 4h or 1h30m.
-
-    Raises:
-        ConfigError: `text` is no duration.
-    """
-    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
-    if not parts or not any(parts.groups()):
-        raise ConfigError("invalid duration", where="--budget", expected="such as 90m, 4h or 1h30m", found=text)
-    return sum(float(part or 0) * unit for part, unit in zip(parts.groups(), (3600, 60, 1), strict=True))

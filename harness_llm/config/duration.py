@@ -1,11 +1,11 @@
-"""Durations of the command line: 30s, 5m, 2h, or a number of seconds."""
+"""Durations of the command line: 30s, 90m, 1h30m, or a number of seconds."""
 
 import re
 
 from harness_llm.errors import ConfigError
 
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh]?)")
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_DURATION = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s?)?")
 
 
 def parse_duration(text: str, where: str) -> float:
@@ -15,7 +15,8 @@ def parse_duration(text: str, where: str) -> float:
         ConfigError: it is no positive duration.
     """
     found = _DURATION.fullmatch(text.strip())
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    parts = [float(part or 0) for part in found.groups()] if found else []
+    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
     if seconds <= 0:
-        raise ConfigError("invalid duration", where=where, expected="a duration such as 30s, 5m or 2h", found=text)
+        raise ConfigError("invalid duration", where=where, expected="a duration such as 30s, 90m or 1h30m", found=text)
     return seconds

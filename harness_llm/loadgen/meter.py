@@ -40,10 +40,11 @@ class Latencies:
                 self.over += int(np.count_nonzero(np.array(self.new) * _MS >= self.limit_ms))
             self._window.extend(self.new)
             self.new.clear()
-        ranked = np.sort(np.array(self._window)) * _MS
-        if not len(ranked):
+        if not self._window:
             return {}
-        p50, p99 = (round(float(ranked[len(ranked) * percent // 100]), 2) for percent in (50, 99))
+        ranks = [len(self._window) * percent // 100 for percent in (50, 99)]
+        partitioned = np.partition(np.array(self._window), ranks)
+        p50, p99 = (round(float(partitioned[rank]) * _MS, 2) for rank in ranks)
         return {"p50_ms": p50, "p99_ms": p99, "count": self.count + late, "over": self.over + late}
 
 

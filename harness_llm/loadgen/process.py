@@ -70,7 +70,8 @@ def _run(spec: RunSpec, parent: Parent, recorder: Recorder) -> None:
         replica_client.attach(spec.run_key, sampling, store)
 
     def report(meter: Meter) -> None:
-        replicas = msgspec.to_builtins(replica_client.statuses())
+        # The encoder of json takes 30 times as long: 0.3 ms for 72 replicas, in the thread that reports to LoadGen.
+        replicas = msgspec.json.encode(replica_client.statuses()).decode()
         parent.send(
             event="progress",
             unanswered=replica_client.unanswered,

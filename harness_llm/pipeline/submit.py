@@ -315,7 +315,8 @@ class Pipeline:
             self.panel.end()
         nodes = self.cluster.records() if self.cluster else {}
         facts, profiling = self.fingerprint(plan, assets), profiling_of(request, plan.scenario)
-        return ScenarioContext(request, plan, assets, self.scorer(assets), facts, pool, nodes, profiling=profiling)
+        scorer = self.scorer(assets)
+        return ScenarioContext(request, plan, assets, scorer, facts, pool, nodes, profiling=profiling)
 
     def execute(self, context: ScenarioContext, test: str) -> Run:
         """Run `test` on a complete replica pool."""

@@ -126,7 +126,7 @@ class Activity(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReplicaStatus(msgspec.Struct, array_like=True, frozen=True):
-    """LoadGen's process to its parent, in a progress message: a replica's queries and activity.
+    """LoadGen's process to its parent, in a progress message, as JSON: a replica's queries and activity.
 
     Attributes:
         in_flight: queries sent to the replica and not answered.

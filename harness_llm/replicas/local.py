@@ -82,6 +82,39 @@ class _Launch:
         return self.launcher(self.name, specs, self.environment, self.log)
 
 
+@dataclass(frozen=True)
+class _Replicas:
+    """What the replicas of a pool have in common."""
+
+    config: EngineConfig
+    engine: str
+    checkpoint: Path
+    calibration: Path
+    logs: Path
+    keys: KeyPair
+    traces: Path | None
+
+    def spec(self, own: Resources, replica: int) -> ReplicaSpec:
+        """Return the specification of a replica, without its addresses."""
+        config = self.config
+        return ReplicaSpec(
+            name=f"replica-{replica}",
+            engine=self.engine,
+            checkpoint=str(self.checkpoint),
+            llm_config=config.llm_config,
+            server=_server(config, self.engine, replica, self.logs),
+            replay=_replay(config, replica) if self.engine == REPLAY else None,
+            endpoint=UNBOUND,
+            client=self.keys.public,
+            cpus=list(own.binding.cpus),
+            memory=list(own.binding.memory),
+            traces=str(self.traces / f"replica-{replica}") if self.traces else "",
+            warm_up_store=str(self.calibration),
+            warm_up_batch=config.in_flight_limit.batch,
+            warm_up_tokens=config.warm_up_tokens,
+        )
+
+
 def start_pool(
     config: EngineConfig,
     *,
@@ -113,23 +146,11 @@ def start_pool(
     folder, keys = PoolFolder(), new_key_pair()
     pool = ReplicaPool(folder, placed.loadgen_cpus, harness.startup_timeout_s)
     write_key_pair(keys, pool.keys)
+    replicas = _Replicas(config, engine, checkpoint, calibration, logs, keys, traces)
     launchers: dict[str, Start] = {}
     read: dict[str, list[Path]] = {}
     for index, (name, own) in enumerate(zip(names, placed.replicas, strict=True)):
-        specs = [
-            _spec(
-                config,
-                engine,
-                own,
-                replica,
-                checkpoint=checkpoint,
-                calibration=calibration,
-                logs=logs,
-                keys=keys,
-                traces=traces,
-            )
-            for replica in range(index, config.replicas, len(names))
-        ]
+        specs = [replicas.spec(own, replica) for replica in range(index, config.replicas, len(names))]
         environment = replica_environment(config, own.binding.cpus, folder=folder.path, cache=cache)
         environment |= own.environment
         launchers[name] = _Launch(launcher, name, specs, environment, logs / f"{name}.log")
@@ -140,36 +161,6 @@ def start_pool(
         pool.stop()
         raise
     return pool
-
-
-def _spec(
-    config: EngineConfig,
-    engine: str,
-    own: Resources,
-    replica: int,
-    *,
-    checkpoint: Path,
-    calibration: Path,
-    logs: Path,
-    keys: KeyPair,
-    traces: Path | None,
-) -> ReplicaSpec:
-    return ReplicaSpec(
-        name=f"replica-{replica}",
-        engine=engine,
-        checkpoint=str(checkpoint),
-        llm_config=config.llm_config,
-        server=_server(config, engine, replica, logs),
-        replay=_replay(config, replica) if engine == REPLAY else None,
-        endpoint=UNBOUND,
-        client=keys.public,
-        cpus=list(own.binding.cpus),
-        memory=list(own.binding.memory),
-        traces=str(traces / f"replica-{replica}") if traces else "",
-        warm_up_store=str(calibration),
-        warm_up_batch=config.in_flight_limit.batch,
-        warm_up_tokens=config.warm_up_tokens,
-    )
 
 
 def _server(config: EngineConfig, engine: str, index: int, logs: Path) -> ServerSpec:

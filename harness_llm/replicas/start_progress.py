@@ -40,6 +40,7 @@ class ProcessStart:
     def take(self, message: Mapping[str, Any], now: float) -> None:
         """Take a message of the process."""
         if message["event"] == "loaded":
+            self.read(now)  # short phases, which began since the last call
             self._enter(Phase(WARM_UP), now)
         elif message["event"] == "warm_up":
             self._enter(Phase(WARM_UP, message["done"]), now)

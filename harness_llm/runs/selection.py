@@ -110,7 +110,7 @@ def select(runs: Iterable[Run], scenarios: Sequence[str], tests: Sequence[str], 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """`key: found vs wanted` for every key in which two fingerprints differ."""
-    ours, theirs = dict(_flat(found)), dict(_flat(wanted))
+    ours, theirs = dict(flat(found)), dict(flat(wanted))
     return [
         f"{key}: {_short(ours.get(key, 'absent'))} vs {_short(theirs.get(key, 'absent'))}"
         for key in sorted(ours.keys() | theirs.keys())
@@ -179,10 +179,11 @@ def _fingerprint(run: Run) -> dict[str, Any]:
     return run.record.fingerprint if run.record else {}
 
 
-def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+def flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Dotted names and texts of all values in nested `facts`."""
     for key, value in facts.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, default=str)
 

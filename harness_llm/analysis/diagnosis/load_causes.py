@@ -35,7 +35,7 @@ def queue_growth(data: RunData) -> Iterator[Finding]:
         return
     queries, (start, end) = data.queries, data.window
     first = queries["first_token_s"] if (~np.isnan(queries["first_token_s"])).any() else queries["completion_s"]
-    served = float(((first > start) & (first <= end)).sum()) / max(end - start, 1e-9)
+    served = _rate(first, start, end)
     waiting = slope(*_block_means(start, end, queries["issue_s"], first))
     if not served or waiting is None:
         return
@@ -53,6 +53,12 @@ def queue_growth(data: RunData) -> Iterator[Finding]:
         yield _growth(data, batch, queries["completion_s"], "queries in flight", batch.low * (end - begin) / served)
 
 
+def _rate(times: Floats, start: float, end: float) -> float:
+    """Events per second from `start` to `end`; if most happen later, until 99 % of all have happened."""
+    until = end if np.nanmedian(times) <= end else float(np.nanquantile(times, 0.99))
+    return float(((times > start) & (times <= until)).sum()) / max(until - start, 1e-9)
+
+
 def _limit_s(data: RunData) -> float:
     """The TTFT limit; without one, the median latency of the answers."""
     if data.log is not None and data.log.requested_ttft_ms:
@@ -65,15 +71,16 @@ def _growth(data: RunData, growth: Estimate, served: Floats, what: str, delay_s:
     (start, end), queries = data.window, data.require_queries
     middle = (start + end) / 2
     arrivals = float((queries["issue_s"] > middle).sum()) / (end - middle)
-    sustained = float(((served > middle) & (served <= end)).sum()) / (end - middle)
+    sustained = _rate(served, middle, end)
+    following = min(sustained * SERVER_SHARE, data.target_qps * MARGIN.value) if sustained else None
     interval = f"{figure(growth.value)} queries/s (99 % interval {figure(growth.low)} to {figure(growth.high)})"
     return Finding(
         Cause.QUEUE_GROWTH,
         f"{what} grow by {figure(growth.value)} per second: {figure(arrivals, 4)} queries/s arrive, "
         f"{figure(sustained, 4)} are served",
         {f"growth of {what}": interval, "arrivals": f"{figure(arrivals, 4)}/s", "served": f"{figure(sustained, 4)}/s"},
-        "lower the rate below what the replicas sustain",
-        (data.target("target_qps", min(sustained * SERVER_SHARE, data.target_qps * MARGIN.value)),),
+        "lower the rate below what the replicas sustain; harness-llm tune searches the highest valid one",
+        (data.target("target_qps", following),),
         loss=max(1 - sustained / arrivals, 0.0) if arrivals else 0.0,
         effect=f"at the end of the run a query waits at least {delay_s:.2g} s longer than at its start",
         delay_s=delay_s,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from harness_llm.analysis.diagnosis.causes import Cause
 from harness_llm.analysis.diagnosis.finding import Finding
+from harness_llm.analysis.diagnosis.robust import Floats
 from harness_llm.analysis.diagnosis.run_data import ReplicaData, RunData
 from harness_llm.analysis.diagnosis.thresholds import FIRST_STEPS_S, STALL_FACTOR, STALL_S
 from harness_llm.protocol.messages import HEARTBEAT_INTERVAL_S
@@ -92,11 +93,17 @@ def _slow_steps(replica: ReplicaData, begin: float) -> Iterator[_Times]:
         return
     step_s = busy[working] / steps[working]
     slow_step = min(float(np.quantile(step_s, 0.9)), _SLOW_STEP * float(np.median(step_s)))
-    paused = busy > STALL_FACTOR.value * slow_step * np.maximum(steps, 1)
+    paused = _without_steps(busy, steps) > STALL_FACTOR.value * slow_step * np.maximum(steps, 1)
     lost = busy - steps * slow_step
     edges = np.flatnonzero(np.diff(np.concatenate([[False], paused, [False]]).astype(int)))
     for first, after in zip(edges[::2], edges[1::2], strict=True):
         yield float(starts[first]), float(ends[after - 1]), float(lost[first:after].sum())
+
+
+def _without_steps(busy: Floats, steps: Floats) -> Floats:
+    """The busy seconds of each heartbeat; of consecutive ones without a step, those of all together."""
+    groups = np.cumsum((steps > 0) | (np.roll(steps, 1) > 0))
+    return np.asarray(np.bincount(groups, weights=busy)[groups], dtype=np.float64)
 
 
 def _finding(data: RunData, cause: Cause, found: list[Pause]) -> Finding:

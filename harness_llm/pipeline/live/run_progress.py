@@ -10,7 +10,7 @@ import msgspec
 from harness_llm.config.rules import LatencyLimit
 from harness_llm.hardware.telemetry.reading import Reading
 from harness_llm.pipeline.live.history import History
-from harness_llm.pipeline.live.verdict import DEGRADED, OPEN, Slow, Verdict, predict_verdict
+from harness_llm.pipeline.live.predicted_verdict import DEGRADED, OPEN, Slow, Verdict, predict_verdict
 from harness_llm.protocol.messages import ReplicaStatus
 
 LATENCIES = ("TTFT", "TPOT")
@@ -91,7 +91,7 @@ class RunProgress:
         self.tokens_per_second = body["tokens"] / max(self.elapsed, 1e-9)
         self.devices = body.get("devices", ())
         before = {status.name: status for status in self.replicas}
-        self.replicas = msgspec.convert(body.get("replicas", []), list[ReplicaStatus])
+        self.replicas = msgspec.json.decode(body.get("replicas", "[]"), type=list[ReplicaStatus])
         rates = {status.name: self._rate(before.get(status.name, status), status) for status in self.replicas}
         # A new object: the thread of the view may read the old one.
         self.rates = {name: rate for name, rate in rates.items() if rate is not None}

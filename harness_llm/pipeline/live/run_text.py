@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from harness_llm.pipeline.live.history import sparkline
+from harness_llm.pipeline.live.predicted_verdict import DEGRADED, INVALID, VALID
 from harness_llm.pipeline.live.run_progress import Latency, RunProgress, clock
 from harness_llm.pipeline.live.summary import (
     REPLICA_COLUMNS,
@@ -13,7 +14,6 @@ from harness_llm.pipeline.live.summary import (
     replica_row,
     replicas_text,
 )
-from harness_llm.pipeline.live.verdict import DEGRADED, INVALID, VALID
 
 _BAR, _MIN_SPARKLINE = 24, 4
 _NEAR = 0.9  # of a limit

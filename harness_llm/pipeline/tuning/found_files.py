@@ -85,7 +85,7 @@ def target_change(request: Request, plan: ScenarioPlan, target: float) -> FileCh
 
 def record_change(request: Request, store: TrialStore, scenario: str) -> FileChange:
     """The record of the trials beside the settings file, one line for each: small enough for version control."""
-    file = engine_file(request, scenario).with_suffix(".tuning.json")
+    file = engine_file(request, scenario).with_suffix(f".tuning-{store.session.what}.json")
     before = read_text(file) if file.is_file() else ""
     return FileChange(file, before, render_record(store.session, store.trials))
 

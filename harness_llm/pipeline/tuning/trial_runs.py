@@ -75,13 +75,13 @@ class TrialRuns:
     def _execute(self, step: Probe | Confirm) -> Run:
         panel = self.pipeline.panel
         self._context = self._context or self.pipeline.start_context(self._request, self.plan, self.assets)
-        self._context.pool.await_restarts(panel.say, panel.starting)
         plan = probe_plan(self.plan, step) if isinstance(step, Probe) else full_plan(self.plan, step.target)
         context = replace(self._context, plan=plan, request=_with_prediction(self._request, step))
         total = issued(plan.load, _TEST)
         limit = self._request.rules.latency_ms.get(plan.scenario)
-        panel.begin(RunView(f"{plan.scenario} {_kind(step)}", total, total / step.target, limit))
         try:
+            context.pool.await_restarts(panel.say, panel.starting)
+            panel.begin(RunView(f"{plan.scenario} {_kind(step)}", total, total / step.target, limit))
             return execute_run(context, _TEST, panel)
         finally:
             panel.end()
