@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import CommandLine, Done
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_runs import write_recorded_run
 from runs import write_all, write_run
@@ -145,9 +145,10 @@ def test_report_of_a_tuning_session(report: Callable[..., Done], tmp_path: Path)
     text = words(report(store.folder))
     assert "The session has not ended" in text
     assert "highest VALID target 60; lowest INVALID target 100" in text
-    store.finish({"target_qps": 60.0})
+    store.finish({"target_key": "Server.target_qps", "target": 60.0, "text": "Server.target_qps = 60"})
     text = words(report(store.folder))
-    assert "Found: target_qps = 60." in text
+    assert "60 Server.target_qps" in text
+    assert "found: 60" in page(report(store.folder))
     assert "Confirmation 3 at 60 queries/s is VALID" in text
     assert "llm_config.max_num_seqs" in text
 
@@ -166,6 +167,7 @@ def test_hour_long_runs_of_eight_replicas_stay_below_8_mb(report: Callable[..., 
     assert len(page(report(logs)).encode()) < MOST_BYTES
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1000), min_size=1, max_size=300), st.integers(1, 50))
 def test_intervals_keep_lowest_and_highest_values(values: list[float], most: int) -> None:
     time = np.linspace(0, 100, len(values))
@@ -176,6 +178,7 @@ def test_intervals_keep_lowest_and_highest_values(values: list[float], most: int
     assert np.all((found.mean <= found.high + 1e-9) | np.isnan(found.mean))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 10_000), min_size=2, max_size=100))
 def test_rate_keeps_the_sum(amounts: list[int]) -> None:
     time = np.arange(len(amounts)) + 0.5

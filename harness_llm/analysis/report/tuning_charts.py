@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -14,6 +15,12 @@ STATES = {"VALID": 2, "INVALID": 1, "FAILED": 3, "PRUNED": 7}
 _LOWEST = -100.0
 """Percent below which a margin is drawn at the edge."""
 _ENGINE = "engine"
+_SHIPPED = 0
+_POINTS = "A point per trial, with its number; marker and colour show the verdict."
+_MARGINS = (
+    f"Lines join the probes. Margin: 1 - p99 ÷ limit; below {number(_LOWEST)} % at the edge. A probe whose queue grows "
+    "is INVALID with any margin."
+)
 _DECADES = 5  # ratio of targets from which their axis is logarithmic
 
 
@@ -44,13 +51,14 @@ def _percent(margin: float | None) -> float | None:
 def tuning_charts(session: Session, trials: Sequence[Trial]) -> Iterator[Chart]:
     """The curve of the search for a target, its path, and the throughput of engine settings; without empty ones."""
     loads = [trial for trial in trials if trial.kind != _ENGINE]
-    found = _found_target(session)
+    found = found_target(session)
     charts = [_curve(loads, found), _path(loads, found), _engine([one for one in trials if one.kind == _ENGINE])]
     yield from (chart for chart in charts if not chart.empty)
 
 
-def _found_target(session: Session) -> float | None:
-    value = (session.found or {}).get("target_qps")
+def found_target(session: Session) -> float | None:
+    """The target that the session found; None without one."""
+    value = (session.found or {}).get("target")
     return float(value) if isinstance(value, int | float) else None
 
 
@@ -60,7 +68,7 @@ def _curve(trials: Sequence[Trial], found: float | None) -> Chart:
     figure = _MARGIN if margins else _RATE
     limits = [Limit(0, "limit")] if margins else []
     limits += [Limit(found, f"found: {number(found)}", "x")] if found else []
-    lines = list(_margin_lines(trials)) if margins else []
+    lines = list(_margin_lines([one for one in trials if one.kind == "probe"])) if margins else []
     return Chart(
         "Tuning curve",
         _curve_title(trials, found),
@@ -68,10 +76,7 @@ def _curve(trials: Sequence[Trial], found: float | None) -> Chart:
         Axis(figure.name, low=_LOWEST, high=-_LOWEST) if margins else Axis(figure.name, low=0),
         [*lines, *_by_state(trials, _TARGET, figure)],
         limits,
-        caption="A point per trial, with its number; marker and colour show the verdict. Lines join the trials by "
-        f"target. Margin: 1 - p99 ÷ limit; margins below {number(_LOWEST)} % are drawn at the edge."
-        if margins
-        else "A point per trial, with its number; marker and colour show the verdict.",
+        caption=f"{_POINTS} {_MARGINS}" if margins else _POINTS,
         wide=True,
     )
 
@@ -126,32 +131,42 @@ def _path(trials: Sequence[Trial], found: float | None) -> Chart:
         Axis(_NUMBER.name, low=-0.5, high=max((one.number for one in trials), default=0) + 0.5),
         Axis(_TARGET.name, _scale(trials)),
         list(_by_state(trials, _NUMBER, _TARGET)),
-        [Limit(found, f"found: {number(found)} queries/s")] if found else [],
+        [Limit(found, f"found: {number(found)}", outside=True)] if found else [],
         caption="Target of each trial in order of time.",
         wide=True,
     )
 
 
 def _engine(trials: Sequence[Trial]) -> Chart:
-    """Throughput of each trial of engine settings, with the best so far."""
-    done = [one for one in trials if one.throughput is not None and one.state == "VALID"]
-    best = np.maximum.accumulate([one.throughput or 0.0 for one in done]) if done else np.array([])
-    failed = sum(one.state == "FAILED" for one in trials)
-    title = f"{len(trials)} trials of engine settings, {failed} FAILED"
-    if done:
-        first, top = done[0], max(done, key=lambda one: one.throughput or 0.0)
-        gain = (top.throughput or 0.0) / (first.throughput or 1.0) - 1
-        title += f"; best: trial {top.number} with {number(top.throughput)} samples/s, {percent(gain)} above the first"
+    """Throughput of each trial of engine settings, and the mean of those with the shipped settings."""
+    shipped = [one for one in trials if not one.settings]
+    others = [one for one in trials if one.settings]
+    rates = [one.throughput for one in shipped if one.throughput is not None]
+    points = [(float(one.number), one.throughput, str(one.number)) for one in shipped if one.throughput is not None]
+    series = list(_by_state(others, _NUMBER, _RATE))
+    if points:
+        across, up, notes = zip(*points, strict=True)
+        series.insert(0, Series("shipped settings", across, up, Form.POINTS, _SHIPPED, notes=notes))
     return Chart(
         "Engine settings",
-        title,
-        Axis(_NUMBER.name),
-        Axis(_RATE.name),
-        [
-            Series("best so far", [one.number for one in done], best, Form.STEPS, 0),
-            *_by_state(trials, _NUMBER, _RATE),
-        ],
-        caption="A point per trial; marker and colour show the verdict. Single measurements: differences below the "
-        "noise of the machine mean nothing, see the confirmation.",
+        _engine_title(others, rates),
+        Axis(_NUMBER.name, low=-0.5, high=max((one.number for one in trials), default=0) + 0.5),
+        Axis(_RATE.name, low=0),
+        series,
+        [Limit(fmean(rates), f"shipped: {number(fmean(rates))}", outside=True)] if rates else [],
+        caption="A point per trial, with its number; circles are the shipped settings. Single measurements: only the "
+        "comparison in the summary has an interval.",
         wide=True,
     )
+
+
+def _engine_title(others: Sequence[Trial], shipped: Sequence[float]) -> str:
+    distinct = {str(sorted(one.settings.items())) for one in others}
+    measured = [one for one in others if one.throughput is not None and one.state != "PRUNED"]
+    title = f"{len(distinct)} settings measured beside the shipped ones"
+    if not measured or not shipped:
+        return title
+    best = max(measured, key=lambda one: one.throughput or 0.0)
+    share = (best.throughput or 0.0) / fmean(shipped) - 1
+    side = "above" if share >= 0 else "below"
+    return f"{title}; fastest single trial: {best.number}, {percent(abs(share))} {side} the mean of the shipped ones"

@@ -1,11 +1,12 @@
 """The report of a tuning session."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness_llm.analysis.report.html_page import render_page
-from harness_llm.analysis.report.tuning_charts import nearest_margin, tuning_charts
+from harness_llm.analysis.report.tuning_charts import found_target, nearest_margin, tuning_charts
 from harness_llm.analysis.report.wording import instant, number, percent, seconds
 from harness_llm.runs.trial_store import Session, Trial, read_session, read_trials
 
@@ -24,6 +25,7 @@ def tuning_page(folder: Path) -> str:
             "subtitle": f"{session.what}; started {instant(session.started)}; report of "
             f"{instant(dt.datetime.now(dt.UTC))}",
             "session": session,
+            "found": found_target(session),
             "trials": trials,
             "folder": folder,
             "summary": list(_summary(session, trials)),
@@ -49,12 +51,12 @@ def _summary(session: Session, trials: Sequence[Trial]) -> list[str]:
     if session.found is None:
         lines.append("The session has not ended: the same command continues it.")
     elif session.found:
-        lines.append("Found: " + ", ".join(f"{name} = {_value(value)}" for name, value in session.found.items()) + ".")
+        lines += _found(session.found)
     else:
         lines.append("The session ended without a value that is VALID.")
     confirmed = [one for one in trials if one.kind == "confirmation"]
     lines += [_confirmation(one) for one in confirmed]
-    if session.found and not any(one.state == "VALID" for one in confirmed):
+    if "target" in (session.found or {}) and not any(one.state == "VALID" for one in confirmed):
         lines.append("No confirmation is VALID: do not use the value without a run of full length.")
     return lines
 
@@ -66,5 +68,8 @@ def _confirmation(trial: Trial) -> str:
     return f"Confirmation {trial.number} at {number(trial.target_qps)} queries/s is {trial.state}{near}{why}."
 
 
-def _value(value: object) -> str:
-    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+def _found(found: Mapping[str, Any]) -> list[str]:
+    """The result in the words of the session, and the settings."""
+    texts = [line.strip() for key in ("text", "engine") for line in str(found.get(key, "")).splitlines()]
+    settings = ", ".join(f"{name} = {value}" for name, value in (found.get("settings") or {}).items())
+    return [*filter(None, texts), *([f"Settings found: {settings}."] if settings else [])]
