@@ -36,6 +36,8 @@ CONFIDENCE = 0.75
 MIN_QUERIES = fewest_queries(over=1)
 # Length of a probe relative to the shortest, by the width of the interval.
 _LENGTHS = ((0.25, 1.0), (0.08, 1.5), (0.0, 2.0))
+# Doublings of the step between confirmations.
+_DOUBLINGS = 4
 # A probe longer than this share of a full run is replaced by a full run.
 _WORTHWHILE = 0.7
 
@@ -140,9 +142,10 @@ class _Search:
             return self._confirm(target) if higher and len(made) < most else self._done()
         if len(made) >= (MAX_PROBES if instead else MAX_CONFIRMATIONS):
             return self._done(f"{len(made)} runs of full length are INVALID")
-        lowest = min(trial.target for trial in made)
+        # Each step down is at least twice the one before: a wrong model ends in a VALID run nevertheless.
+        lower = min(trial.target for trial in made) * (1 - PRECISION / 2 * 2 ** min(len(made) - 1, _DOUBLINGS))
         completed = [trial.throughput for trial in made if trial.throughput]
-        return self._confirm(rounded(min(target, lowest * (1 - PRECISION / 2), *completed)))
+        return self._confirm(rounded(min(target, lower, *completed)))
 
     def _done(self, reason: str = "") -> Done:
         found = max((trial.target for trial in self._confirmations if trial.valid), default=None)
