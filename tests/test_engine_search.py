@@ -65,6 +65,12 @@ def test_budget_ends_the_screening_and_leaves_time_for_a_comparison(tmp_path: Pa
     assert outcome.reason.startswith("the budget ended the screening")
 
 
+def test_search_without_time_for_a_comparison_is_inconclusive(tmp_path: Path) -> None:
+    _, outcome = search(tmp_path, Simulated(), 8 * trial(0).seconds)
+    assert outcome.found is None
+    assert describe_outcome(outcome).startswith("inconclusive")
+
+
 class Interrupted(Simulated):
     """Simulated trials of which every twelfth one is interrupted by Ctrl-C."""
 

@@ -128,7 +128,10 @@ def describe_outcome(outcome: Outcome) -> str:
     if found := outcome.found:
         return f"{describe_settings(found.settings)} is better than shipped by {_speed(found)}\n  {scope}"
     lines = [f"  {describe_settings(one.settings)}: {_speed(one)}" for one in outcome.finalists]
-    return "\n".join(["none of the measured settings is better than shipped beyond noise", *lines, f"  {scope}"])
+    compared = any(one.interval for one in outcome.finalists)
+    verdict = "none of the measured settings is better than shipped beyond noise"
+    verdict = verdict if compared else "inconclusive: no settings were compared with the shipped ones"
+    return "\n".join([verdict, *lines, f"  {scope}"])
 
 
 def _speed(one: Comparison) -> str:
