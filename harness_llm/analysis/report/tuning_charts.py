@@ -127,7 +127,7 @@ def _path(trials: Sequence[Trial], found: float | None) -> Chart:
     probes = sum(trial.kind == "probe" for trial in trials)
     return Chart(
         "Path of the search",
-        f"{probes} probes and {len(trials) - probes} confirmations, {seconds / 60:.0f} minutes in all",
+        f"{_counted(probes, 'probe')} and {_counted(len(trials) - probes, 'confirmation')}, {seconds / 60:.1f} minutes",
         Axis(_NUMBER.name, low=-0.5, high=max((one.number for one in trials), default=0) + 0.5),
         Axis(_TARGET.name, _scale(trials)),
         list(_by_state(trials, _NUMBER, _TARGET)),
@@ -135,6 +135,10 @@ def _path(trials: Sequence[Trial], found: float | None) -> Chart:
         caption="Target of each trial in order of time.",
         wide=True,
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _engine(trials: Sequence[Trial]) -> Chart:
