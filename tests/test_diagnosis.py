@@ -241,6 +241,15 @@ def test_folder_without_a_record_is_refused(command: Callable[..., Done], tmp_pa
         assert said in done.err
 
 
+def test_run_without_engine_settings_is_refused(command: Callable[..., Done], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(path_of("overload"), folder)
+    (folder / "config.yaml").unlink()
+    done = command(folder)
+    assert done.code == 2
+    assert "a run has no engine settings" in done.err
+
+
 def test_runs_without_records_are_explained_by_their_record(tmp_path: Path) -> None:
     failed = write_run(
         tmp_path, "Server", "performance", state="FAILED", reasons=["replica-0 failed: exit by signal 9"]

@@ -160,17 +160,21 @@ def read_run(path: Path) -> RunData:
     """Read the run directory `path`.
 
     Raises:
-        ConfigError: it is no run directory, the run has no readable record, or a file is damaged.
+        ConfigError: it is no run directory, the run has no readable record, it has records of queries but no engine
+            settings, or a file is damaged.
     """
     run = open_run_folder(path)
     path = run.path
     if run.record is None:
         raise ConfigError("a run has no record", where=str(path / RECORD), found=run.fault or str(run.state))
     queries = _columns(path, QUERIES)
+    settings = (read_yaml(path / CONFIG) or {}) if (path / CONFIG).is_file() else {}
+    if queries is not None and "llm_config" not in settings:
+        raise ConfigError("a run has no engine settings", where=str(path / CONFIG), expected="llm_config")
     return RunData(
         run=run,
         record=run.record,
-        settings=read_yaml(path / CONFIG) or {},
+        settings=settings,
         log=parse_detail(path / DETAIL) if (path / DETAIL).is_file() else None,
         queries=None if queries is None or np.isnan(queries["completion_s"]).all() else queries,
         replicas=_columns(path, REPLICAS),
