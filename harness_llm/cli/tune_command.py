@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness_llm.config.duration import parse_duration
+from harness_llm.config.engines import REPLAY
 from harness_llm.config.options import Options
-from harness_llm.config.request import load_requests
+from harness_llm.config.request import Request, load_requests
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.doctor import require_checks
@@ -23,20 +24,15 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
     """Search engine settings, the target, or both, for each scenario of one benchmark; print or write the changes.
 
     Raises:
-        ConfigError: several benchmarks, an invalid budget, or a profile whose runs are never VALID.
+        ConfigError: several benchmarks, an invalid budget, a profile whose runs are never VALID, or `write` with values
+            of the replay engine.
         HarnessError: no target was found, or trials cannot be made.
     """
     budget_s = parse_duration(budget, "--budget")
     requests = load_requests(replace(options, tests=("performance",)), Workspace())
     if len(requests) > 1:
         raise ConfigError("tune accepts one benchmark", where="--model", found=options.model)
-    profile = requests[0].profile
-    if not profile.packaged:
-        raise ConfigError(
-            f"runs of the profile {profile.name} are too short for a target",
-            where="--profile",
-            hint="--profile smoke, fast or valid",
-        )
+    _check(requests[0], write=write)
     [ready] = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
     if what != "target":
         require_optuna(panel.say)
@@ -46,6 +42,20 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
             command = f"{pipeline.request.options.command(plan.scenario, verb='tune')} --what {what} --budget {budget}"
             tuning = ScenarioTuning(pipeline, plan, assets, what, budget_s, _print, again=write)
             _show(tuning.run(command), command, panel, write=write)
+
+
+def _check(request: Request, *, write: bool) -> None:
+    profile = request.profile
+    if not profile.packaged:
+        raise ConfigError(
+            f"runs of the profile {profile.name} are too short for a target",
+            where="--profile",
+            hint="--profile fast or valid",
+        )
+    if write and request.options.engine == REPLAY:
+        raise ConfigError(
+            "values found with the replay engine, which computes nothing, are not written", where="--write"
+        )
 
 
 def _print(text: str) -> None:
