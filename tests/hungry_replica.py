@@ -30,5 +30,5 @@ class Hungry:
 
 
 if __name__ == "__main__":
-    replica.build_engine = lambda *arguments: Hungry(build_engine(*arguments))
+    replica.build_engine = lambda *arguments, **named: Hungry(build_engine(*arguments, **named))
     replica.main()

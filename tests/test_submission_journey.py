@@ -179,9 +179,9 @@ def test_same_command_continues_after_an_interruption(
 def test_each_scenario_starts_its_engine_once(journey: Journey, workspace: Workspace) -> None:
     first, done = journey.first.end.err, journey.done.err
     assert [first.count(f"{scenario}: starting 1 x vllm") for scenario in SCENARIOS] == [1, 1]
-    assert first.count("replica-0 ready") == 2
+    assert first.count("1 replica process ready") == 2
     assert [done.count(f"{scenario}: starting 1 x vllm") for scenario in SCENARIOS] == [0, 1]
-    assert done.count("replica-0 ready") == 1
+    assert done.count("1 replica process ready") == 1
     logs = [log.parent.name for log in sorted(workspace.logs.rglob("replica-*.log"))]
     assert logs == ["Offline", "Server", "Server"]  # the interrupted submission, then its continuation
 
