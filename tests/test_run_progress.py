@@ -16,7 +16,6 @@ from harness_llm.pipeline.live.predicted_verdict import (
     OPEN,
     VALID,
     Slow,
-    allowed_share,
     predict_verdict,
 )
 from harness_llm.pipeline.live.run_progress import RunProgress, RunView, clock
@@ -123,8 +122,8 @@ def test_sparkline_is_relative_to_the_highest_value() -> None:
         (180, 20_000, 100_000, OPEN),  # 0.9 % and its uncertainty include the limit
         (400, 20_000, 100_000, INVALID),
         (1001, 20_000, 100_000, INVALID),  # more than 1 % of all queries
-        (0, 500, 600, OPEN),  # one slow query among the others would be too much
-        (0, 599, 600, VALID),
+        (0, 599, 600, OPEN),  # if the last query is slow, it is one too many
+        (0, 600, 600, VALID),
         (5, 500, 600, INVALID),  # below 1 %, but early stopping needs more queries
     ],
 )
@@ -133,9 +132,11 @@ def test_share_of_slow_queries_predicts_the_verdict(over: int, count: int, total
     assert verdict.state == state, verdict
 
 
-def test_early_stopping_allows_no_slow_query_in_a_short_run() -> None:
-    assert allowed_share(300) == 0
-    assert 0.0095 < allowed_share(1_000_000) < 0.01
+def test_run_with_too_few_queries_for_early_stopping_is_predicted_invalid() -> None:
+    verdict = predict_verdict({"TTFT": Slow(0, 300)}, 458, 700, 600)
+    assert str(verdict) == "INVALID: 458 queries are too few for LoadGen's early stopping"
+    assert predict_verdict({"TTFT": Slow(0, 459)}, 459, 700, 600).state == VALID
+    assert predict_verdict({}, 458, 700, 600).state == VALID  # no limits, as in Offline
 
 
 def test_run_that_will_be_too_short_is_predicted_invalid(now: SimpleNamespace) -> None:
@@ -174,7 +175,7 @@ def test_line_has_the_figures_of_the_run(now: SimpleNamespace) -> None:
         "2 replicas: 3 to 9 in flight, KV cache 40% to 60%, "
         "2 gpus: 612 to 640 W, 1,755 to 1,980 MHz, 61 to 70 °C, 98% to 100% busy, 128 GiB, "
         "gpu-1 throttled (power cap), "
-        "predicted INVALID: 3.60% of the queries are above the TTFT limit, 0.27% are allowed"
+        "predicted INVALID: 3.60% of the queries are above the TTFT limit, 0.20% are allowed"
     )
 
 

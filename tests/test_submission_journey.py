@@ -199,12 +199,8 @@ def test_repeated_command_runs_nothing(journey: Journey) -> None:
 def test_tree_has_every_file_and_no_error(tree: Path, terminal: Terminal) -> None:
     home = tree / "open" / "Acme"
     source = "src/demo/harness-llm"
-    for path in (
-        "model_mapping.json",
-        f"systems/{SYSTEM}.json",
-        f"{source}/harness_llm/cli/main.py",
-        f"{source}/Makefile",
-    ):
+    packed = [f"{source}/harness_llm/cli/main.py", f"{source}/Makefile"]
+    for path in ("model_mapping.json", f"systems/{SYSTEM}.json", *packed):
         assert (home / path).stat().st_size
     for scenario in SCENARIOS:
         files = digests(home / "results" / SYSTEM / "demo" / scenario)

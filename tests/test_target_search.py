@@ -1,5 +1,6 @@
 """Search of a LoadGen target against simulated systems with a known capacity."""
 
+import itertools
 import math
 import random
 from dataclasses import dataclass
@@ -8,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness_llm.config.load import Load
+from harness_llm.loadgen.early_stopping import allowed_over, fewest_queries
 from harness_llm.pipeline.tuning.duration_search import next_duration_trial
-from harness_llm.pipeline.tuning.early_stopping import allowed_over, fewest_queries
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
-from harness_llm.pipeline.tuning.target_search import MAX_PROBES, next_target_trial
+from harness_llm.pipeline.tuning.target_search import MAX_PROBES, model, next_target_trial
 
 DURATION_S = 600.0
 
@@ -35,7 +36,8 @@ class System:
     def latencies(self, target: float) -> tuple[float, float]:
         """TTFT and TPOT divided by their limits in a run of full length."""
         load = target / self.throughput
-        tpot = 0.35 + 0.65 * (load / 0.9) ** 1.5 if self.limited_by == "tpot" else 0.3 + 0.4 * load
+        batch = min(load, 1)  # more queries wait: they do not slow a full batch
+        tpot = 0.35 + 0.65 * (batch / 0.9) ** 1.5 if self.limited_by == "tpot" else 0.3 + 0.4 * batch
         queue = DURATION_S * max(1 - 1 / load, 0)
         return 0.05 + 0.02 * load / max(1 - load, 0.02) + queue, tpot
 
@@ -68,7 +70,7 @@ class System:
             full,
             valid=max(ttft, tpot) < 1,
             seconds=seconds,
-            latencies=(Latency(ttft, sd, saturated), Latency(tpot, sd, saturated)),
+            latencies=(Latency(ttft, sd, saturated), Latency(tpot, sd)),
             completion_s=15.0,
             throughput=self.throughput if saturated else predicted if predicts else 0.0,
             duration_s=seconds,
@@ -120,13 +122,53 @@ def test_saturated_probe_is_only_a_lower_bound() -> None:
     assert 50 < step.target < 90
 
 
-def test_after_an_invalid_run_of_full_length_the_next_is_not_above_its_throughput() -> None:
-    goal = goal_of(100)
+def test_answers_within_the_tpot_limit_at_saturation_do_not_raise_the_next_target() -> None:
+    """A full batch bounds TPOT: it is within its limit at ten times the throughput too."""
+    goal = goal_of(4000)
+    saturated = Measurement(
+        4000, False, False, 140, latencies=(Latency(59.0, 0.02, True), Latency(0.4, 0.02)), throughput=550
+    )
+    step = next_target_trial(goal, [saturated])
+    assert isinstance(step, Probe)
+    assert step.target < 600
+
+
+def test_targets_fall_faster_with_each_invalid_run_of_full_length() -> None:
+    goal, made = goal_of(100), list[Measurement]()
     probe = Measurement(97, False, True, 90, latencies=(Latency(0.5, 0.02), Latency(0.5, 0.02)))
-    confirmation = Measurement(98, True, False, 600, latencies=(Latency(3.0, 0.01), Latency(0.5, 0.01)), throughput=92)
-    step = next_target_trial(goal, [probe, confirmation])
-    assert isinstance(step, Confirm)
-    assert step.target <= 92
+    for _ in range(3):
+        step = next_target_trial(goal, [probe, Measurement(98, True, False, 600), *made])
+        assert isinstance(step, Confirm)
+        made.append(Measurement(step.target, True, False, 600))
+    steps = [98, *(trial.target for trial in made)]
+    assert all(after < before for before, after in itertools.pairwise(steps))
+    drops = [before / after for before, after in itertools.pairwise(steps)]
+    assert drops == sorted(drops)
+
+
+def test_throughput_of_an_invalid_run_of_full_length_lowers_the_next_target() -> None:
+    goal = goal_of(100)
+    probe = Measurement(90, False, True, 90, latencies=(Latency(0.5, 0.02), Latency(0.5, 0.02)))
+    targets = []
+    for throughput in (97.5, 92):
+        late = Measurement(98, True, False, 600, latencies=(Latency(3.0, 0.01),) * 2, throughput=throughput)
+        step = next_target_trial(goal, [probe, late])
+        assert isinstance(step, Confirm)
+        targets.append(step.target)
+    assert targets[1] < targets[0] < 97.5
+
+
+def test_interval_includes_the_spread_between_equal_runs() -> None:
+    """Two saturated trials of one machine whose throughput differs by 4 % widen the interval."""
+    goal, widths = goal_of(100), []
+    for other in (100, 104):
+        trials = [
+            Measurement(90, False, True, 90, latencies=(Latency(0.3, 0.02),)),
+            Measurement(110, False, False, 90, latencies=(Latency(5.0, 0.02, True),), throughput=100),
+            Measurement(105, False, False, 90, latencies=(Latency(3.0, 0.02, True),), throughput=other),
+        ]
+        widths.append(model(goal, trials).width())
+    assert widths[1] > widths[0]
 
 
 def test_failed_trials_are_repeated_and_do_not_change_the_result() -> None:

@@ -19,6 +19,9 @@ from harness_llm.pipeline.tuning.optuna_layer import require_optuna
 from harness_llm.pipeline.tuning.scenario_tuning import ScenarioTuning
 from harness_llm.runs.trial_store import What
 
+# A queue that a target above the throughput builds in shorter runs stays within the TTFT limit.
+_LASTING_MS = 60_000
+
 
 def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool) -> None:
     """Search engine settings, the target, or both, for each scenario of one benchmark; print or write the changes.
@@ -32,7 +35,7 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
     requests = load_requests(replace(options, tests=("performance",)), Workspace())
     if len(requests) > 1:
         raise ConfigError("tune accepts one benchmark", where="--model", found=options.model)
-    _check(requests[0], write=write)
+    _check(requests[0], panel, write=write)
     [ready] = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
     if what != "target":
         require_optuna(panel.say)
@@ -44,7 +47,7 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
             _show(tuning.run(command), command, panel, write=write)
 
 
-def _check(request: Request, *, write: bool) -> None:
+def _check(request: Request, panel: Panel, *, write: bool) -> None:
     profile = request.profile
     if not profile.packaged:
         raise ConfigError(
@@ -52,6 +55,9 @@ def _check(request: Request, *, write: bool) -> None:
             where="--profile",
             hint="--profile fast or valid",
         )
+    if profile.min_duration_ms is not None and profile.min_duration_ms < _LASTING_MS:
+        panel.say(f"notice: runs of the profile {profile.name} last seconds: their target is that of a burst")
+        panel.say("hint: --profile fast or valid for a target that the system sustains")
     if write and request.options.engine == REPLAY:
         raise ConfigError(
             "values found with the replay engine, which computes nothing, are not written", where="--write"

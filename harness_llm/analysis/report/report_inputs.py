@@ -10,8 +10,8 @@ from harness_llm.analysis.report.wording import instant
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import LOCK, Run, load_run
+from harness_llm.runs.trial_store import SESSION, TRIALS
 
-SESSION, TRIALS = "session.json", "trials.jsonl"
 DIVISIONS = ("closed", "network", "open")
 
 

@@ -4,10 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# LoadGen compares the 99th percentile with the limit: this share of the queries may be slower.
-ALLOWED = 0.01
-# Its early stopping requires 99 % confidence (loadgen/early_stopping.cc); here by the normal approximation.
-_CONFIDENCE = 2.33
+from harness_llm.loadgen.early_stopping import allowed_over
+
 # Three standard errors of the share so far. Latencies of neighbouring queries are alike, so the range is a lower bound.
 _SIGMAS = 3
 _ENOUGH = 100
@@ -51,11 +49,6 @@ class Verdict:
 OPEN, VALID, INVALID, DEGRADED = "open", "VALID", "INVALID", "DEGRADED"
 
 
-def allowed_share(total: int) -> float:
-    """Return the share of `total` queries that may be slower than the limit, so that early stopping is met."""
-    return max(ALLOWED - _CONFIDENCE * math.sqrt(ALLOWED * (1 - ALLOWED) / max(total, 1)), 0.0)
-
-
 def predict_verdict(slow: Mapping[str, Slow], total: int, duration_s: float, min_duration_s: float) -> Verdict:
     """Predict the verdict of a run of `total` queries and, by its rate so far, `duration_s` seconds.
 
@@ -64,10 +57,13 @@ def predict_verdict(slow: Mapping[str, Slow], total: int, duration_s: float, min
     """
     if duration_s < min_duration_s:
         return Verdict(INVALID, f"duration of {duration_s:,.0f} s predicted, min_duration is {min_duration_s:,.0f} s")
-    allowed = allowed_share(total)
+    most = allowed_over(total)
+    if slow and most < 0:
+        return Verdict(INVALID, f"{total} queries are too few for LoadGen's early stopping")
+    allowed = most / max(total, 1)
     for name, found in slow.items():
         text = f"{found.share:.2%} of the queries are above the {name} limit, {allowed:.2%} are allowed"
-        if found.over > ALLOWED * total or found.share - found.error(total) > allowed:
+        if found.over > most or found.share - found.error(total) > allowed:
             return Verdict(INVALID, text)
         if found.count < _ENOUGH:
             return Verdict(OPEN, f"{found.count} queries with {name}")

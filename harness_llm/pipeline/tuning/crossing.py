@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 # Slopes of log latency by log target: TPOT rises slowly, TTFT at saturation very fast.
 _SLOPES = np.geomspace(0.3, 200, 16)
-# Deviation from the straight line, relative to the distance from the limit.
-_CURVATURE = 0.5
+# Deviation from the straight line, relative to the distance from the limit; while a queue grows, TTFT rises steeper.
+_CURVATURE = 0.7
+_CURVATURE_ABOVE = 1.0
 # Logarithms of targets on the grid, on both sides of the trials.
 _REACH = math.log(30)
 _GRID = 2000
-# Scale of the error of a throughput from the probe of an engine, as a logarithm.
-_THROUGHPUT_SCALE = 0.1
 # Scale of the logarithm of the highest target as a share of the throughput.
 _SHARE_SCALE = 0.5
 
@@ -45,26 +44,42 @@ class Point:
     at_least: bool = False
 
 
+@dataclass(frozen=True)
+class Throughput:
+    """Throughput of the system.
+
+    Attributes:
+        y: logarithm of the samples per second.
+        scale: of the logistic distribution of `y`.
+        sustained: logarithm of a target at which the queue did not grow.
+        known: whether `y` was measured; otherwise it is a target near which the crossing is expected.
+    """
+
+    y: float
+    scale: float
+    sustained: float = -math.inf
+    known: bool = True
+
+
 class Crossing:
     """Probability distribution of the highest target within the limits."""
 
-    def __init__(self, latencies: Sequence[Sequence[Point]], centre: float, throughput: float | None) -> None:
+    def __init__(self, latencies: Sequence[Sequence[Point]], throughput: Throughput, drift: float) -> None:
         """Compute the distribution.
 
         Args:
-            latencies: the points of each latency.
-            centre: a target near which the crossing is expected.
-            throughput: queries per second of the system, if known.
+            latencies: the points of each latency, one per trial.
+            throughput: of the system.
+            drift: standard deviation of the logarithm of the throughput between equal runs.
         """
-        x = [point.x for points in latencies for point in points] or [math.log(centre)]
+        x = [point.x for points in latencies for point in points] or [throughput.y]
         self._z = np.linspace(min(x) - _REACH, max(x) + _REACH, _GRID)
         above = np.ones(_GRID)
         for points in latencies:
-            above *= _survival(self._z, points)
-        if throughput:
-            stable = max((p.x for points in latencies for p in points if p.y < 0 and not p.at_least), default=-math.inf)
-            above *= _below_throughput(self._z, math.log(throughput), stable)
-            above = _weighted(above, np.exp(np.minimum(self._z - math.log(throughput), 0) / _SHARE_SCALE))
+            above *= _survival(self._z, points, drift)
+        if throughput.known:
+            above *= _below_throughput(self._z, throughput)
+            above = _weighted(above, np.exp(np.minimum(self._z - throughput.y, 0) / _SHARE_SCALE))
         self._above = above / above[0]
 
     def quantile(self, share: float) -> float:
@@ -80,27 +95,30 @@ class Crossing:
         return float(np.interp(math.log(target), self._z, self._above))
 
 
-def _survival(z: Grid, points: Sequence[Point]) -> Grid:
+def _survival(z: Grid, points: Sequence[Point], drift: float) -> Grid:
     """Return the probability that the crossing of one latency is above each of `z`."""
     log_likelihood = np.zeros((len(z), len(_SLOPES)))
     for point in points:
         mean = _SLOPES * (point.x - z[:, None])
-        sd = np.hypot(point.sd, _CURVATURE * mean)
+        noise = np.hypot(
+            point.sd, _SLOPES * drift
+        )  # a system that is slower by 1 % is loaded as at a target 1 % higher
+        sd = np.hypot(noise, (_CURVATURE_ABOVE if point.at_least else _CURVATURE) * mean)
         if point.at_least:
             log_likelihood += _log_normal((mean - point.y) / sd)
         else:
             log_likelihood += -0.5 * ((point.y - mean) / sd) ** 2 - np.log(sd)
         if point.y > 0 or not point.at_least:  # the curve deviates from the line, but not in its sign
-            log_likelihood += _log_normal(np.sign(mean) * point.y / point.sd)
+            log_likelihood += _log_normal(np.sign(mean) * point.y / noise)
     density = np.exp(log_likelihood - log_likelihood.max()).sum(axis=1)
     above: Grid = np.clip(1 - np.cumsum(density) / density.sum(), 0, 1)
     return above
 
 
-def _below_throughput(z: Grid, throughput: float, stable: float) -> Grid:
-    """Return the probability that the throughput is above each of `z`, given that it is above `stable`."""
-    above: Grid = 1 / (1 + np.exp((np.append(z, stable) - throughput) / _THROUGHPUT_SCALE))
-    above[:-1][z <= stable] = above[-1]
+def _below_throughput(z: Grid, throughput: Throughput) -> Grid:
+    """Return the probability that the throughput is above each of `z`, given that it is above `sustained`."""
+    above: Grid = (1 - np.tanh((np.append(z, throughput.sustained) - throughput.y) / throughput.scale / 2)) / 2
+    above[:-1][z <= throughput.sustained] = above[-1]
     above = above / above[-1]
     return above[:-1]
 

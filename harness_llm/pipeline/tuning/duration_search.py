@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness_llm.pipeline.tuning.early_stopping import fewest_queries
+from harness_llm.loadgen.early_stopping import FEWEST_QUERIES
 from harness_llm.pipeline.tuning.search_steps import (
     COMPLETIONS,
     MAX_CONFIRMATIONS,
@@ -24,8 +24,6 @@ from harness_llm.pipeline.tuning.search_steps import (
 
 # Duration above min_duration: runs differ by about this share.
 MARGIN = 0.02
-# Queries that early stopping requires in SingleStream: 64 at the 90th percentile.
-_MIN_QUERIES = fewest_queries(over=1, percentile=0.9)
 _LARGEST = 1e7
 # The first fills the batches a few times; the second one lasts longer, at the throughput of the first.
 _PROBES = 2
@@ -68,7 +66,7 @@ class _Search:
 
     def _queries(self, throughput: float) -> int:
         batches = COMPLETIONS * self.goal.seats
-        return math.ceil(max(self.goal.shortest_s * throughput, batches, _MIN_QUERIES))
+        return math.ceil(max(self.goal.shortest_s * throughput, batches, FEWEST_QUERIES[self.goal.load.scenario]))
 
     def _probe(self) -> Probe | None:
         """A longer probe, if a full run is longer still and the budget allows both."""
@@ -110,8 +108,7 @@ class _Search:
         valid = [trial.target for trial in self._confirmations if trial.valid]
         if not valid:
             return Done(None, 0.0, 0.0, reason)
-        passes = self.goal.full_queries(min(valid))
-        return Done(min(valid), *bounds(self.goal, passes))
+        return Done(min(valid), *bounds(self.goal, self.goal.full_queries(min(valid))))
 
 
 def bounds(goal: Goal, samples: int) -> tuple[float, float]:

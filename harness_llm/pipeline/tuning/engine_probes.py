@@ -8,20 +8,20 @@ from typing import Protocol
 from msgspec.structs import replace as changed
 
 from harness_llm.config.request import Request, ScenarioPlan
-from harness_llm.config.rules import LatencyLimit
+from harness_llm.config.rules import BenchmarkRules
 from harness_llm.errors import HarnessError
+from harness_llm.loadgen.early_stopping import FEWEST_QUERIES
 from harness_llm.pipeline.tuning.engine_search import Step
 from harness_llm.pipeline.tuning.search_space import SearchSpace, Settings
 from harness_llm.pipeline.tuning.search_steps import Goal, Probe
 from harness_llm.pipeline.tuning.settings_check import with_settings
+from harness_llm.pipeline.tuning.trial_figures import margins
 from harness_llm.pipeline.tuning.trial_runs import TrialRuns
 from harness_llm.runs.record import Run, State
 from harness_llm.runs.trial_store import Trial
 
 # Probes of profiles with very short runs are longer, because noise hides the differences.
 _SHORTEST_S = 10.0
-# Queries of which early stopping allows one to exceed the 99th percentile, and none SingleStream's 90th.
-_FEWEST = {"Offline": 1, "Server": 662, "SingleStream": 64}
 # Batches of an Offline run: the last one drains, which takes a larger share of shorter runs.
 _BATCHES = 4
 
@@ -64,7 +64,7 @@ class PoolProbes:
         )
         try:
             self._change(planned, step.settings)
-            trial = judged(trial, self.runs.make(probe), self.request.rules.latency_ms.get(scenario))
+            trial = judged(trial, self.runs.make(probe), self.request.rules)
         except HarnessError as error:
             self.runs.stop()
             trial = changed(trial, reason=error.line)
@@ -86,24 +86,21 @@ def probe_of(plan: ScenarioPlan, samples_per_s: float | None) -> Probe:
     goal = Goal(load, seats=config.in_flight_limit.batch * config.replicas)
     rate = goal.first if load.scenario == "Server" else samples_per_s or 0.0
     batches = _BATCHES * goal.seats if load.scenario == "Offline" else 0
-    queries = max(math.ceil(rate * max(goal.shortest_s, _SHORTEST_S)), batches, _FEWEST[load.scenario])
+    queries = max(math.ceil(rate * max(goal.shortest_s, _SHORTEST_S)), batches, FEWEST_QUERIES[load.scenario])
     return Probe(goal.first, queries)
 
 
-def judged(trial: Trial, run: Run, limit: LatencyLimit | None) -> Trial:
+def judged(trial: Trial, run: Run, rules: BenchmarkRules) -> Trial:
     """`trial` with the figures of its run; a run in which a replica failed is FAILED."""
     figures = run.record.metrics if run.record else {}
-    margins = {}
-    for name in ("ttft", "tpot"):
-        latency = figures.get(f"p99_{name}_ms")
-        margins[name] = 1 - latency / getattr(limit, name) if limit and latency is not None else None
+    ttft, tpot = margins(run, rules, trial.scenario)
     state = run.state.value if run.state in {State.VALID, State.INVALID} else "FAILED"
     return changed(
         trial,
         state=state,
         throughput=figures.get("samples_per_second"),
-        ttft_margin=margins["ttft"],
-        tpot_margin=margins["tpot"],
+        ttft_margin=ttft,
+        tpot_margin=tpot,
         reason="" if run.state is State.VALID else "; ".join(run.reasons),
         run=str(run.path),
     )

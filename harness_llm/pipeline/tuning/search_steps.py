@@ -59,6 +59,11 @@ class Measurement:
     throughput: float = 0.0
     duration_s: float = 0.0
 
+    @property
+    def saturated(self) -> bool:
+        """Whether `throughput` is the highest of the system, measured while the queue grew."""
+        return self.throughput > 0 and (self.full or any(latency.at_least for latency in self.latencies))
+
 
 @dataclass(frozen=True)
 class Probe:

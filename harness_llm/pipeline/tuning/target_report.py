@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from harness_llm.config.request import ScenarioPlan
 from harness_llm.pipeline.live.run_progress import clock
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
-from harness_llm.pipeline.tuning.target_search import model
+from harness_llm.pipeline.tuning.target_search import drift, model
 from harness_llm.runs.trial_store import Trial
 
 
@@ -60,7 +60,8 @@ def describe_result(goal: Goal, trials: Sequence[Measurement], done: Done, plan:
         value, low, high = done.target, done.low, done.high
     lines = [f"{plan.target_key} = {value:.6g}", f"write this line to {file}"]
     if goal.load.scenario == "Server":
-        lines.append(f"highest VALID target: {low:.4g} to {high:.4g} queries/s with 90 % probability")
+        lines.append(f"highest VALID target: {low:.4g} to {high:.4g} queries/s with 90 % probability,")
+        lines.append(f"if the throughput of equal runs differs by {drift(trials):.1%} (standard deviation)")
         invalid = [trial.target for trial in trials if not trial.valid and not trial.failed and trial.target > value]
         if invalid:
             lines.append(f"bracket: {value:g} VALID at full length, {min(invalid):g} INVALID")

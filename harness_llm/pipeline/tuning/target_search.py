@@ -8,12 +8,12 @@
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness_llm.loadgen.prediction import SERVER_SHARE
-from harness_llm.pipeline.tuning.crossing import Crossing, Point
-from harness_llm.pipeline.tuning.early_stopping import fewest_queries
+from harness_llm.loadgen.early_stopping import FEWEST_QUERIES
+from harness_llm.pipeline.tuning.crossing import Crossing, Point, Throughput
 from harness_llm.pipeline.tuning.search_steps import (
     COMPLETIONS,
     MAX_CONFIRMATIONS,
@@ -32,10 +32,12 @@ USUAL_CONFIRMATIONS = 2
 # Width of the 80 % interval of the crossing at which a confirmation follows; half of it is the step between two.
 PRECISION = 0.02
 CONFIDENCE = 0.75
-# Queries of which early stopping allows one to be too slow: 662 at the 99th percentile.
-MIN_QUERIES = fewest_queries(over=1)
 # Length of a probe relative to the shortest, by the width of the interval.
 _LENGTHS = ((0.25, 1.0), (0.08, 1.5), (0.0, 2.0))
+# Usual standard deviation of the logarithm of the throughput between equal runs on one node.
+_DRIFT = 0.005
+# Scale of the error of a throughput by the probe of an engine or by a saturated probe, as a logarithm.
+_SHORT_SCALE = 0.1
 # Doublings of the step between confirmations.
 _DOUBLINGS = 4
 # A probe longer than this share of a full run is replaced by a full run.
@@ -52,9 +54,25 @@ def model(goal: Goal, trials: Sequence[Measurement]) -> Crossing:
     measured = [trial for trial in trials if trial.latencies]
     count = max((len(trial.latencies) for trial in measured), default=0)
     points = [[_point(trial, index) for trial in measured] for index in range(count)]
-    # The largest: a saturated trial may have been too short to fill the batch.
-    throughput = max((trial.throughput for trial in trials), default=0.0)
-    return Crossing(points, throughput * SERVER_SHARE if throughput else goal.first, throughput or None)
+    spread = drift(measured)
+    return Crossing(points, _throughput(trials, spread) or Throughput(math.log(goal.first), 0, known=False), spread)
+
+
+def _throughput(trials: Sequence[Measurement], spread: float) -> Throughput | None:
+    """Throughput of the system, best by INVALID runs of full length."""
+    sustained = max((math.log(trial.target) for trial in trials if trial.valid), default=-math.inf)
+    if full := [math.log(trial.throughput) for trial in trials if trial.full and trial.throughput]:
+        return Throughput(statistics.fmean(full), spread, sustained)
+    # The largest: a saturated probe may have been too short to fill the batch.
+    short = max((trial.throughput for trial in trials), default=0.0)
+    return Throughput(math.log(short), _SHORT_SCALE, sustained) if short else None
+
+
+def drift(trials: Sequence[Measurement]) -> float:
+    """Standard deviation of the logarithm of the throughput between runs, of the saturated ones of `trials`."""
+    saturated = [math.log(trial.throughput) for trial in trials if trial.saturated]
+    deviations = [value - statistics.fmean(saturated) for value in saturated]
+    return math.sqrt((_DRIFT**2 + sum(value**2 for value in deviations)) / max(len(saturated), 1))
 
 
 def _point(trial: Measurement, index: int) -> Point:
@@ -114,7 +132,7 @@ class _Search:
     def _queries(self, target: float, longer: float) -> int:
         """Queries of a probe; `longer` is relative to the shortest."""
         duration_s = longer * max(self.goal.shortest_s, COMPLETIONS * self._completion_s(target))
-        return math.ceil(max(target * duration_s, MIN_QUERIES))
+        return math.ceil(max(target * duration_s, FEWEST_QUERIES["Server"]))
 
     def _completion_s(self, target: float) -> float:
         """Mean time of an answer at `target`: of the trial with the nearest target, at first of a full batch."""
@@ -144,8 +162,7 @@ class _Search:
             return self._done(f"{len(made)} runs of full length are INVALID")
         # Each step down is at least twice the one before: a wrong model ends in a VALID run nevertheless.
         lower = min(trial.target for trial in made) * (1 - PRECISION / 2 * 2 ** min(len(made) - 1, _DOUBLINGS))
-        completed = [trial.throughput for trial in made if trial.throughput]
-        return self._confirm(rounded(min(target, lower, *completed)))
+        return self._confirm(rounded(min(target, lower)))
 
     def _done(self, reason: str = "") -> Done:
         found = max((trial.target for trial in self._confirmations if trial.valid), default=None)

@@ -16,7 +16,7 @@ from harness_llm.pipeline.tuning.duration_search import next_duration_trial
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe
 from harness_llm.pipeline.tuning.target_report import describe_result, describe_step, describe_trial
 from harness_llm.pipeline.tuning.target_search import next_target_trial
-from harness_llm.pipeline.tuning.trial_figures import measure
+from harness_llm.pipeline.tuning.trial_figures import margins, measure
 from harness_llm.pipeline.tuning.trial_runs import TrialRuns
 from harness_llm.runs.record import Run, digest, load_run
 from harness_llm.runs.trial_store import Session, Trial, TrialStore, What
@@ -102,11 +102,7 @@ class TargetSearch:
 
     def _trial(self, step: Probe | Confirm, measured: Measurement, run: Run | None, reason: str) -> Trial:
         metrics = run.record.metrics if run and run.record else {}
-        limit = self.pipeline.request.rules.latency_ms.get(self.plan.scenario)
-
-        def margin(name: str, bound: float | None) -> float | None:
-            return 1 - metrics[name] / bound if bound and name in metrics else None
-
+        ttft, tpot = margins(run, self.pipeline.request.rules, self.plan.scenario)
         return Trial(
             number=self.store.next_number,
             kind="confirmation" if isinstance(step, Confirm) else "probe",
@@ -116,8 +112,8 @@ class TargetSearch:
             seconds=round(measured.seconds, 1),
             queries=step.queries if isinstance(step, Probe) else self.goal.full_queries(step.target),
             throughput=metrics.get("samples_per_second"),
-            ttft_margin=margin("p99_ttft_ms", limit.ttft if limit else None),
-            tpot_margin=margin("p99_tpot_ms", limit.tpot if limit else None),
+            ttft_margin=ttft,
+            tpot_margin=tpot,
             reason=reason,
             run=str(run.path) if run else None,
         )

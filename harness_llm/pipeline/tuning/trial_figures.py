@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from harness_llm.config.rules import BenchmarkRules
+from harness_llm.loadgen.early_stopping import required_quantile
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
-from harness_llm.pipeline.tuning.early_stopping import required_quantile
 from harness_llm.pipeline.tuning.search_steps import Goal, Latency, Measurement
 from harness_llm.runs.record import Run, State
 from harness_llm.runs.records import read_records
@@ -43,6 +43,17 @@ class Queries:
         if np.isnan(self.first).any():
             return float(np.median(self.completed - self.issued))
         return float(np.mean(self.completed - self.first) + np.quantile(self.first - self.issued, 0.1))
+
+
+def margins(run: Run | None, rules: BenchmarkRules, scenario: str) -> tuple[float | None, float | None]:
+    """Return the margins of `run` to the limits of TTFT and TPOT: 1 - p99 / limit, by LoadGen; None without either."""
+    figures = run.record.metrics if run and run.record else {}
+    limit = rules.latency_ms.get(scenario)
+    if not limit:
+        return None, None
+    shares = [(figures.get("p99_ttft_ms"), limit.ttft), (figures.get("p99_tpot_ms"), limit.tpot)]
+    ttft, tpot = (None if latency is None else 1 - latency / bound for latency, bound in shares)
+    return ttft, tpot
 
 
 def read_queries(run: Run) -> Queries:

@@ -4,11 +4,13 @@ A run of n queries meets a percentile with confidence 99 % if at most t of them 
 number with P(Binomial(n, 1 - percentile) <= t) <= 1 %.
 """
 
+import functools
 import math
 
 _CONFIDENCE = 0.99
 
 
+@functools.cache
 def allowed_over(queries: int, percentile: float = 0.99) -> int:
     """Return the number of `queries` that may exceed the limit; -1 if there are too few queries for any verdict."""
     over, share = -1, 1 - percentile
@@ -34,3 +36,11 @@ def fewest_queries(over: int, percentile: float = 0.99) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if allowed_over(middle, percentile) >= over else (middle, high)
     return high
+
+
+FEWEST_QUERIES = {
+    "Offline": 1,
+    "Server": fewest_queries(over=1),
+    "SingleStream": fewest_queries(over=1, percentile=0.9),
+}
+"""Queries of a run of which one may exceed the limit, by LoadGen's scenario; Offline has no limit."""
