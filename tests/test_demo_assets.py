@@ -20,7 +20,7 @@ from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.demo import stages as assets
 from harness_llm.prepare.demo.stages import DemoPreparation, reference_sources
 from harness_llm.prepare.quantize.job import Job
-from harness_llm.prepare.stage import run_stage
+from harness_llm.prepare.stage import compiling, run_stage
 from harness_llm.protocol.token_store import open_store
 
 pytestmark = pytest.mark.processes
@@ -74,6 +74,7 @@ def made(monkeypatch, tmp_path):
             write_record(folder, "manifest.json")
 
     monkeypatch.setattr(assets, "run_stage", stand_in)
+    monkeypatch.setattr(assets, "ENGINE", "sys")
     monkeypatch.setattr("harness_llm.prepare.quantize.quantize.run_stage", stand_in)
     monkeypatch.setattr(DemoPreparation, "quantizer", Path(sys.executable))
     monkeypatch.setattr(DemoPreparation.__init__, "__defaults__", (Path(sys.executable),))
@@ -178,6 +179,19 @@ def test_child_ends_with_its_stage(tmp_path):
     )
     with pytest.raises(KeyError):  # what is reported lacks its keys, so the stage breaks off
         run_stage(program(text), tmp_path / "train.log", silent)
+    assert not Path(f"/proc/{pid.read_text()}").exists()
+
+
+def test_module_is_compiled_during_the_block_and_the_child_ends_with_it(tmp_path, monkeypatch):
+    pid, module = tmp_path / "pid", "module_of_an_engine"
+    (tmp_path / f"{module}.py").write_text(
+        f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1200)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    with compiling(module):
+        wait_until(lambda: pid.exists() and pid.read_text(), PATIENCE_S, "a process id")
+    assert list(tmp_path.glob(f"**/{module}*.pyc"))
     assert not Path(f"/proc/{pid.read_text()}").exists()
 
 

@@ -3,8 +3,11 @@
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from harness_llm.config.assets import Report
 from harness_llm.errors import RunFailed
@@ -43,6 +46,20 @@ def run_stage(command: Sequence[str], log: Path, report: Report) -> None:
         )
 
 
+@contextmanager
+def compiling(module: str) -> Iterator[None]:
+    """Import `module` in a child of low priority, so that Python compiles it and what it imports for later processes.
+
+    Errors are ignored: a process that needs the module reports them. The child ends with the block at the latest.
+    """
+    command = ["nice", "-n", "19", sys.executable, "-c", f"import {module}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=CHECKOUT) as child:
+        try:
+            yield
+        finally:
+            _end(child)
+
+
 def _report(child: subprocess.Popen[str], report: Report) -> None:
     for line in child.stdout or ():
         if line.startswith("{"):  # libraries print other lines
@@ -50,7 +67,7 @@ def _report(child: subprocess.Popen[str], report: Report) -> None:
             report(f"{progress['stage']}: {progress['text']}", progress["done"])
 
 
-def _end(child: subprocess.Popen[str]) -> None:
+def _end(child: subprocess.Popen[Any]) -> None:
     if child.stdout:
         child.stdout.close()
     if child.poll() is None:

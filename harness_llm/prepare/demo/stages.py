@@ -19,10 +19,12 @@ from harness_llm.prepare.demo.tokenized import train_tokenizer, write_split
 from harness_llm.prepare.quantize.job import Job
 from harness_llm.prepare.quantize.quantize import quantize_checkpoint
 from harness_llm.prepare.quantize.recipes import load_recipes
-from harness_llm.prepare.stage import run_stage
+from harness_llm.prepare.stage import compiling, run_stage
 from harness_llm.protocol.token_store import TokenStore, open_store
 
 CALIBRATION_SAMPLES = 1000
+# In a fresh environment Python compiles it for 15 s; the training leaves a core idle.
+ENGINE = "harness_llm.replicas.engines.vllm"
 
 
 def reference_sources(checkpoint: Path, store: TokenStore, max_tokens: int, accuracy: Accuracy) -> dict[str, object]:
@@ -112,7 +114,8 @@ class DemoPreparation:
 
     def _train(self, report: Report) -> None:
         options = {"--tokenizer": self.tokenizer, "--output": self.assets.original}
-        self._run("train", sys.executable, "harness_llm.prepare.demo.train", options, report)
+        with compiling(ENGINE):
+            self._run("train", sys.executable, "harness_llm.prepare.demo.train", options, report)
 
     def _has_quantized(self) -> bool:
         record = read_record(self.assets.checkpoint, QUANTIZATION)
