@@ -169,11 +169,11 @@ PYTEST = $(TESTS)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder 
 IN_ORDER := -p no:randomly
 
 .PHONY: test
-test: tools ## run the tests: rules, faults, and one submission from command to checked tree (6 minutes)
+test: tools ## run the tests: rules, faults, and one submission from command to checked tree (10 minutes on two cores)
 	$(PYTEST) -m "not slow"
 
 .PHONY: test-quick
-test-quick: tools ## run the tests that start no engine and no server (a minute)
+test-quick: tools ## run the tests that start no engine and no server (2 minutes)
 	$(PYTEST) -m "not engine and not processes and not slow"
 
 .PHONY: test-all

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ceiling, drain, front, growth, offline, pinned, probe, record_cost, server
+from benchmarks import ceiling, drain, front, growth, offline, pinned, probe, record_cost, search, server
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.hardware.machine import detect
 
@@ -97,6 +97,14 @@ PARTS = {
         lambda _, __, ___, console: probe.measure(console.print),
         probe.table,
         probe.misses,
+    ),
+    "search": Part(
+        "target found by the search against the known capacity, in simulated time",
+        1,
+        search.MIN_DURATION_S,
+        lambda repeats, _, __, console: search.measure(repeats, console.print),
+        search.table,
+        search.misses,
     ),
     "pinned": Part(
         "two replicas on separate cores against one, Offline tokens/s",

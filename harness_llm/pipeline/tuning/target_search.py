@@ -32,8 +32,10 @@ USUAL_CONFIRMATIONS = 2
 # Width of the 80 % interval of the crossing at which a confirmation follows; half of it is the step between two.
 PRECISION = 0.02
 CONFIDENCE = 0.75
+# Width of the interval above which a VALID run of full length is followed by more trials.
+_BRACKETED = 0.08
 # Length of a probe relative to the shortest, by the width of the interval.
-_LENGTHS = ((0.25, 1.0), (0.08, 1.5), (0.0, 2.0))
+_LENGTHS = ((0.25, 1.0), (_BRACKETED, 1.5), (0.0, 2.0))
 # Usual standard deviation of the logarithm of the throughput between equal runs on one node.
 _DRIFT = 0.005
 # Scale of the error of a throughput by the probe of an engine or by a saturated probe, as a logarithm.
@@ -100,13 +102,19 @@ class _Search:
     def next(self) -> Step:
         if keeps_failing(self.trials):
             return self._done("trials keep failing")
-        if self._confirmations:
+        if self._confirmations and not self._far_below:
             return self._after_confirmation()
         if not self._measured:
             return self._probe(self.goal.first, predict=True)
         if len(self._measured) >= MAX_PROBES or self.crossing.width() <= PRECISION:
             return self._confirm(self._safe_target())
         return self._probe(rounded(self.crossing.quantile(0.5)))
+
+    @property
+    def _far_below(self) -> bool:
+        """Whether the runs of full length only replaced probes, far below the crossing."""
+        wide = self.crossing.width() > _BRACKETED and len(self._measured) < MAX_PROBES
+        return wide and all(trial.valid for trial in self._confirmations)
 
     def _probe(self, target: float, *, predict: bool = False) -> Step:
         """A probe, or a confirmation if a probe is too long or the budget leaves time for a full run only."""
@@ -155,9 +163,9 @@ class _Search:
         # Runs of full length replace probes that would take about as long.
         instead = self._queries(target, 1) > _WORTHWHILE * self.goal.full_queries(target)
         if valid := [trial.target for trial in made if trial.valid]:
-            higher = target > max(valid) * (1 + PRECISION / 2)
-            most = MAX_PROBES if instead else USUAL_CONFIRMATIONS
-            return self._confirm(target) if higher and len(made) < most else self._done()
+            ratio = target / max(valid) - 1
+            most = MAX_PROBES if instead or ratio > _BRACKETED else USUAL_CONFIRMATIONS
+            return self._confirm(target) if ratio > PRECISION / 2 and len(made) < most else self._done()
         if len(made) >= (MAX_PROBES if instead else MAX_CONFIRMATIONS):
             return self._done(f"{len(made)} runs of full length are INVALID")
         # Each step down is at least twice the one before: a wrong model ends in a VALID run nevertheless.

@@ -1,0 +1,216 @@
+"""The search for a Server target on nodes of known capacity, in simulated time.
+
+The replicas have the pace of the replay engine, the scheduler of LoadGen's process assigns the queries, and the verdict
+of a full run is LoadGen's: both p99 latencies by early stopping.
+"""
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.node import ServerNode, Tokens
+from harness_llm.config.load import Load
+from harness_llm.loadgen.early_stopping import allowed_over
+from harness_llm.pipeline.tuning.made_run import MadeRun, Queries
+from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe
+from harness_llm.pipeline.tuning.target_search import MAX_PROBES, USUAL_CONFIRMATIONS, next_target_trial
+from harness_llm.replicas.engines.replay_timing import Pace
+
+TARGET = 0.03
+MIN_DURATION_S = 600
+# A found target within this of the capacity is as near as two runs of the bisection.
+_CAPACITY_PRECISION = 0.003
+STARTS = (0.1, 10)
+_RESTART_S = 300.0  # of an engine whose replica failed
+
+
+@dataclass(frozen=True)
+class System:
+    """A node with a benchmark.
+
+    Attributes:
+        limits_ms: of TTFT and TPOT.
+        guess: samples per second, near the capacity.
+    """
+
+    pace: Pace
+    replicas: int
+    tokens: Tokens
+    samples: int
+    limits_ms: Mapping[str, float]
+    guess: float
+
+    @cached_property
+    def node(self) -> ServerNode:
+        """The node with its data set."""
+        return ServerNode(self.pace, *self.tokens.draw(self.samples, seed=1))
+
+
+LLAMA2 = Tokens(294, 1024, 294.45, 1024)
+LLAMA31 = Tokens(9400, 20_000, 684.68, 2000)
+# llama2-70b: pace as in drain.py. llama3.1-405b, one replica of 8 GPUs: a step reads 405 GB at 8 x 3 TB/s, and a token
+# takes the rest of the time that NVIDIA's Offline result on H200 implies (v5.0: 0.43 samples/s); MI300X as H200 with
+# 5.3 / 4.8 of the memory bandwidth. Mean prompt and answer of 405b: MLCommons' announcement, and the reference.
+SYSTEMS = {
+    "llama2-70b on 8 MI300X": System(
+        Pace(0.000138, 0.025, 0.000138, 1536, 40_960), 8, LLAMA2, 24_576, {"ttft": 2000, "tpot": 200}, 80
+    ),
+    "llama2-70b on 8 H200": System(
+        Pace(0.000118, 0.022, 0.000118, 806, 8192), 8, LLAMA2, 24_576, {"ttft": 2000, "tpot": 200}, 90
+    ),
+    "llama3.1-405b on 8 MI300X": System(
+        Pace(0.00021, 0.015, 0.00021, 256, 1024), 1, LLAMA31, 8313, {"ttft": 6000, "tpot": 175}, 0.35
+    ),
+    "llama3.1-405b on 8 H200": System(
+        Pace(0.00022, 0.017, 0.00022, 256, 1024), 1, LLAMA31, 8313, {"ttft": 6000, "tpot": 175}, 0.35
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What differs from equal, constant replicas.
+
+    Attributes:
+        noise: standard deviation of the logarithm of the speed between runs.
+        slowest: speed of the first replica.
+        failing: numbers of the trials in which a replica fails.
+    """
+
+    noise: float = 0.0
+    slowest: float = 1.0
+    failing: frozenset[int] = frozenset()
+
+
+FAULTS = {
+    "none": Fault(),
+    "noise of 0.3 %": Fault(noise=0.003),
+    "one replica 20 % slower": Fault(slowest=0.8),
+    "replica fails in 2 trials": Fault(failing=frozenset({1, 4})),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A system with a fault; makes trials of it."""
+
+    system: System
+    fault: Fault
+    seed: int
+
+    @cached_property
+    def capacity(self) -> float:
+        """The highest target whose full run is VALID without noise, by bisection."""
+        low, high = 0.5 * self.system.guess, 2 * self.system.guess
+        while high / low > 1 + _CAPACITY_PRECISION:
+            middle = math.sqrt(low * high)
+            valid = self._run(self._goal(middle), middle, None, noise=0.0, number=-1).valid
+            low, high = (middle, high) if valid else (low, middle)
+        return low
+
+    def search(self, start: float) -> tuple[Done, list[Measurement]]:
+        """Search from `start` times the capacity."""
+        goal, trials = self._goal(start * self.capacity), list[Measurement]()
+        while not isinstance(step := next_target_trial(goal, trials), Done):
+            trials.append(self._trial(goal, step, len(trials)))
+        return step, trials
+
+    def _goal(self, target: float) -> Goal:
+        samples, pace = self.system.samples, self.system.pace
+        load = Load("Server", samples, samples, MIN_DURATION_S, target)
+        return Goal(load, seats=pace.seats * self.system.replicas)
+
+    def _trial(self, goal: Goal, step: Probe | Confirm, number: int) -> Measurement:
+        queries = step.queries if isinstance(step, Probe) else None
+        if number in self.fault.failing:
+            return Measurement(step.target, queries is None, valid=False, seconds=_RESTART_S, failed=True)
+        made = self._run(goal, step.target, queries, self.fault.noise, number)
+        return made.measure_server(goal, self.system.limits_ms)
+
+    def _run(self, goal: Goal, target: float, queries: int | None, noise: float, number: int) -> MadeRun:
+        rng = np.random.default_rng([self.seed, number + 1, round(1000 * target)])
+        count = queries or goal.full_queries(target)
+        speeds = np.ones(self.system.replicas) * math.exp(rng.normal(0, noise))
+        speeds[0] *= self.fault.slowest
+        arrivals = np.cumsum(rng.exponential(1 / target, count))
+        served = self.system.node.run(speeds, arrivals, int(rng.integers(1 << 31)))
+        return self._finished(served, target, full=queries is None)
+
+    def _finished(self, served: Queries, target: float, *, full: bool) -> MadeRun:
+        values = {name: served.latencies_ms(name) for name in self.system.limits_ms}
+        most = allowed_over(len(served.issued))
+        valid = all((values[name] > limit).sum() <= most for name, limit in self.system.limits_ms.items())
+        p99_ms = {name: float(np.quantile(one, 0.99)) for name, one in values.items()}
+        duration_s = float(served.completed.max() - served.issued[0])
+        return MadeRun(served, p99_ms, duration_s, target, full, valid)
+
+
+def measure(repeats: int, report: Callable[[str], None]) -> dict[str, Any]:
+    """Search every system with every fault from both starts, `repeats` times."""
+    rows = []
+    for (name, system), (fault_name, fault), seed in itertools.product(SYSTEMS.items(), FAULTS.items(), range(repeats)):
+        if fault.slowest < 1 and system.replicas == 1:
+            continue
+        case = Case(system, fault, seed)
+        for start in STARTS:
+            rows.append({"system": name, "fault": fault_name, "start": start, **_row(case, *case.search(start))})
+            report(f"search, {name}, {fault_name}, from {start:g}x: {rows[-1]['error']:+.1%} of {case.capacity:.4g}")
+    return {"target": TARGET, "rows": rows}
+
+
+def _row(case: Case, done: Done, trials: Sequence[Measurement]) -> dict[str, Any]:
+    full = sum(trial.full for trial in trials)
+    return {
+        "capacity": case.capacity,
+        "found": done.target,
+        "error": (done.target or 0) / case.capacity - 1,
+        "probes": len(trials) - full,
+        "full": full,
+        "hours": sum(trial.seconds for trial in trials) / 3600,
+    }
+
+
+def _groups(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["system"], row["fault"]), []).append(row)
+    return groups
+
+
+def table(found: Mapping[str, Any]) -> Table:
+    """Show the extremes over starts and repeats."""
+    shown = Table("system", "fault", "capacity", "found / capacity - 1", "probes", "full runs", "hours", box=None)
+    for (system, fault), rows in _groups(found["rows"]).items():
+        errors = [row["error"] for row in rows]
+        shown.add_row(
+            system,
+            fault,
+            f"{statistics.median(row['capacity'] for row in rows):.4g}",
+            f"{min(errors):+.1%} to {max(errors):+.1%}",
+            *(_range([row[name] for row in rows]) for name in ("probes", "full")),
+            f"{statistics.median(row['hours'] for row in rows):.1f}",
+        )
+    return shown
+
+
+def _range(values: Sequence[int]) -> str:
+    return f"{min(values)} to {max(values)}"
+
+
+def misses(found: Mapping[str, Any]) -> list[str]:
+    """Return the searches that are too far off or too long."""
+    lines = []
+    for row in found["rows"]:
+        what = f"{row['system']}, {row['fault']}, from {row['start']:g}x"
+        if abs(row["error"]) > TARGET:
+            lines.append(f"{what}: {row['error']:+.1%} off, target at most {TARGET:.0%}")
+        if row["probes"] > MAX_PROBES or row["full"] > USUAL_CONFIRMATIONS:
+            lines.append(f"{what}: {row['probes']} probes, {row['full']} full runs")
+    return lines
