@@ -11,22 +11,28 @@ from harness_llm.pipeline.tuning.made_run import Queries
 from harness_llm.replicas.engines.replay import MIN_TOKENS, Lengths
 from harness_llm.replicas.engines.replay_timing import Batch, Pace
 
-SPREAD = 0.9  # of lengths; not published, means and limits are
-
 
 @dataclass(frozen=True)
 class Tokens:
-    """Lengths of a benchmark in tokens: means and maxima."""
+    """Lengths of a benchmark in tokens: means, maxima, and standard deviations of the logarithm.
+
+    Means and maxima are published, the deviations are assumed.
+    """
 
     prompt: float
     longest_prompt: int
+    prompt_spread: float
     answer: float
     longest_answer: int
+    answer_spread: float
 
     def draw(self, samples: int, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Draw prompt and answer lengths of a data set."""
         rng = np.random.default_rng(seed)
-        means = (Lengths(self.prompt, SPREAD, self.longest_prompt), Lengths(self.answer, SPREAD, self.longest_answer))
+        means = (
+            Lengths(self.prompt, self.prompt_spread, self.longest_prompt),
+            Lengths(self.answer, self.answer_spread, self.longest_answer),
+        )
         prompts, answers = (np.array([one.at(q) for q in rng.random(samples)], dtype=np.int64) for one in means)
         return prompts, answers
 

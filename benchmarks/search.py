@@ -53,11 +53,11 @@ class System:
         return ServerNode(self.pace, *self.tokens.draw(self.samples, seed=1))
 
 
-LLAMA2 = Tokens(294, 1024, 294.45, 1024)
-LLAMA31 = Tokens(9400, 20_000, 684.68, 2000)
-# llama2-70b: pace as in drain.py. llama3.1-405b, one replica of 8 GPUs: a step reads 405 GB at 8 x 3 TB/s, and a token
-# takes the rest of the time that NVIDIA's Offline result on H200 implies (v5.0: 0.43 samples/s); MI300X as H200 with
-# 5.3 / 4.8 of the memory bandwidth. Mean prompt and answer of 405b: MLCommons' announcement, and the reference.
+LLAMA2 = Tokens(294, 1024, 0.9, 294.45, 1024, 0.9)
+LLAMA31 = Tokens(9400, 20_000, 0.4, 684.68, 2000, 0.5)
+# llama2-70b: pace as in drain.py. llama3.1-405b, assumed: one replica of 8 GPUs, whose step reads 405 GB at 24 TB/s on
+# H200; a prompt token takes 0.15 ms, and a sequence reads 10,000 tokens of KV cache. MI300X has 1.1 times the bandwidth.
+# Mean prompt: MLCommons' announcement; mean answer: the reference.
 SYSTEMS = {
     "llama2-70b on 8 MI300X": System(
         Pace(0.000138, 0.025, 0.000138, 1536, 40_960), 8, LLAMA2, 24_576, {"ttft": 2000, "tpot": 200}, 80
@@ -66,10 +66,10 @@ SYSTEMS = {
         Pace(0.000118, 0.022, 0.000118, 806, 8192), 8, LLAMA2, 24_576, {"ttft": 2000, "tpot": 200}, 90
     ),
     "llama3.1-405b on 8 MI300X": System(
-        Pace(0.00021, 0.015, 0.00021, 256, 1024), 1, LLAMA31, 8313, {"ttft": 6000, "tpot": 175}, 0.35
+        Pace(0.00014, 0.015, 0.00018, 256, 512), 1, LLAMA31, 8313, {"ttft": 6000, "tpot": 175}, 0.15
     ),
     "llama3.1-405b on 8 H200": System(
-        Pace(0.00022, 0.017, 0.00022, 256, 1024), 1, LLAMA31, 8313, {"ttft": 6000, "tpot": 175}, 0.35
+        Pace(0.00015, 0.017, 0.00019, 256, 512), 1, LLAMA31, 8313, {"ttft": 6000, "tpot": 175}, 0.15
     ),
 }
 
@@ -108,7 +108,7 @@ class Case:
     @cached_property
     def capacity(self) -> float:
         """The highest target whose full run is VALID without noise, by bisection."""
-        low, high = 0.5 * self.system.guess, 2 * self.system.guess
+        low, high = 0.3 * self.system.guess, 2 * self.system.guess
         while high / low > 1 + _CAPACITY_PRECISION:
             middle = math.sqrt(low * high)
             valid = self._run(self._goal(middle), middle, None, noise=0.0, number=-1).valid

@@ -10,7 +10,7 @@ from harness_llm.replicas.engines.replay_timing import Pace
 
 PACE = Pace(prefill_s=0.0001, step_s=0.01, sequence_s=0.0005, seats=16, budget=512)
 # A full batch of 16 takes 18 ms per step: 44 answers of 20 tokens per second and replica, less the time of the prompts.
-SYSTEM = System(PACE, 2, Tokens(30, 60, 20, 60), 500, {"ttft": 300, "tpot": 40}, 70)
+SYSTEM = System(PACE, 2, Tokens(30, 60, 0.9, 20, 60, 0.9), 500, {"ttft": 300, "tpot": 40}, 70)
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,9 @@ _P99 = 0.99
 _BLOCKS = 10
 _GROWTH_T = 4.0
 _GROWTH = 0.1
+# Growth of the queries in flight that counts, in standard deviations of a Poisson process.
+_IN_FLIGHT_SIGMAS = 3.0
+_SMALLEST_MS = 1e-3
 _FEWEST = 50  # queries after the start of a run
 
 Values = npt.NDArray[np.float64]
@@ -99,21 +102,47 @@ class MadeRun:
 
     def _latencies(self, goal: Goal, limits_ms: Mapping[str, float]) -> Iterator[Latency]:
         """Yield the latencies with limits, as a run of full length would have them."""
-        queries, full = self.queries, self.full
         quantile = required_quantile(goal.full_queries(self.target))
-        longer_s = max(goal.full_s(self.target, self.target) - self.duration_s, 0.0)
-        steady = np.ones(len(queries.issued), dtype=bool) if full else _steady(queries)
+        steady = np.ones(len(self.queries.issued), dtype=bool) if self.full else _steady(self.queries)
         for name, limit in limits_ms.items():
-            values = queries.latencies_ms(name)
+            values = self.queries.latencies_ms(name)
             # LoadGen's latencies begin when a query is due; the records begin when LoadGen calls the SUT.
             values = values + max(self.p99_ms[name] - float(np.quantile(values, _P99)), 0.0)
             value, sd = _quantile(values[steady], quantile)
-            growth_per_s = 0.0 if full else _growth(queries.issued[steady], values[steady])
-            later = value + growth_per_s * longer_s
-            grows = growth_per_s > 0 and later > limit
-            if name != "tpot":  # which the batch bounds
-                value = later
-            yield Latency(max(value, 1e-6) / limit, max(sd, _FULL_SD if full else _PROBE_SD), grows)
+            later, grows = self._later(name, value, _growth(self.queries.issued[steady], values[steady]), goal)
+            sd = math.hypot(max(sd, _FULL_SD if self.full else _PROBE_SD), math.log(later / value) / 2)
+            yield Latency(later / limit, sd, grows and later > limit)
+
+    def _later(self, name: str, value: float, growth_per_s: float, goal: Goal) -> tuple[float, bool]:
+        """A latency in ms at the end of a run of full length, and whether it rises until then."""
+        if self.full:
+            return value, growth_per_s > 0
+        seats = goal.seats or math.inf
+        before, now, later = _in_flight(self.queries, goal.full_s(self.target, self.target))
+        if name == "tpot":  # proportional to the batch at most, which the seats bound
+            return value * max(min(later, seats) / max(min(before, seats), 1), 1), False
+        waits_ms = 1000 * max(later - max(seats, now), 0) / self.target
+        longer_s = max(goal.full_s(self.target, self.target) - self.duration_s, 0.0)
+        return value + max(growth_per_s * longer_s, waits_ms), growth_per_s > 0 or waits_ms > 0
+
+
+def _in_flight(queries: Queries, full_s: float) -> tuple[float, float, float]:
+    """Return the queries in flight at 2/3 and at the end of the arrivals, and after `full_s` of arrivals.
+
+    While a batch fills, the growth of each third of the time is a constant share of that before (exponential approach);
+    when the system is overloaded, the share is one.
+    """
+    span = float(queries.issued[-1] - queries.issued[0])
+    times = queries.issued[0] + span * np.array([1, 2, 3]) / 3
+    done = np.sort(queries.completed)
+    first, before, now = (np.searchsorted(queries.issued, times) - np.searchsorted(done, times)).tolist()
+    growth, earlier = now - before, before - first
+    if growth < _IN_FLIGHT_SIGMAS * math.sqrt(2 * now):
+        return before, now, now
+    share = min(growth / earlier, 1.0) if earlier > 0 else 1.0
+    thirds = max(3 * (full_s / span - 1), 0.0)
+    sums = thirds if share == 1 else share * (1 - share**thirds) / (1 - share)
+    return before, now, now + growth * sums
 
 
 def _steady(queries: Queries) -> npt.NDArray[np.bool_]:
@@ -128,7 +157,7 @@ def _quantile(values: Values, quantile: float) -> tuple[float, float]:
     over = (1 - quantile) * len(values)
     spread = math.sqrt(over + 1)
     shares = [1 - min(max(rank, 0.5), len(values)) / len(values) for rank in (over + spread, over, over - spread)]
-    low, value, high = np.maximum(np.quantile(values, shares), 1e-6)
+    low, value, high = np.maximum(np.quantile(values, shares), _SMALLEST_MS)
     return float(value), _CORRELATION * math.log(high / low) / 2
 
 

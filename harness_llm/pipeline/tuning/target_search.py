@@ -32,6 +32,8 @@ USUAL_CONFIRMATIONS = 2
 # Width of the 80 % interval of the crossing at which a confirmation follows; half of it is the step between two.
 PRECISION = 0.02
 CONFIDENCE = 0.75
+# Expected gain that is worth more runs of full length than usual.
+_UNUSUAL = 0.02
 # Width of the interval above which a VALID run of full length is followed by more trials.
 _BRACKETED = 0.08
 # Length of a probe relative to the shortest, by the width of the interval.
@@ -164,7 +166,7 @@ class _Search:
         instead = self._queries(target, 1) > _WORTHWHILE * self.goal.full_queries(target)
         if valid := [trial.target for trial in made if trial.valid]:
             ratio = target / max(valid) - 1
-            most = MAX_PROBES if instead or ratio > _BRACKETED else USUAL_CONFIRMATIONS
+            most = MAX_PROBES if instead or ratio > _UNUSUAL else USUAL_CONFIRMATIONS
             return self._confirm(target) if ratio > PRECISION / 2 and len(made) < most else self._done()
         if len(made) >= (MAX_PROBES if instead else MAX_CONFIRMATIONS):
             return self._done(f"{len(made)} runs of full length are INVALID")
