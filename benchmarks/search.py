@@ -56,7 +56,7 @@ class System:
 LLAMA2 = Tokens(294, 1024, 0.9, 294.45, 1024, 0.9)
 LLAMA31 = Tokens(9400, 20_000, 0.4, 684.68, 2000, 0.5)
 # llama2-70b: pace as in drain.py. llama3.1-405b, assumed: one replica of 8 GPUs, whose step reads 405 GB at 24 TB/s on
-# H200; a prompt token takes 0.15 ms, and a sequence reads 10,000 tokens of KV cache. MI300X has 1.1 times the bandwidth.
+# H200; a prompt token takes 0.15 ms; a sequence reads 10,000 tokens of KV cache. MI300X has 1.1 times the bandwidth.
 # Mean prompt: MLCommons' announcement; mean answer: the reference.
 SYSTEMS = {
     "llama2-70b on 8 MI300X": System(
