@@ -84,7 +84,7 @@ def test_each_scenario_has_its_own_load(ask: Callable[..., Request]) -> None:
                 system_name="box", division="open")  # fmt: skip
     assert [plan.load for plan in found.scenarios] == [
         Load("Offline", 24576, 24576, 600, 600, 0),
-        Load("Server", 24576, 24576, 600, 80, 0),
+        Load("Server", 24576, 24576, 600, 100, 0),
         Load("Server", 24576, 24576, 600, 40, 0),
         Load("SingleStream", 24576, 24576, 600, 0, 0.02),
     ]
@@ -107,7 +107,7 @@ def test_each_scenario_has_its_own_load(ask: Callable[..., Request]) -> None:
 def test_smoke_profile_has_a_small_load(ask: Callable[..., Request]) -> None:
     found = ask(scenarios="Server")
     assert found.samples("accuracy") == 2048
-    assert found.scenarios[0].load == Load("Server", 2048, 2048, 0.5, 80, 0, min_query_count=2048)
+    assert found.scenarios[0].load == Load("Server", 2048, 2048, 0.5, 100, 0, min_query_count=2048)
     assert found.submission.tree_name.endswith("-smoke")
 
 
