@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness_llm.loadgen.query_table import QueryTable
-from harness_llm.pipeline.tuning.made_run import Queries
+from harness_llm.pipeline.tuning.finished_run import Queries
 from harness_llm.replicas.engines.replay import MIN_TOKENS, Lengths
 from harness_llm.replicas.engines.replay_timing import Batch, Pace
 

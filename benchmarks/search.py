@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.node import ServerNode, Tokens
 from harness_llm.config.load import Load
 from harness_llm.loadgen.early_stopping import allowed_over
-from harness_llm.pipeline.tuning.made_run import MadeRun, Queries
+from harness_llm.pipeline.tuning.finished_run import FinishedRun, Queries
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe
 from harness_llm.pipeline.tuning.target_search import MAX_PROBES, USUAL_CONFIRMATIONS, next_target_trial
 from harness_llm.replicas.engines.replay_timing import Pace
@@ -135,7 +135,7 @@ class Case:
         made = self._run(goal, step.target, queries, self.fault.noise, number)
         return made.measure_server(goal, self.system.limits_ms)
 
-    def _run(self, goal: Goal, target: float, queries: int | None, noise: float, number: int) -> MadeRun:
+    def _run(self, goal: Goal, target: float, queries: int | None, noise: float, number: int) -> FinishedRun:
         rng = np.random.default_rng([self.seed, number + 3, round(1000 * target)])
         count = queries or goal.full_queries(target)
         speeds = np.ones(self.system.replicas) * math.exp(rng.normal(0, noise))
@@ -144,13 +144,13 @@ class Case:
         served = self.system.node.run(speeds, arrivals, int(rng.integers(1 << 31)))
         return self._finished(served, target, full=queries is None)
 
-    def _finished(self, served: Queries, target: float, *, full: bool) -> MadeRun:
+    def _finished(self, served: Queries, target: float, *, full: bool) -> FinishedRun:
         values = {name: served.latencies_ms(name) for name in self.system.limits_ms}
         most = allowed_over(len(served.issued))
         valid = all((values[name] > limit).sum() <= most for name, limit in self.system.limits_ms.items())
         p99_ms = {name: float(np.quantile(one, 0.99)) for name, one in values.items()}
         duration_s = float(served.completed.max() - served.issued[0])
-        return MadeRun(served, p99_ms, duration_s, target, full, valid)
+        return FinishedRun(served, p99_ms, duration_s, target, full, valid)
 
 
 def measure(repeats: int, report: Callable[[str], None]) -> dict[str, Any]:

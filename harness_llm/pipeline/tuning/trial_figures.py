@@ -6,7 +6,7 @@ import numpy as np
 
 from harness_llm.config.rules import BenchmarkRules
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
-from harness_llm.pipeline.tuning.made_run import MadeRun, Queries
+from harness_llm.pipeline.tuning.finished_run import FinishedRun, Queries
 from harness_llm.pipeline.tuning.search_steps import Goal, Measurement
 from harness_llm.runs.record import Run, State
 from harness_llm.runs.records import read_records
@@ -43,11 +43,11 @@ def measure(run: Run, goal: Goal, rules: BenchmarkRules, target: float, *, full:
     if not (run.path / DETAIL).is_file():
         return Measurement(target, full, valid=False, seconds=seconds, throughput=predicted)
     log, queries = parse_detail(run.path / DETAIL), read_queries(run)
-    made = MadeRun(queries, _p99_ms(log), log.duration_s, target, full, valid)
+    finished = FinishedRun(queries, _p99_ms(log), log.duration_s, target, full, valid)
     if goal.load.scenario == "Server":
-        measured = made.measure_server(goal, _limits(rules, run.run_key.scenario))
+        measured = finished.measure_server(goal, _limits(rules, run.run_key.scenario))
     else:
-        measured = made.measure_throughput(one_at_a_time=goal.load.scenario == "SingleStream")
+        measured = finished.measure_throughput(one_at_a_time=goal.load.scenario == "SingleStream")
     return replace(measured, seconds=seconds, throughput=measured.throughput or predicted)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness_llm.config.load import Load
-from harness_llm.pipeline.tuning.made_run import MadeRun, Queries
+from harness_llm.pipeline.tuning.finished_run import FinishedRun, Queries
 from harness_llm.pipeline.tuning.search_steps import Goal, Latency, Measurement
 
 LIMITS_MS = {"ttft": 2000.0, "tpot": 200.0}
@@ -17,7 +17,7 @@ def probe(ttft_s: np.ndarray | float, tpot_s: np.ndarray | float, p99_ttft_ms: f
     issued = np.linspace(0, SECONDS, COUNT)
     first = issued + ttft_s
     queries = Queries(issued, first, first + (TOKENS - 1) * np.asarray(tpot_s), np.full(COUNT, float(TOKENS)))
-    made = MadeRun(queries, {"ttft": p99_ttft_ms, "tpot": 0.0}, SECONDS, COUNT / SECONDS, full=False, valid=False)
+    made = FinishedRun(queries, {"ttft": p99_ttft_ms, "tpot": 0.0}, SECONDS, COUNT / SECONDS, full=False, valid=False)
     return made.measure_server(GOAL, LIMITS_MS)
 
 

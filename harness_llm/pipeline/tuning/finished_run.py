@@ -54,7 +54,7 @@ class Queries:
 
 
 @dataclass(frozen=True)
-class MadeRun:
+class FinishedRun:
     """A run that LoadGen finished.
 
     Attributes:
