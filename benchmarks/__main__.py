@@ -101,7 +101,7 @@ PARTS = {
     "search": Part(
         "target found by the search against the known capacity, in simulated time",
         1,
-        search.MIN_DURATION_S,
+        drain.MIN_DURATION_S,
         lambda repeats, _, __, console: search.measure(repeats, console.print),
         search.table,
         search.misses,

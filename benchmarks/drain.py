@@ -5,7 +5,7 @@ LoadGen's process, and once with equal shares assigned at the start (static spli
 of the replicas' last completions.
 """
 
-import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,21 +15,17 @@ import numpy.typing as npt
 from rich.table import Table
 
 from benchmarks.measurement import interval
+from benchmarks.node import Replicas, Tokens
 from harness_llm.config.in_flight import InFlightLimit
 from harness_llm.config.load import Load, issued
 from harness_llm.loadgen.query_table import QueryTable
-from harness_llm.replicas.engines.replay import Lengths
-from harness_llm.replicas.engines.replay_timing import Batch, Pace
+from harness_llm.replicas.engines.replay_timing import Pace
 
 TARGET = 0.003
 STATIC_MINIMUM = 0.04  # a smaller share means that the load is too easy
 FIRST_SEED = 1000  # scheduler.DRAIN was chosen with smaller seeds
 SAMPLES = 24_576  # of llama2-70b
-LONGEST = 1024  # prompts and answers, tokens
-MEAN_PROMPT = 294
-MEAN_ANSWER = 294.45  # the reference's tokens per sample
-# Not published; mean and truncation are.
-SPREAD = 0.9
+TOKENS = Tokens(294, 1024, 0.9, 294.45, 1024, 0.9)  # answers: the reference's tokens per sample
 SPEEDS = np.linspace(0.9, 1.1, 8)
 MIN_DURATION_S = 600
 BACKLOG = 64
@@ -68,10 +64,7 @@ class Work:
 def draw(node: Node, seed: int) -> Work:
     """Draw a data set of llama2-70b's shapes, with as many passes as a run of 600 s needs."""
     rng = np.random.default_rng(seed)
-    prompts, answers = (
-        np.array([lengths.at(quantile) for quantile in rng.random(SAMPLES)])
-        for lengths in (Lengths(MEAN_PROMPT, SPREAD, LONGEST), Lengths(MEAN_ANSWER, SPREAD, LONGEST))
-    )
+    prompts, answers = TOKENS.draw(SAMPLES, rng)
     count = issued(Load("Offline", SAMPLES, SAMPLES, MIN_DURATION_S, node.samples_per_s), "performance")
     return Work(prompts, answers, np.concatenate([rng.permutation(SAMPLES) for _ in range(count // SAMPLES)]))
 
@@ -149,51 +142,32 @@ class Simulation:
 
     def __init__(self, node: Node, work: Work, feeder: Feeder, speeds: Sequence[float]) -> None:
         """Create a replica for each speed."""
-        pace = node.pace
-        self._batches = [
-            Batch(Pace(pace.prefill_s / v, pace.step_s / v, pace.sequence_s / v, pace.seats, pace.budget))
-            for v in speeds
-        ]
-        self._seats = pace.seats
+        self._replicas = Replicas(node.pace, speeds)
+        self._seats = node.pace.seats
         self._work = work
         self._feeder = feeder(node, work)
-        self._steps: list[tuple[float, int]] = []  # end of the current step of each replica
-        self._working = [False] * len(speeds)
         self._last = [0.0] * len(speeds)
         self._spans: list[tuple[int, float, float, int]] = []  # replica, end and length of a step, sequences in it
 
     def run(self) -> Drain:
         """Run to the last completion."""
         self._feed(0.0)
-        while self._steps:
-            now, replica = heapq.heappop(self._steps)
-            batch = self._batches[replica]
-            _, finished = batch.end()
-            for query in finished:
+        while self._replicas.next_end < math.inf:
+            step = self._replicas.end()
+            self._spans.append((step.replica, step.now, step.seconds, step.seated))
+            for query in step.finished:
                 tokens = int(self._work.answers[self._work.samples[query]])
-                self._feeder.finish(replica, query, tokens, now)
-            if finished:
-                self._last[replica] = now
-                self._feed(now)
-            if batch.unfinished:
-                self._begin(replica, now)
-            else:
-                self._working[replica] = False
+                self._feeder.finish(step.replica, query, tokens, step.now)
+            if step.finished:
+                self._last[step.replica] = step.now
+            self._feed(step.now)
         return self._drain()
 
     def _feed(self, now: float) -> None:
         for replica, share in self._feeder.assign(now):
             for query, sample in share:
-                self._batches[replica].add(query, int(self._work.prompts[sample]), int(self._work.answers[sample]))
-            if share and not self._working[replica]:
-                self._begin(replica, now)
-
-    def _begin(self, replica: int, now: float) -> None:
-        batch = self._batches[replica]
-        self._working[replica] = True
-        seconds = batch.begin()
-        self._spans.append((replica, now + seconds, seconds, batch.seated))
-        heapq.heappush(self._steps, (now + seconds, replica))
+                self._replicas.add(replica, query, int(self._work.prompts[sample]), int(self._work.answers[sample]))
+        self._replicas.begin(now)
 
     def _drain(self) -> Drain:
         replicas, ends, lengths, seated = (np.array(column) for column in zip(*self._spans, strict=True))

@@ -1,15 +1,16 @@
-"""A node in Server in simulated time: the query table and scheduler of LoadGen's process, and replicas with a pace."""
+"""The replicas of a node in simulated time, and the lengths of prompts and answers. For drain.py and server_node.py."""
 
 import heapq
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from harness_llm.loadgen.query_table import QueryTable
-from harness_llm.pipeline.tuning.finished_run import Queries
-from harness_llm.replicas.engines.replay import MIN_TOKENS, Lengths
+from harness_llm.replicas.engines.replay import Lengths
 from harness_llm.replicas.engines.replay_timing import Batch, Pace
+
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -26,103 +27,64 @@ class Tokens:
     longest_answer: int
     answer_spread: float
 
-    def draw(self, samples: int, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def draw(self, samples: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
         """Draw prompt and answer lengths of a data set."""
-        rng = np.random.default_rng(seed)
-        means = (
-            Lengths(self.prompt, self.prompt_spread, self.longest_prompt),
-            Lengths(self.answer, self.answer_spread, self.longest_answer),
-        )
-        prompts, answers = (np.array([one.at(q) for q in rng.random(samples)], dtype=np.int64) for one in means)
-        return prompts, answers
+        prompts = Lengths(self.prompt, self.prompt_spread, self.longest_prompt)
+        answers = Lengths(self.answer, self.answer_spread, self.longest_answer)
+        drawn = [np.array([one.at(quantile) for quantile in rng.random(samples)]) for one in (prompts, answers)]
+        return drawn[0], drawn[1]
 
 
-class ServerNode:
-    """The replicas of a node; each run starts with idle ones."""
+@dataclass(frozen=True)
+class Step:
+    """A finished step of a replica.
 
-    def __init__(self, pace: Pace, prompts: npt.NDArray[np.int64], answers: npt.NDArray[np.int64]) -> None:
-        """Create a node whose data set has these lengths in tokens."""
-        self._pace = pace
-        self._prompts = prompts
-        self._answers = answers
+    Attributes:
+        now: its end, in seconds.
+        seated: queries in the batch.
+        started, finished: queries with a first token, and with a whole answer.
+    """
 
-    def run(self, speeds: npt.NDArray[np.float64], arrivals: npt.NDArray[np.float64], seed: int) -> Queries:
-        """Serve queries that arrive at these seconds, in whole passes over the data set, with a replica per speed."""
-        count = len(self._prompts)
-        rng = np.random.default_rng(seed)
-        order = np.concatenate([rng.permutation(count) for _ in range(-(-len(arrivals) // count))])
-        return _Run(self, speeds, arrivals, order[: len(arrivals)]).finish()
-
-    def batch(self, speed: float) -> Batch:
-        """A replica whose steps take 1 / `speed` of the usual time."""
-        pace = self._pace
-        faster = {name: getattr(pace, name) / speed for name in ("prefill_s", "step_s", "sequence_s")}
-        return Batch(replace(pace, **faster))
-
-    def lengths(self, sample: int) -> tuple[int, int]:
-        """Tokens of a sample's prompt and answer."""
-        return int(self._prompts[sample]), int(self._answers[sample])
-
-    def table(self, replicas: int) -> QueryTable:
-        """A query table for Server."""
-        table = QueryTable(None)
-        table.reset(self._prompts)
-        for replica in range(replicas):
-            table.add_replica(str(replica))
-        return table
+    now: float
+    replica: int
+    seconds: float
+    seated: int
+    started: list[int]
+    finished: list[int]
 
 
-class _Run:
-    def __init__(
-        self,
-        node: ServerNode,
-        speeds: npt.NDArray[np.float64],
-        arrivals: npt.NDArray[np.float64],
-        samples: npt.NDArray[np.int64],
-    ) -> None:
-        self._node = node
-        self._arrivals = arrivals
-        self._samples = samples.tolist()
-        self._table = node.table(len(speeds))
-        self._batches = [node.batch(speed) for speed in speeds.tolist()]
-        self._working = [False] * len(speeds)
-        self._steps: list[tuple[float, int]] = []  # end of the current step of each replica
-        self._first = np.full(len(arrivals), np.nan)
-        self._completed = np.full(len(arrivals), np.nan)
+class Replicas:
+    """Replicas with the pace of the replay engine, whose steps take 1 / speed of the usual time."""
 
-    def finish(self) -> Queries:
-        for query, due in enumerate(self._arrivals.tolist()):
-            while self._steps and self._steps[0][0] <= due:
-                self._end_step()
-            self._issue(query, due)
-        while self._steps:
-            self._end_step()
-        tokens = np.array([self._node.lengths(sample)[1] for sample in self._samples], dtype=np.float64)
-        return Queries(self._arrivals, self._first, self._completed, tokens)
+    def __init__(self, pace: Pace, speeds: Sequence[float]) -> None:
+        """Create a replica for each speed."""
+        self._batches = [
+            Batch(Pace(pace.prefill_s / v, pace.step_s / v, pace.sequence_s / v, pace.seats, pace.budget))
+            for v in speeds
+        ]
+        self._steps: list[tuple[float, int]] = []  # ends of the current steps
+        self._begun = [(0.0, 0)] * len(speeds)  # seconds and seated queries of the latest step
+        self._idle = [True] * len(speeds)
 
-    def _issue(self, query: int, now: float) -> None:
-        self._table.issue([query], [self._samples[query]])
-        for name, share in self._table.assign(now):
-            replica = int(name)
-            for one in share:
-                self._batches[replica].add(one.id, *self._node.lengths(one.sample))
-            if not self._working[replica]:
-                self._begin_step(replica, now)
+    @property
+    def next_end(self) -> float:
+        """End of the next step; infinite if no replica works."""
+        return self._steps[0][0] if self._steps else np.inf
 
-    def _begin_step(self, replica: int, now: float) -> None:
-        self._working[replica] = True
-        heapq.heappush(self._steps, (now + self._batches[replica].begin(), replica))
+    def add(self, replica: int, query: int, prompt: int, answer: int) -> None:
+        """Add a query, with lengths in tokens."""
+        self._batches[replica].add(query, prompt, answer)
 
-    def _end_step(self) -> None:
+    def begin(self, now: float) -> None:
+        """Begin a step of every idle replica that has queries."""
+        for replica, batch in enumerate(self._batches):
+            if self._idle[replica] and batch.unfinished:
+                seconds = batch.begin()
+                self._idle[replica], self._begun[replica] = False, (seconds, batch.seated)
+                heapq.heappush(self._steps, (now + seconds, replica))
+
+    def end(self) -> Step:
+        """End the next step; its replica is idle until `begin`."""
         now, replica = heapq.heappop(self._steps)
-        batch = self._batches[replica]
-        started, finished = batch.end()
-        self._first[started] = now
-        self._completed[finished] = now
-        for query in started:
-            self._table.first_token(str(replica), query, MIN_TOKENS)
-        for query in finished:
-            self._table.finish(str(replica), query, self._node.lengths(self._samples[query])[1], now)
-        self._working[replica] = False
-        if batch.unfinished:
-            self._begin_step(replica, now)
+        self._idle[replica] = True
+        return Step(now, replica, *self._begun[replica], *self._batches[replica].end())

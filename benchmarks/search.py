@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.node import ServerNode, Tokens
+from benchmarks import drain
+from benchmarks.node import Tokens
+from benchmarks.server_node import ServerNode
 from harness_llm.config.load import Load
 from harness_llm.loadgen.early_stopping import allowed_over
 from harness_llm.pipeline.tuning.finished_run import FinishedRun, Queries
@@ -24,7 +26,6 @@ from harness_llm.pipeline.tuning.target_search import MAX_PROBES, USUAL_CONFIRMA
 from harness_llm.replicas.engines.replay_timing import Pace
 
 TARGET = 0.03
-MIN_DURATION_S = 600
 # A found target within this of the capacity is as near as two runs of the bisection.
 _CAPACITY_PRECISION = 0.003
 STARTS = (0.1, 10)
@@ -37,40 +38,29 @@ class System:
 
     Attributes:
         limits_ms: of TTFT and TPOT.
-        guess: samples per second, near the capacity.
+        guess: queries per second, near the capacity.
     """
 
-    pace: Pace
+    node: ServerNode
     replicas: int
-    tokens: Tokens
-    samples: int
     limits_ms: Mapping[str, float]
     guess: float
 
-    @cached_property
-    def node(self) -> ServerNode:
-        """The node with its data set."""
-        return ServerNode(self.pace, *self.tokens.draw(self.samples, seed=1))
+
+def _llama2(pace: Pace) -> System:
+    return System(ServerNode(pace, drain.TOKENS, drain.SAMPLES), len(drain.SPEEDS), {"ttft": 2000, "tpot": 200}, 90)
 
 
-LLAMA2 = Tokens(294, 1024, 0.9, 294.45, 1024, 0.9)
-LLAMA31 = Tokens(9400, 20_000, 0.4, 684.68, 2000, 0.5)
-# llama2-70b: pace as in drain.py. llama3.1-405b, assumed: one replica of 8 GPUs, whose step reads 405 GB at 24 TB/s on
-# H200; a prompt token takes 0.15 ms; a sequence reads 10,000 tokens of KV cache. MI300X has 1.1 times the bandwidth.
-# Mean prompt: MLCommons' announcement; mean answer: the reference.
-SYSTEMS = {
-    "llama2-70b on 8 MI300X": System(
-        Pace(0.000138, 0.025, 0.000138, 1536, 40_960), 8, LLAMA2, 24_576, {"ttft": 2000, "tpot": 200}, 80
-    ),
-    "llama2-70b on 8 H200": System(
-        Pace(0.000118, 0.022, 0.000118, 806, 8192), 8, LLAMA2, 24_576, {"ttft": 2000, "tpot": 200}, 90
-    ),
-    "llama3.1-405b on 8 MI300X": System(
-        Pace(0.00014, 0.015, 0.00018, 256, 512), 1, LLAMA31, 8313, {"ttft": 6000, "tpot": 175}, 0.15
-    ),
-    "llama3.1-405b on 8 H200": System(
-        Pace(0.00015, 0.017, 0.00019, 256, 512), 1, LLAMA31, 8313, {"ttft": 6000, "tpot": 175}, 0.15
-    ),
+def _llama31(pace: Pace) -> System:
+    return System(ServerNode(pace, LLAMA31, 8313), 1, {"ttft": 6000, "tpot": 175}, 0.15)
+
+
+LLAMA31 = Tokens(9400, 20_000, 0.4, 684.68, 2000, 0.5)  # mean prompt: MLCommons' announcement; answer: the reference
+# llama3.1-405b, assumed: one replica of 8 GPUs, whose step reads 405 GB at 24 TB/s on H200. A prompt token takes
+# 0.15 ms. A sequence reads 10,000 tokens of KV cache. MI300X has 1.1 times the bandwidth.
+SYSTEMS = {f"llama2-70b on 8 {name}": _llama2(node.pace) for name, node in drain.NODES.items()} | {
+    "llama3.1-405b on 8 MI300X": _llama31(Pace(0.00014, 0.015, 0.00018, 256, 512)),
+    "llama3.1-405b on 8 H200": _llama31(Pace(0.00015, 0.017, 0.00019, 256, 512)),
 }
 
 
@@ -124,9 +114,9 @@ class Case:
         return step, trials
 
     def _goal(self, target: float) -> Goal:
-        samples, pace = self.system.samples, self.system.pace
-        load = Load("Server", samples, samples, MIN_DURATION_S, target)
-        return Goal(load, seats=pace.seats * self.system.replicas)
+        node = self.system.node
+        load = Load("Server", node.samples, node.samples, drain.MIN_DURATION_S, target)
+        return Goal(load, seats=node.pace.seats * self.system.replicas)
 
     def _trial(self, goal: Goal, step: Probe | Confirm, number: int) -> Measurement:
         queries = step.queries if isinstance(step, Probe) else None
@@ -141,7 +131,7 @@ class Case:
         speeds = np.ones(self.system.replicas) * math.exp(rng.normal(0, noise))
         speeds[0] *= self.fault.slowest
         arrivals = np.cumsum(rng.exponential(1 / target, count))
-        served = self.system.node.run(speeds, arrivals, int(rng.integers(1 << 31)))
+        served = self.system.node.run(speeds.tolist(), arrivals, rng)
         return self._finished(served, target, full=queries is None)
 
     def _finished(self, served: Queries, target: float, *, full: bool) -> FinishedRun:

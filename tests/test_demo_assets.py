@@ -2,6 +2,7 @@
 
 import json
 import os
+import py_compile
 import shutil
 import signal
 import subprocess
@@ -188,11 +189,26 @@ def test_module_is_compiled_during_the_block_and_the_child_ends_with_it(tmp_path
         f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1200)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     with compiling(module):
         wait_until(lambda: pid.exists() and pid.read_text(), PATIENCE_S, "a process id")
     assert list(tmp_path.glob(f"**/{module}*.pyc"))
     assert not Path(f"/proc/{pid.read_text()}").exists()
+
+
+def test_compiled_module_is_not_imported_again(tmp_path, monkeypatch):
+    imported, module = tmp_path / "imported", "module_that_is_compiled"
+    (tmp_path / f"{module}.py").write_text(f"open({str(imported)!r}, 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    py_compile.compile(str(tmp_path / f"{module}.py"))
+    monkeypatch.setattr(subprocess, "Popen", None)  # a child would be an error
+    with compiling(module):
+        pass
+    assert not imported.exists()
 
 
 def test_child_of_a_stage_ends_when_the_parent_is_killed(tmp_path):

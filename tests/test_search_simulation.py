@@ -3,24 +3,25 @@
 import numpy as np
 import pytest
 
-from benchmarks import search
-from benchmarks.node import ServerNode, Tokens
+from benchmarks import drain
+from benchmarks.node import Tokens
 from benchmarks.search import Case, Fault, System
+from benchmarks.server_node import ServerNode
 from harness_llm.replicas.engines.replay_timing import Pace
 
 PACE = Pace(prefill_s=0.0001, step_s=0.01, sequence_s=0.0005, seats=16, budget=512)
 # A full batch of 16 takes 18 ms per step: 44 answers of 20 tokens per second and replica, less the time of the prompts.
-SYSTEM = System(PACE, 2, Tokens(30, 60, 0.9, 20, 60, 0.9), 500, {"ttft": 300, "tpot": 40}, 70)
+SYSTEM = System(ServerNode(PACE, Tokens(30, 60, 0.9, 20, 60, 0.9), 500), 2, {"ttft": 300, "tpot": 40}, 70)
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MIN_DURATION_S", 60)
+    monkeypatch.setattr(drain, "MIN_DURATION_S", 60)
 
 
 def test_single_query_takes_a_step_per_token() -> None:
-    node = ServerNode(PACE, np.array([30]), np.array([20]))
-    served = node.run(np.ones(1), np.array([1.0]), seed=0)
+    node = ServerNode(PACE, Tokens(30, 60, 0, 20, 60, 0), 1)
+    served = node.run([1.0], np.array([1.0]), np.random.default_rng(0))
     first = 0.01 + 30 * 0.0001
     assert served.first[0] == pytest.approx(1.0 + first)
     assert served.completed[0] == pytest.approx(1.0 + first + 19 * 0.0105)
@@ -28,7 +29,7 @@ def test_single_query_takes_a_step_per_token() -> None:
 
 def test_all_queries_are_answered_and_a_slow_replica_delays_them() -> None:
     arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / 50, 2000))
-    equal, slow = (SYSTEM.node.run(np.array([1.0, speed]), arrivals, seed=0) for speed in (1.0, 0.5))
+    equal, slow = (SYSTEM.node.run([1.0, speed], arrivals, np.random.default_rng(0)) for speed in (1.0, 0.5))
     assert not np.isnan(equal.completed).any()
     assert (equal.first > equal.issued).all()
     assert slow.latencies_ms("answer").mean() > 1.2 * equal.latencies_ms("answer").mean()

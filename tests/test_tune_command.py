@@ -1,7 +1,16 @@
 """`harness-llm tune` refuses wrong options before it starts a process."""
 
+import io
+
 import pytest
 from command_line import CommandLine
+from rich.console import Console
+
+from harness_llm.cli.tune_command import _check
+from harness_llm.config.options import Options
+from harness_llm.config.request import load_requests
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.panel import Panel
 
 
 @pytest.fixture
@@ -16,7 +25,10 @@ WORDS = ("tune", "--model", "demo", "--system-name", "box", "--engine", "replay"
     ("more", "said"),
     [
         (("--profile", "test"), ("runs of the profile test are too short for a target", "--profile fast or valid")),
-        (("--profile", "fast", "--write"), ("values found with the replay engine, which computes nothing",)),
+        (
+            ("--profile", "fast", "--write"),
+            ("values found with the replay engine, which computes nothing", "hint: omit --write"),
+        ),
         (("--profile", "fast", "--budget", "soon"), ("invalid duration", "--budget", "found: soon")),
         (("--model", "gptj,llama2-70b"), ("tune accepts one benchmark", "found: gptj,llama2-70b")),
     ],
@@ -25,3 +37,11 @@ def test_wrong_options_are_refused(command_line: CommandLine, more: tuple[str, .
     done = command_line(*WORDS, *more)
     assert done.code == 2
     assert not [text for text in said if text not in done.err], done.err
+
+
+@pytest.mark.parametrize(("profile", "short"), [("smoke", True), ("fast", False), ("valid", False)])
+def test_target_of_a_burst_is_announced(profile: str, short: bool) -> None:
+    request = load_requests(Options(model="demo", profile=profile, system_name="box"), Workspace())[0]
+    said = io.StringIO()
+    _check(request, Panel(Console(file=said, width=200)), write=False)
+    assert ("their target is that of a burst" in said.getvalue()) is short

@@ -19,7 +19,7 @@ from harness_llm.pipeline.tuning.optuna_layer import require_optuna
 from harness_llm.pipeline.tuning.scenario_tuning import ScenarioTuning
 from harness_llm.runs.trial_store import What
 
-# A queue that a target above the throughput builds in shorter runs stays within the TTFT limit.
+# In shorter runs, the queue at a target above the throughput may stay within the TTFT limit.
 _LASTING_MS = 60_000
 
 
@@ -55,13 +55,15 @@ def _check(request: Request, panel: Panel, *, write: bool) -> None:
             where="--profile",
             hint="--profile fast or valid",
         )
+    if write and request.options.engine == REPLAY:
+        raise ConfigError(
+            "values found with the replay engine, which computes nothing, are not written",
+            where="--write",
+            hint="omit --write, or choose another --engine",
+        )
     if profile.min_duration_ms is not None and profile.min_duration_ms < _LASTING_MS:
         panel.say(f"notice: runs of the profile {profile.name} last seconds: their target is that of a burst")
         panel.say("hint: --profile fast or valid for a target that the system sustains")
-    if write and request.options.engine == REPLAY:
-        raise ConfigError(
-            "values found with the replay engine, which computes nothing, are not written", where="--write"
-        )
 
 
 def _print(text: str) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,23 @@ def run_stage(command: Sequence[str], log: Path, report: Report) -> None:
 def compiling(module: str) -> Iterator[None]:
     """Import `module` in a child of low priority, so that Python compiles it and what it imports for later processes.
 
-    Errors are ignored: a process that needs the module reports them. The child ends with the block at the latest.
+    No child is started if `module` is compiled, or if Python writes no bytecode. Errors are ignored: a process that
+    needs the module reports them. The child ends with the block at the latest.
     """
+    if sys.dont_write_bytecode or _is_compiled(module):
+        yield
+        return
     command = ["nice", "-n", "19", sys.executable, "-c", f"import {module}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=CHECKOUT) as child:
         try:
             yield
         finally:
             _end(child)
+
+
+def _is_compiled(module: str) -> bool:
+    found = find_spec(module)
+    return bool(found and found.cached and Path(found.cached).is_file())
 
 
 def _report(child: subprocess.Popen[str], report: Report) -> None:

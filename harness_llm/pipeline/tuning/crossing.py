@@ -52,32 +52,33 @@ class Throughput:
         y: logarithm of the samples per second.
         scale: of the logistic distribution of `y`.
         sustained: logarithm of a target at which the queue did not grow.
-        known: whether `y` was measured; otherwise it is a target near which the crossing is expected.
     """
 
     y: float
     scale: float
-    sustained: float = -math.inf
-    known: bool = True
+    sustained: float
 
 
 class Crossing:
     """Probability distribution of the highest target within the limits."""
 
-    def __init__(self, latencies: Sequence[Sequence[Point]], throughput: Throughput, drift: float) -> None:
+    def __init__(
+        self, latencies: Sequence[Sequence[Point]], centre: float, throughput: Throughput | None, drift: float
+    ) -> None:
         """Compute the distribution.
 
         Args:
             latencies: the points of each latency, one per trial.
-            throughput: of the system.
+            centre: a target near which the crossing is expected, for the time before the first trial.
+            throughput: of the system, if known.
             drift: standard deviation of the logarithm of the throughput between equal runs.
         """
-        x = [point.x for points in latencies for point in points] or [throughput.y]
+        x = [point.x for points in latencies for point in points] or [throughput.y if throughput else math.log(centre)]
         self._z = np.linspace(min(x) - _REACH, max(x) + _REACH, _GRID)
         above = np.ones(_GRID)
         for points in latencies:
             above *= _survival(self._z, points, drift)
-        if throughput.known:
+        if throughput:
             above *= _below_throughput(self._z, throughput)
             above = _weighted(above, np.exp(np.minimum(self._z - throughput.y, 0) / _SHARE_SCALE))
         self._above = above / above[0]

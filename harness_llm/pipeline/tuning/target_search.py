@@ -59,7 +59,7 @@ def model(goal: Goal, trials: Sequence[Measurement]) -> Crossing:
     count = max((len(trial.latencies) for trial in measured), default=0)
     points = [[_point(trial, index) for trial in measured] for index in range(count)]
     spread = drift(measured)
-    return Crossing(points, _throughput(trials, spread) or Throughput(math.log(goal.first), 0, known=False), spread)
+    return Crossing(points, goal.first, _throughput(trials, spread), spread)
 
 
 def _throughput(trials: Sequence[Measurement], spread: float) -> Throughput | None:
