@@ -8,7 +8,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from benchmarks.server_node import ServerNode
 from harness_llm.config.load import Load
 from harness_llm.loadgen.early_stopping import allowed_over
 from harness_llm.pipeline.tuning.finished_run import FinishedRun, Queries
+from harness_llm.pipeline.tuning.saturated_probe import is_saturated
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe
 from harness_llm.pipeline.tuning.target_search import MAX_PROBES, USUAL_CONFIRMATIONS, next_target_trial
 from harness_llm.replicas.engines.replay_timing import Pace
@@ -123,7 +124,20 @@ class Case:
         if number in self.fault.failing:
             return Measurement(step.target, queries is None, valid=False, seconds=_RESTART_S, failed=True)
         made = self._run(goal, step.target, queries, self.fault.noise, number)
-        return made.measure_server(goal, self.system.limits_ms)
+        ended = made if made.full else self._ended(made)
+        return ended.measure_server(goal, self.system.limits_ms)
+
+    def _ended(self, made: FinishedRun) -> FinishedRun:
+        """`made`, or the completed queries at its last query if it is saturated then."""
+        queries, now = made.queries, made.queries.issued[-1]
+        done = queries.completed <= now
+        over = np.count_nonzero(
+            1000 * (np.minimum(queries.first, now) - queries.issued) > self.system.limits_ms["ttft"]
+        )
+        if not is_saturated(len(done), int(over), int(np.count_nonzero(~done))):
+            return made
+        completed = Queries(*(values[done] for values in astuple(queries)))
+        return replace(made, queries=completed, p99_ms={}, duration_s=float(now - queries.issued[0]))
 
     def _run(self, goal: Goal, target: float, queries: int | None, noise: float, number: int) -> FinishedRun:
         rng = np.random.default_rng([self.seed, number + 3, round(1000 * target)])

@@ -66,6 +66,7 @@ def test_server_target_is_found_and_a_killed_session_continues(terminal: Termina
     assert made[: len(kept)] == kept
     assert len(made) > len(kept)
     assert made[0].state == "INVALID"
+    assert "ended with the last query" in made[0].reason
     confirmed = [trial for trial in made if trial.kind == "confirmation" and trial.state == "VALID"]
     assert target == max(trial.target_qps or 0 for trial in confirmed)
     assert target <= 1.1 * THROUGHPUT

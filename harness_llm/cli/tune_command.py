@@ -1,22 +1,20 @@
 """The command tune."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 
 from harness_llm.config.duration import parse_duration
 from harness_llm.config.engines import REPLAY
 from harness_llm.config.options import Options
 from harness_llm.config.request import Request, load_requests
-from harness_llm.errors import ConfigError
+from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.doctor import require_checks
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import build_pipeline
-from harness_llm.pipeline.tuning.found_files import FileChange
 from harness_llm.pipeline.tuning.optuna_layer import require_optuna
-from harness_llm.pipeline.tuning.scenario_tuning import ScenarioTuning
+from harness_llm.pipeline.tuning.scenario_tuning import ScenarioTuning, Tuned
 from harness_llm.runs.trial_store import What
 
 # In shorter runs, the queue at a target above the throughput may stay within the TTFT limit.
@@ -29,7 +27,8 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
     Raises:
         ConfigError: several benchmarks, an invalid budget, a profile whose runs are never VALID, or `write` with values
             of the replay engine.
-        HarnessError: no target was found, or trials cannot be made.
+        GateFailed: no target was found for a scenario; the others are tuned.
+        HarnessError: trials cannot be made.
     """
     budget_s = parse_duration(budget, "--budget")
     requests = load_requests(replace(options, tests=("performance",)), Workspace())
@@ -39,12 +38,22 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
     [ready] = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
     if what != "target":
         require_optuna(panel.say)
-    pipeline = build_pipeline(ready.request, panel, ready.cluster)
+    pipeline, missing = build_pipeline(ready.request, panel, ready.cluster), dict[str, str]()
     with pipeline.prepared() as assets:
         for plan in pipeline.request.scenarios:
             command = f"{pipeline.request.options.command(plan.scenario, verb='tune')} --what {what} --budget {budget}"
             tuning = ScenarioTuning(pipeline, plan, assets, what, budget_s, _print, again=write)
-            _show(tuning.run(command), command, panel, write=write)
+            tuned = tuning.run(command)
+            _show(tuned, command, panel, write=write)
+            if tuned.missing:
+                missing[plan.scenario] = tuned.missing
+    if missing:
+        raise GateFailed(
+            "the search ended without a VALID target",
+            where=", ".join(missing),
+            found="; ".join(missing.values()),
+            hint="repeat the command with a larger --budget",
+        )
 
 
 def _check(request: Request, panel: Panel, *, write: bool) -> None:
@@ -70,15 +79,14 @@ def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def _show(changes: Sequence[FileChange], command: str, panel: Panel, *, write: bool) -> None:
+def _show(tuned: Tuned, command: str, panel: Panel, *, write: bool) -> None:
     """Print the changes of settings, or write them and the record of the trials."""
-    *edits, record = changes
-    for change in edits:
+    for change in tuned.edits:
         _print(change.diff(Workspace().root))
     if not write:
-        panel.say(f"to write this and {record.file}: {command} --write" if edits else "no file changes")
+        panel.say(f"to write this and {tuned.record.file}: {command} --write" if tuned.edits else "no file changes")
         return
-    for change in changes:
+    for change in (*tuned.edits, tuned.record):
         if change.before != change.after:
             change.write()
             panel.say(f"wrote {change.file}")

@@ -29,7 +29,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Queries:
-    """Times of the queries of a run in seconds; `first` is NaN without token latencies."""
+    """Times of the completed queries of a run in seconds, in order of issue; `first` is NaN without token latencies."""
 
     issued: Values
     first: Values
@@ -38,10 +38,10 @@ class Queries:
 
     @property
     def service_s(self) -> float:
-        """Mean time of an answer after the shortest tenth of the waiting times."""
+        """Mean time of an answer without its time in a queue: the first queries do not wait."""
         if np.isnan(self.first).any():
             return float(np.median(self.completed - self.issued))
-        return float(np.mean(self.completed - self.first) + np.quantile(self.first - self.issued, 0.1))
+        return float(np.mean(self.completed - self.first) + np.median((self.first - self.issued)[:_FEWEST]))
 
     def latencies_ms(self, name: str) -> Values:
         """The latency of each query: `ttft`, `tpot` or `answer`."""
@@ -55,11 +55,11 @@ class Queries:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that LoadGen finished.
+    """A run that has ended; by LoadGen, or by `SaturatedProbe`.
 
     Attributes:
-        p99_ms: LoadGen's 99th percentile of each latency, by name.
-        duration_s: from the first query to the last answer, by LoadGen.
+        p99_ms: LoadGen's 99th percentile of each latency, by name; empty if LoadGen did not end the run.
+        duration_s: from the first query to the last answer.
         target: queries per second, or in SingleStream 1 / target_latency.
         full: whether it has the length of a run of a submission.
         valid: LoadGen's verdict.
@@ -107,7 +107,7 @@ class FinishedRun:
         for name, limit in limits_ms.items():
             values = self.queries.latencies_ms(name)
             # LoadGen's latencies begin when a query is due; the records begin when LoadGen calls the SUT.
-            values = values + max(self.p99_ms[name] - float(np.quantile(values, _P99)), 0.0)
+            values = values + max(self.p99_ms.get(name, 0.0) - float(np.quantile(values, _P99)), 0.0)
             value, sd = _quantile(values[steady], quantile)
             later, grows = self._later(name, value, _growth(self.queries.issued[steady], values[steady]), goal)
             sd = math.hypot(max(sd, _FULL_SD if self.full else _PROBE_SD), math.log(later / value) / 2)

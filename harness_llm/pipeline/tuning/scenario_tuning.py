@@ -1,6 +1,6 @@
 """Tuning of one scenario: engine settings, target, or both, in one session."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,21 @@ _ENGINE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
+class Tuned:
+    """Result of the tuning of one scenario.
+
+    Attributes:
+        edits: changes of settings files and user.conf to the found values.
+        record: the record of the trials.
+        missing: why no target was found; empty if none was searched.
+    """
+
+    edits: Sequence[FileChange]
+    record: FileChange
+    missing: str = ""
+
+
+@dataclass(frozen=True)
 class ScenarioTuning:
     """What to tune.
 
@@ -39,24 +54,27 @@ class ScenarioTuning:
     tell: Callable[[str], None]
     again: bool = False
 
-    def run(self, command: str) -> list[FileChange]:
-        """Make the trials; return the changes of files with the found values, and the record of the trials last.
+    def run(self, command: str) -> Tuned:
+        """Make the trials. A session without a target is continued by the same command, with a larger budget.
 
         Raises:
-            HarnessError: no target was found, or trials cannot be made.
+            HarnessError: trials cannot be made.
         """
         store = open_session(self.pipeline.request.workspace.tuning, self._session(command), ended=self.again)
         found: dict[str, Any] = {}
+        missing = ""
         if self.what != "target":
             found |= self._tune_engine(store)
         if self.what != "engine":
-            found |= self._tune_target(store, found.get("settings", {}))
-        if store.session.ended is None:
+            text, values = self._tune_target(store, found.get("settings", {}))
+            found |= values
+            missing = "" if values else text
+        if store.session.ended is None and not missing:
             store.finish(found)
         self.tell(f"trials: {store.folder}")
         request = self.pipeline.request
         edits = changes(request, self.plan, found.get("settings", {}), _target(self.plan, found.get("target")))
-        return [*edits, record_change(request, store, self.plan.scenario)]
+        return Tuned(edits, record_change(request, store, self.plan.scenario), missing)
 
     def _session(self, command: str) -> Session:
         """The session; engine trials also depend on the target and on the budget."""
@@ -74,15 +92,16 @@ class ScenarioTuning:
         self.tell(f"{self.plan.scenario}: {text}")
         return {"settings": dict(outcome.found.settings) if outcome.found else {}, "engine": text}
 
-    def _tune_target(self, store: TrialStore, settings: dict[str, Any]) -> dict[str, Any]:
-        """Search the target, with the found engine settings."""
+    def _tune_target(self, store: TrialStore, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Search the target with the found engine settings; return as `tune_target`."""
         request = with_settings(self.pipeline.request, self.plan.scenario, settings)
         pipeline = replace(self.pipeline, request=request)
         spent_s = sum(trial.seconds for trial in store.trials if trial.kind == "engine")
         [plan] = request.scenarios
         text, found = tune_target(pipeline, plan, self.assets, store, self.budget_s - spent_s)
-        self.tell(text)
-        return found
+        if found:
+            self.tell(text)
+        return text, found
 
 
 def _target(plan: ScenarioPlan, rate: float | None) -> float | None:

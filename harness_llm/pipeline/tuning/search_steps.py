@@ -67,11 +67,17 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Probe:
-    """Make a short run; `predict`: with the engine's probe before it."""
+    """Make a short run.
+
+    Attributes:
+        predict: with the engine's probe before it.
+        whole: wait for all answers, also if the system is saturated.
+    """
 
     target: float
     queries: int
     predict: bool = False
+    whole: bool = True
 
 
 @dataclass(frozen=True)

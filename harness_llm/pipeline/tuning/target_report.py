@@ -53,7 +53,7 @@ def describe_result(goal: Goal, trials: Sequence[Measurement], done: Done, plan:
     minutes = sum(trial.seconds for trial in trials) / 60
     took = f"{len(trials) - full} probes, {full} runs of full length, {minutes:.1f} minutes"
     if done.target is None:
-        return f"no target found: {done.reason}; {took}"
+        return f"{done.reason}; {took}"
     if goal.load.scenario == "SingleStream":
         value, low, high = 1000 / done.target, 1000 / done.high, 1000 / done.low
     else:

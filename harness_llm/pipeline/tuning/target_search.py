@@ -129,7 +129,7 @@ class _Search:
         probe_s = queries / target
         if probe_s > _WORTHWHILE * full_s or self.goal.left_s(self.trials) < probe_s + self._last_s:
             return self._confirm(self._safe_target() if self._measured else target)
-        return Probe(target, queries, predict)
+        return Probe(target, queries, predict, whole=False)
 
     @property
     def _last_s(self) -> float:

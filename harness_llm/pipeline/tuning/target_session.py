@@ -9,14 +9,14 @@ from typing import Any
 from harness_llm.config.assets import Assets
 from harness_llm.config.plan import targets_path
 from harness_llm.config.request import ScenarioPlan
-from harness_llm.errors import GateFailed, RunFailed
+from harness_llm.errors import RunFailed
 from harness_llm.pipeline.run import run_facts
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.pipeline.tuning.duration_search import next_duration_trial
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe
 from harness_llm.pipeline.tuning.target_report import describe_result, describe_step, describe_trial
 from harness_llm.pipeline.tuning.target_search import next_target_trial
-from harness_llm.pipeline.tuning.trial_figures import margins, measure
+from harness_llm.pipeline.tuning.trial_figures import loadgen_ended, margins, measure
 from harness_llm.pipeline.tuning.trial_runs import TrialRuns
 from harness_llm.runs.record import Run, digest, load_run
 from harness_llm.runs.trial_store import Session, Trial, TrialStore, What
@@ -121,18 +121,15 @@ class TargetSearch:
 
 def reason_of(run: Run, measured: Measurement) -> str:
     """Why a trial is not VALID; LoadGen's verdict on a probe is not one: early stopping may need more queries."""
-    if measured.full or measured.failed or not measured.duration_s:
-        return "; ".join(run.reasons)
-    return ""
+    return "; ".join(run.reasons) if measured.full or measured.failed or not loadgen_ended(run) else ""
 
 
 def tune_target(
     pipeline: Pipeline, plan: ScenarioPlan, assets: Assets, store: TrialStore, budget_s: float
 ) -> tuple[str, dict[str, Any]]:
-    """Search the target of `plan`; return the result as text and as values.
+    """Search the target of `plan`; return the result as text and as values, which are empty without a VALID target.
 
     Raises:
-        GateFailed: no target was found.
         HarnessError: a trial cannot be made.
     """
     config = plan.config
@@ -141,7 +138,7 @@ def tune_target(
     done = search.run()
     text = describe_result(goal, search.measurements, done, plan, str(targets_path(pipeline.request)))
     if done.target is None:
-        raise GateFailed("no VALID target found", where=str(store.folder), found=text)
+        return text, {}
     return text, {
         "target_key": plan.target_key,
         "target": done.target,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness_llm.config.rules import BenchmarkRules
-from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
+from harness_llm.loadgen.logs import DETAIL, parse_detail
 from harness_llm.pipeline.tuning.finished_run import FinishedRun, Queries
 from harness_llm.pipeline.tuning.search_steps import Goal, Measurement
 from harness_llm.runs.record import Run, State
@@ -34,7 +34,8 @@ def read_queries(run: Run) -> Queries:
 def measure(run: Run, goal: Goal, rules: BenchmarkRules, target: float, *, full: bool, seconds: float) -> Measurement:
     """Return the measurements of `run`, a Server run at `target` or an Offline or SingleStream run.
 
-    A run that the engine's probe refused has only the predicted throughput.
+    A run that the engine's probe refused has only the predicted throughput. The latencies of a run that was ended early
+    are those of its records.
     """
     predicted = run.record.prediction.get("samples_per_second", 0.0) if run.record else 0.0
     valid = run.state is State.VALID
@@ -42,8 +43,8 @@ def measure(run: Run, goal: Goal, rules: BenchmarkRules, target: float, *, full:
         return Measurement(target, full, valid=False, seconds=seconds, failed=True)
     if not (run.path / DETAIL).is_file():
         return Measurement(target, full, valid=False, seconds=seconds, throughput=predicted)
-    log, queries = parse_detail(run.path / DETAIL), read_queries(run)
-    finished = FinishedRun(queries, _p99_ms(log), log.duration_s, target, full, valid)
+    queries = read_queries(run)
+    finished = FinishedRun(queries, *_loadgen_figures(run, queries), target, full, valid)
     if goal.load.scenario == "Server":
         measured = finished.measure_server(goal, _limits(rules, run.run_key.scenario))
     else:
@@ -51,9 +52,18 @@ def measure(run: Run, goal: Goal, rules: BenchmarkRules, target: float, *, full:
     return replace(measured, seconds=seconds, throughput=measured.throughput or predicted)
 
 
-def _p99_ms(log: DetailLog) -> dict[str, float]:
+def loadgen_ended(run: Run) -> bool:
+    """Return whether LoadGen ended the run: the engine's probe did not refuse it, and it was not ended early."""
+    return run.record is not None and "duration_s" in run.record.metrics
+
+
+def _loadgen_figures(run: Run, queries: Queries) -> tuple[dict[str, float], float]:
+    """LoadGen's 99th percentiles in ms by name, and the duration; without percentiles if the run was ended early."""
+    if not loadgen_ended(run):
+        return {}, float(queries.completed.max() - queries.issued[0])
+    log = parse_detail(run.path / DETAIL)
     answer = log.latency_percentiles_ms.get(99.0, 0.0)
-    return {"ttft": log.p99_ttft_ms or 0.0, "tpot": log.p99_tpot_ms or 0.0, "answer": answer}
+    return {"ttft": log.p99_ttft_ms or 0.0, "tpot": log.p99_tpot_ms or 0.0, "answer": answer}, log.duration_s
 
 
 def _limits(rules: BenchmarkRules, scenario: str) -> dict[str, float]:

@@ -17,6 +17,7 @@ from harness_llm.pipeline.live.run_progress import RunView
 from harness_llm.pipeline.run import ScenarioContext, execute_run
 from harness_llm.pipeline.scenario_runs import later
 from harness_llm.pipeline.submit import Pipeline
+from harness_llm.pipeline.tuning.saturated_probe import SaturatedProbe
 from harness_llm.pipeline.tuning.search_steps import Confirm, Probe
 from harness_llm.runs.record import Run
 
@@ -82,7 +83,8 @@ class TrialRuns:
         try:
             context.pool.await_restarts(panel.say, panel.starting)
             panel.begin(RunView(f"{plan.scenario} {_kind(step)}", total, total / step.target, limit))
-            return execute_run(context, _TEST, panel)
+            whole = isinstance(step, Confirm) or step.whole
+            return execute_run(context, _TEST, panel if whole else SaturatedProbe(panel, total))
         finally:
             panel.end()
 
