@@ -75,10 +75,10 @@ PARTS = {
         ceiling.misses,
     ),
     "records": Part(
-        "cost of a run's records: maximum Offline rate and p99 TTFT with and without them, pair by pair",
+        "cost of a run's records: maximum Offline rate and p99 TTFT with and without them, in pairs",
         record_cost.PAIRS,
         20,
-        lambda repeats, seconds, folder, console: record_cost.run(folder, repeats, seconds, console.print),
+        lambda repeats, seconds, folder, console: record_cost.run(folder, repeats, seconds, console),
         record_cost.table,
         record_cost.misses,
     ),

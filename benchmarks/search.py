@@ -8,7 +8,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from harness_llm.config.load import Load
 from harness_llm.loadgen.early_stopping import allowed_over
 from harness_llm.pipeline.tuning.finished_run import FinishedRun, Queries
 from harness_llm.pipeline.tuning.saturated_probe import is_saturated
-from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe
+from harness_llm.pipeline.tuning.search_steps import COMPLETIONS, Confirm, Done, Goal, Measurement, Probe
 from harness_llm.pipeline.tuning.target_search import MAX_PROBES, USUAL_CONFIRMATIONS, next_target_trial
 from harness_llm.replicas.engines.replay_timing import Pace
 
@@ -124,20 +124,23 @@ class Case:
         if number in self.fault.failing:
             return Measurement(step.target, queries is None, valid=False, seconds=_RESTART_S, failed=True)
         made = self._run(goal, step.target, queries, self.fault.noise, number)
-        ended = made if made.full else self._ended(made)
+        ended = made if made.full else self._ended(made, goal.seats)
         return ended.measure_server(goal, self.system.limits_ms)
 
-    def _ended(self, made: FinishedRun) -> FinishedRun:
-        """`made`, or the completed queries at its last query if it is saturated then."""
-        queries, now = made.queries, made.queries.issued[-1]
+    def _ended(self, made: FinishedRun, seats: int) -> FinishedRun:
+        """`made`, or what was answered when a saturated probe ends."""
+        queries, limit_s = made.queries, self.system.limits_ms["ttft"] / 1000
+        enough = min(COMPLETIONS * seats, len(queries.completed)) - 1
+        now = max(queries.issued[-1], np.partition(queries.completed, enough)[enough])
         done = queries.completed <= now
-        over = np.count_nonzero(
-            1000 * (np.minimum(queries.first, now) - queries.issued) > self.system.limits_ms["ttft"]
-        )
-        if not is_saturated(len(done), int(over), int(np.count_nonzero(~done))):
+        over = np.count_nonzero(np.minimum(queries.first, now) - queries.issued > limit_s)
+        if not is_saturated(len(done), int(over), int(np.count_nonzero(~done)), seats):
             return made
-        completed = Queries(*(values[done] for values in astuple(queries)))
-        return replace(made, queries=completed, p99_ms={}, duration_s=float(now - queries.issued[0]))
+        issued, first, completed, tokens = (
+            values[done] for values in (queries.issued, queries.first, queries.completed, queries.tokens)
+        )
+        answered = Queries(issued, first, completed, tokens, unanswered=queries.issued[~done])
+        return replace(made, queries=answered, p99_ms={}, duration_s=float(now - queries.issued[0]))
 
     def _run(self, goal: Goal, target: float, queries: int | None, noise: float, number: int) -> FinishedRun:
         rng = np.random.default_rng([self.seed, number + 3, round(1000 * target)])

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import mlperf_loadgen as lg
@@ -38,10 +39,10 @@ from harness_llm.protocol.token_store import TokenStore, open_store
 MODES = {"performance": lg.TestMode.PerformanceOnly, "accuracy": lg.TestMode.AccuracyOnly}
 
 
-def main() -> None:
+def main(recorder_of: Callable[[RunSpec], Recorder] = Recorder) -> None:
     """Execute the run; report errors to the parent."""
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=RunSpec)
-    parent, recorder = Parent(), Recorder(spec)
+    parent, recorder = Parent(), recorder_of(spec)
     before_exit(recorder.write)
     os.sched_setaffinity(0, spec.cpus)
     try:

@@ -56,6 +56,7 @@ class ScenarioContext:
 
     Attributes:
         records: whether runs record queries, replicas and devices; benchmarks measure the cost.
+        loadgen: module of LoadGen's process.
         profiling: of --profile-window.
     """
 
@@ -67,6 +68,7 @@ class ScenarioContext:
     pool: ReplicaPool
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     records: bool = True
+    loadgen: str = "harness_llm.loadgen.process"
     profiling: Profiling | None = None
 
     def profile_window(self) -> ProfileWindow | None:
@@ -147,7 +149,7 @@ class _Attempt:
         spec.write_bytes(msgspec.json.encode(_spec(context, self.run_key, self.path)))
         environment = {"PYTHONPATH": str(loadgen_folder(context.request.round))}
         log = self.path / "loadgen.log"
-        child = start("harness_llm.loadgen.process", [str(spec)], name="LoadGen", log=log, environment=environment)
+        child = start(context.loadgen, [str(spec)], name="LoadGen", log=log, environment=environment)
         survives = harness.on_replica_failure == "requeue"
         # A stalled replica fails after stall_timeout_s; the run ends if no query completes after that.
         run_monitor = RunMonitor(child, context.pool, self, survives, Stall(2 * harness.stall_timeout_s))

@@ -16,7 +16,7 @@ from harness_llm.pipeline.tuning.search_space import SearchSpace, Settings
 from harness_llm.pipeline.tuning.search_steps import Goal, Probe
 from harness_llm.pipeline.tuning.settings_check import with_settings
 from harness_llm.pipeline.tuning.trial_figures import margins
-from harness_llm.pipeline.tuning.trial_runs import TrialRuns
+from harness_llm.pipeline.tuning.trial_runs import TrialRuns, seats
 from harness_llm.runs.record import Run, State
 from harness_llm.runs.trial_store import Trial
 
@@ -82,8 +82,8 @@ def probe_of(plan: ScenarioPlan, samples_per_s: float | None) -> Probe:
     Args:
         samples_per_s: throughput; None if it is unknown. Server has the target's.
     """
-    load, config = plan.load, plan.config
-    goal = Goal(load, seats=config.in_flight_limit.batch * config.replicas)
+    load = plan.load
+    goal = Goal(load, seats=seats(plan))
     rate = goal.first if load.scenario == "Server" else samples_per_s or 0.0
     batches = _BATCHES * goal.seats if load.scenario == "Offline" else 0
     queries = max(math.ceil(rate * max(goal.shortest_s, _SHORTEST_S)), batches, FEWEST_QUERIES[load.scenario])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +29,17 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Queries:
-    """Times of the completed queries of a run in seconds, in order of issue; `first` is NaN without token latencies."""
+    """Times of the answered queries of a run in seconds, in order of issue; `first` is NaN without token latencies.
+
+    Attributes:
+        unanswered: times at which the other queries were issued.
+    """
 
     issued: Values
     first: Values
     completed: Values
     tokens: Values
+    unanswered: Values = field(default_factory=lambda: np.empty(0))
 
     @property
     def service_s(self) -> float:
@@ -132,10 +137,10 @@ def _in_flight(queries: Queries, full_s: float) -> tuple[float, float, float]:
     While a batch fills, the growth of each third of the time is a constant share of that before (exponential approach);
     when the system is overloaded, the share is one.
     """
-    span = float(queries.issued[-1] - queries.issued[0])
-    times = queries.issued[0] + span * np.array([1, 2, 3]) / 3
-    done = np.sort(queries.completed)
-    first, before, now = (np.searchsorted(queries.issued, times) - np.searchsorted(done, times)).tolist()
+    issued, done = np.sort(np.append(queries.issued, queries.unanswered)), np.sort(queries.completed)
+    span = float(issued[-1] - issued[0])
+    times = issued[0] + span * np.array([1, 2, 3]) / 3
+    first, before, now = (np.searchsorted(issued, times) - np.searchsorted(done, times)).tolist()
     growth, earlier = now - before, before - first
     if growth < _IN_FLIGHT_SIGMAS * math.sqrt(2 * now):
         return before, now, now

@@ -67,9 +67,11 @@ def _throughput(trials: Sequence[Measurement], spread: float) -> Throughput | No
     sustained = max((math.log(trial.target) for trial in trials if trial.valid), default=-math.inf)
     if full := [math.log(trial.throughput) for trial in trials if trial.full and trial.throughput]:
         return Throughput(statistics.fmean(full), spread, sustained)
-    # The largest: a saturated probe may have been too short to fill the batch.
+    # The largest: a saturated probe may have been too short to fill the batch. A VALID trial above it refutes it.
     short = max((trial.throughput for trial in trials), default=0.0)
-    return Throughput(math.log(short), _SHORT_SCALE, sustained) if short else None
+    if short and math.log(short) > sustained - _SHORT_SCALE:
+        return Throughput(math.log(short), _SHORT_SCALE, sustained)
+    return None
 
 
 def drift(trials: Sequence[Measurement]) -> float:

@@ -17,7 +17,7 @@ from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measur
 from harness_llm.pipeline.tuning.target_report import describe_result, describe_step, describe_trial
 from harness_llm.pipeline.tuning.target_search import next_target_trial
 from harness_llm.pipeline.tuning.trial_figures import loadgen_ended, margins, measure
-from harness_llm.pipeline.tuning.trial_runs import TrialRuns
+from harness_llm.pipeline.tuning.trial_runs import TrialRuns, seats
 from harness_llm.runs.record import Run, digest, load_run
 from harness_llm.runs.trial_store import Session, Trial, TrialStore, What
 
@@ -132,8 +132,7 @@ def tune_target(
     Raises:
         HarnessError: a trial cannot be made.
     """
-    config = plan.config
-    goal = Goal(plan.load, budget_s, config.in_flight_limit.batch * config.replicas)
+    goal = Goal(plan.load, budget_s, seats(plan))
     search = TargetSearch(pipeline, plan, TrialRuns(pipeline, plan, assets, store.folder), store, goal)
     done = search.run()
     text = describe_result(goal, search.measurements, done, plan, str(targets_path(pipeline.request)))

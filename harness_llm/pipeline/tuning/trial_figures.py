@@ -24,11 +24,13 @@ def margins(run: Run | None, rules: BenchmarkRules, scenario: str) -> tuple[floa
 
 
 def read_queries(run: Run) -> Queries:
-    """Read the completed queries in the records of `run`, in order of issue."""
+    """Read the queries in the records of `run`."""
     table = read_records(run.path).queries
     names = ("issue_s", "first_token_s", "completion_s", "output_tokens")
     columns = np.array([table[name].to_numpy() for name in names], dtype=np.float64)
-    return Queries(*columns[:, ~np.isnan(columns[2])])
+    answered = ~np.isnan(columns[2])
+    issued, first, completed, tokens = columns[:, answered]
+    return Queries(issued, first, completed, tokens, unanswered=columns[0, ~answered])
 
 
 def measure(run: Run, goal: Goal, rules: BenchmarkRules, target: float, *, full: bool, seconds: float) -> Measurement:

@@ -84,9 +84,14 @@ class TrialRuns:
             context.pool.await_restarts(panel.say, panel.starting)
             panel.begin(RunView(f"{plan.scenario} {_kind(step)}", total, total / step.target, limit))
             whole = isinstance(step, Confirm) or step.whole
-            return execute_run(context, _TEST, panel if whole else SaturatedProbe(panel, total))
+            return execute_run(context, _TEST, panel if whole else SaturatedProbe(panel, total, seats(plan)))
         finally:
             panel.end()
+
+
+def seats(plan: ScenarioPlan) -> int:
+    """Return how many queries the replicas run at once."""
+    return plan.config.in_flight_limit.batch * plan.config.replicas
 
 
 def _kind(step: Probe | Confirm) -> str:
