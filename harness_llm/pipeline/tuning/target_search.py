@@ -4,7 +4,8 @@
    bounds the rest.
 2. Probes at the median of the model of the crossing (crossing.py). They become longer as the interval becomes narrow.
 3. Confirmation by a run of full length, at a target that is VALID with probability CONFIDENCE by the model. After an
-   INVALID one the model includes it, and the next confirmation is lower.
+   INVALID one the model includes it, and the next confirmation is lower. After a VALID one another follows where the
+   expected gain is worth it.
 """
 
 import math
@@ -32,8 +33,10 @@ USUAL_CONFIRMATIONS = 2
 # Width of the 80 % interval of the crossing at which a confirmation follows; half of it is the step between two.
 PRECISION = 0.02
 CONFIDENCE = 0.75
-# Expected gain that is worth more runs of full length than usual.
-_UNUSUAL = 0.02
+# Expected gain that is worth a run of full length after a VALID one, and more of them than usual.
+_GAIN, _UNUSUAL_GAIN = 0.005, 0.015
+# Targets that are VALID with a probability of a half at least.
+_SHARES = [share / 20 for share in range(1, 11)]
 # Width of the interval above which a VALID run of full length is followed by more trials.
 _BRACKETED = 0.08
 # Length of a probe relative to the shortest, by the width of the interval.
@@ -167,14 +170,20 @@ class _Search:
         # Runs of full length replace probes that would take about as long.
         instead = self._queries(target, 1) > _WORTHWHILE * self.goal.full_queries(target)
         if valid := [trial.target for trial in made if trial.valid]:
-            ratio = target / max(valid) - 1
-            most = MAX_PROBES if instead or ratio > _UNUSUAL else USUAL_CONFIRMATIONS
-            return self._confirm(target) if ratio > PRECISION / 2 and len(made) < most else self._done()
+            higher, gain = self._higher(max(valid))
+            worthwhile = gain > (_GAIN if instead or len(made) < USUAL_CONFIRMATIONS else _UNUSUAL_GAIN)
+            return self._confirm(higher) if worthwhile and len(made) < MAX_PROBES else self._done()
         if len(made) >= (MAX_PROBES if instead else MAX_CONFIRMATIONS):
             return self._done(f"{len(made)} runs of full length are INVALID")
         # Each step down is at least twice the one before: a wrong model ends in a VALID run nevertheless.
         lower = min(trial.target for trial in made) * (1 - PRECISION / 2 * 2 ** min(len(made) - 1, _DOUBLINGS))
         return self._confirm(rounded(min(target, lower)))
+
+    def _higher(self, valid: float) -> tuple[float, float]:
+        """Return the target above `valid` with the largest expected gain, and this gain relative to `valid`."""
+        targets = [rounded(self.crossing.quantile(share)) for share in _SHARES]
+        gains = [self.crossing.probability(target) * (target / valid - 1) for target in targets]
+        return max(zip(targets, gains, strict=True), key=lambda one: one[1])
 
     def _done(self, reason: str = "") -> Done:
         found = max((trial.target for trial in self._confirmations if trial.valid), default=None)
