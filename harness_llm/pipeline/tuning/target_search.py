@@ -34,7 +34,7 @@ USUAL_CONFIRMATIONS = 2
 PRECISION = 0.02
 CONFIDENCE = 0.75
 # Expected gain that is worth a run of full length after a VALID one, and more of them than usual.
-_GAIN, _UNUSUAL_GAIN = 0.005, 0.015
+_GAIN, _UNUSUAL_GAIN = 0.005, 0.01
 # Targets that are VALID with a probability of a half at least.
 _SHARES = [share / 20 for share in range(1, 11)]
 # Width of the interval above which a VALID run of full length is followed by more trials.
