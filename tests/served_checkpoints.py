@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tiny_checkpoints
-
 from harness_llm.config.benchmark import benchmark_names, load_benchmark
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.quantize.job import CalibrationSet, Job
@@ -53,6 +51,8 @@ def has_tool(case: Case) -> bool:
 
 def quantized(cases: Collection[Case], published: Mapping[str, Path], folder: Path) -> dict[Case, Path]:
     """Checkpoints that the recipes of `cases` make, one process for each tool; without those of a missing tool."""
+    import tiny_checkpoints  # noqa: PLC0415 - loads torch
+
     calibration = folder / "calibration.store"
     prompts = [[(31 * row + 7 * place) % tiny_checkpoints.VOCABULARY for place in range(48)] for row in range(8)]
     write_store(calibration, prompts)

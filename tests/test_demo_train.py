@@ -1,5 +1,6 @@
 """Training of the demo, and reference answers that do not depend on the batch."""
 
+import importlib
 import json
 from types import SimpleNamespace
 
@@ -11,16 +12,31 @@ from harness_llm.prepare.demo.corpus import Split, samples
 from harness_llm.prepare.demo.tokenized import train_tokenizer, write_split
 from harness_llm.protocol.token_store import open_store
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from harness_llm.prepare.demo import reference, train  # noqa: E402
-
 pytestmark = pytest.mark.engine(seconds=15)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def transformers(torch):
+    return pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def train(transformers):
+    return importlib.import_module("harness_llm.prepare.demo.train")
+
+
+@pytest.fixture(scope="module")
+def reference(transformers):
+    return importlib.import_module("harness_llm.prepare.demo.reference")
+
+
+@pytest.fixture(scope="module")
+def trained(train, tmp_path_factory):
     """A folder with a tokenizer, a checkpoint of three steps and a store."""
     folder = tmp_path_factory.mktemp("demo")
     tokenizer = folder / "tokenizer.json"
@@ -33,7 +49,7 @@ def trained(tmp_path_factory):
     return folder
 
 
-def test_loss_covers_the_answer_and_its_end_only(trained):
+def test_loss_covers_the_answer_and_its_end_only(train, trained):
     tokenizer = Tokenizer.from_file(str(trained / "tokenizer.json"))
     chosen = samples(Split.TRAINING, 2 * train.BATCH, seed=9)
     seen = []
@@ -47,7 +63,7 @@ def test_loss_covers_the_answer_and_its_end_only(trained):
     assert sorted(seen) == sorted((s.prompt, s.answer) for s in chosen)
 
 
-def test_trained_checkpoint_is_complete(trained):
+def test_trained_checkpoint_is_complete(torch, transformers, train, trained):
     record = read_record(trained / "model", train.TRAINING)
     assert record["steps"] == 3
     assert set(record["files"]) == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
@@ -59,7 +75,7 @@ def test_trained_checkpoint_is_complete(trained):
     assert 0.8e6 < model.num_parameters() < 1e6
 
 
-def test_batched_answers_equal_single_answers(trained):
+def test_batched_answers_equal_single_answers(torch, transformers, reference, trained):
     model = transformers.LlamaForCausalLM.from_pretrained(trained / "model")
     store = open_store(trained / "store")
     together = reference.answers(model, store, 10, max_tokens=6)
@@ -70,7 +86,7 @@ def test_batched_answers_equal_single_answers(trained):
 @pytest.mark.parametrize(
     ("generated", "expected"), [([5, 2, 0, 0], [5, 2]), ([5, 2, 2], [5, 2]), ([2, 0], [2]), ([5, 6], [5, 6])]
 )
-def test_answer_ends_with_its_first_eos(generated, expected):
+def test_answer_ends_with_its_first_eos(torch, reference, generated, expected):
     model = SimpleNamespace(
         generate=lambda prompts, **_: torch.cat([prompts, torch.tensor([generated])], dim=1),
         generation_config=SimpleNamespace(eos_token_id=2),

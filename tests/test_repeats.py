@@ -102,6 +102,7 @@ def states(workspace: Workspace) -> dict[str, list[State]]:
     return found
 
 
+@pytest.mark.slow
 def test_submission_with_a_killed_replica_completes_by_itself(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:

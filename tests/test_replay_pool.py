@@ -45,6 +45,7 @@ def test_every_sample_is_answered_at_the_modelled_length(bench: ScenarioContext)
     assert all(answer.first is not None and answer.first[0] == answer.ids[0] for answer in answers)
 
 
+@pytest.mark.slow
 def test_overhead_is_measured_against_loadgen_alone(bench: ScenarioContext, tmp_path: Path) -> None:
     figures = measure(bench, 200, seconds=1)
     null = measure_null(bench, 200, seconds=1, folder=tmp_path)

@@ -36,7 +36,7 @@ def test_all_queries_are_answered_and_a_slow_replica_delays_them() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault(), Fault(slowest=0.8), Fault(failing=frozenset({1}))])
-@pytest.mark.parametrize("start", [0.1, 10])
+@pytest.mark.parametrize("start", [pytest.param(0.1, marks=pytest.mark.slow), 10])
 def test_capacity_is_found(fault: Fault, start: float) -> None:
     case = Case(SYSTEM, fault, seed=2)
     done, trials = case.search(start)
@@ -44,6 +44,7 @@ def test_capacity_is_found(fault: Fault, start: float) -> None:
     assert sum(trial.failed for trial in trials) == len(fault.failing)
 
 
+@pytest.mark.slow
 def test_noise_changes_the_trials_and_a_seed_repeats_them() -> None:
     quiet, noisy, again = (Case(SYSTEM, Fault(noise=noise), seed=2) for noise in (0.0, 0.02, 0.02))
     assert noisy.search(10)[1] == again.search(10)[1]

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_checkpoints
 from safetensors import safe_open
 from served_checkpoints import RECIPES, Case, has_tool, loaded, quantized
 
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.checkpoint import checkpoint_files, weight_files
 from harness_llm.prepare.quantize.quantize import PROGRAMS
-from harness_llm.replicas.engines.transformers import TransformersEngine
+from harness_llm.replicas.engines.engine import build_engine
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +33,8 @@ MXFP4 = [pytest.param(case, id="-".join(case)) for case in RECIPES if RECIPES[ca
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A tiny checkpoint of each architecture as it was published."""
+    import tiny_checkpoints  # noqa: PLC0415 - loads torch
+
     folder = tmp_path_factory.mktemp("published")
     return {name: tiny_checkpoints.make(name, folder / name) for name in ("gptj", *{case[0] for case in RECIPES})}
 
@@ -59,6 +60,8 @@ def _skip_without_tool(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_linear_and_expert_weight_is_quantized(case: Case, served: dict[Case, Path]) -> None:
+    import tiny_checkpoints  # noqa: PLC0415 - loads torch
+
     weights: dict[str, str] = {}
     for file in weight_files(served[case]):
         with safe_open(file, "pt") as tensors:
@@ -96,7 +99,7 @@ def test_vllm_loads_every_tensor_of_gptj_from_pytorch_files(
 
 
 def test_transformers_engine_loads_gptj_from_pytorch_files(published: dict[str, Path]) -> None:
-    engine = TransformersEngine(str(published["gptj"]), {"max_num_seqs": 1})
+    engine = build_engine("transformers", str(published["gptj"]), {"max_num_seqs": 1})
     engine.configure(Sampling(temperature=0.0, min_tokens=4, max_tokens=4, stop_token_ids=(0,)), stream=False)
     engine.add(0, [1, 2, 3])
     assert [len(answer) for _, answer in engine.step().finished] == [4]

@@ -55,6 +55,7 @@ def start_and_kill(terminal: Terminal, words: list[str], scenario: str, after: i
     command.wait()
 
 
+@pytest.mark.slow
 def test_server_target_is_found_and_a_killed_session_continues(terminal: Terminal) -> None:
     scenario = "Interactive"
     words = tune(terminal, scenario, 10 * THROUGHPUT)

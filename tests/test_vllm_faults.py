@@ -14,7 +14,7 @@ from harness_llm.paths import Workspace
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.record import State
 
-pytestmark = [pytest.mark.engine(seconds=60), pytest.mark.processes]
+pytestmark = [pytest.mark.engine(seconds=60), pytest.mark.processes, pytest.mark.slow]
 
 SAMPLES = 200
 

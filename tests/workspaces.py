@@ -1,6 +1,8 @@
 """Workspaces made for a test: the checkout's settings, and a benchmark that closed accepts."""
 
+import functools
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,20 @@ SUBMIT = ["submit", "--dry-run", "--model", CLOSED, "--division", "closed", "--p
 
 def make_workspace(root: Path) -> Workspace:
     """The checkout's models/ and code/ below `root`, and `toy`, the demo under the rules of closed."""
+    shutil.copytree(_template(), root, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    return Workspace(root)
+
+
+@functools.cache
+def _template() -> Path:
+    """The workspace of which `make_workspace` makes copies; conftest.py removes it with the temporary folder."""
+    root = Path(tempfile.mkdtemp(prefix="workspace-"))
     shutil.copytree(CHECKOUT / "models", root / "models")
     shutil.copytree(CHECKOUT / "code", root / "code")
     shutil.copytree(root / "models" / "demo", root / "models" / CLOSED)
     edit(root / "models" / CLOSED / "benchmark.yaml", _officially)
     edit(root / "models" / CLOSED / "cpu.yaml", lambda settings: settings["llm_config"].update(max_model_len=2048))
-    return Workspace(root)
+    return root
 
 
 def _officially(facts: dict[str, Any]) -> None:
