@@ -66,11 +66,12 @@ class QueryLog:
         Args:
             prompt_tokens: by sample.
         """
+        # The SUT thread may still add events: those read last include the queries of those read before.
+        finished, finished_at, tokens = self._finished.read()
+        first, first_at, _ = self._first.read()
+        sent, sent_at, numbers = self._sent.read()
         queries, issued, samples = self._issued.read()
         rows = _Rows(queries)
-        sent, sent_at, numbers = self._sent.read()
-        first, first_at, _ = self._first.read()
-        finished, finished_at, tokens = self._finished.read()
         sends = np.bincount(rows.of(sent), minlength=len(queries))
         return {
             "sample": samples,
