@@ -27,14 +27,13 @@ mount_path() {
     mount --rbind "$1" "$root$1"
 }
 mount -t tmpfs -o mode=755 tmpfs "$root"
-mkdir "$root/proc" "$root/tmp" "$root/dev"
+mkdir -p "$root/proc" "$root/tmp" "$root/dev/shm"
 mount --bind "$scratch" "$root/tmp"
+mount -t tmpfs tmpfs "$root/dev/shm"
 while [ "$1" != -- ]; do mount_path "$1"; mount -o remount,bind,ro "$root$1"; shift; done
 shift
 mount -t proc proc "$root/proc"
 for device in null zero urandom; do mount_path "/dev/$device"; done
-mkdir "$root/dev/shm"
-mount -t tmpfs tmpfs "$root/dev/shm"
 exec chroot "$root" "$@"
 """
 
