@@ -162,33 +162,36 @@ ray: ## install Ray for a cluster: docs/cluster.md
 tools:
 	setup/environments.sh cpu loadgen quantize dev ray optuna
 
-# Two workers run the modules, each in a random order; PYTEST_ADDOPTS=--randomly-seed=N repeats an order.
-PYTEST = $(TESTS)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder \
-    --ignore=tests/containers --ignore=tests/gpu_rehearsal
+# Engines wait as much as they compute, so `make test` has three workers on two cores.
+# Each worker runs whole modules in a random order; PYTEST_ADDOPTS=--randomly-seed=N repeats an order.
+PYTEST = $(TESTS)/python -m pytest --dist loadscope --no-loadscope-reorder \
+    --ignore=tests/containers --ignore=tests/gpu_rehearsal -n
 # One Docker daemon and one node serve all tests, and each step is measured.
-IN_ORDER := -p no:randomly
+IN_ORDER := $(TESTS)/python -m pytest -p no:randomly
+# Temporary files are in memory (tests/temporary_root.py), except container images.
+ON_DISK := TMPDIR="$${TMPDIR:-/tmp}"
 
 .PHONY: test
-test: tools ## run the tests: rules, faults, and one submission from command to checked tree (10 minutes on two cores)
-	$(PYTEST) -m "not slow"
+test: tools ## run the tests: rules, faults, and one submission from command to checked tree (6 minutes on two cores)
+	$(PYTEST) 3 -m "not slow"
 
 .PHONY: test-quick
-test-quick: tools ## run the tests that start no engine and no server (2 minutes)
-	$(PYTEST) -m "not engine and not processes and not slow"
+test-quick: tools ## run the tests that start no engine and no server (1 minute)
+	$(PYTEST) 2 -m "not engine and not processes and not slow"
 
 .PHONY: test-all
 test-all: tools ## run all tests but those of containers and GPUs; quantization needs `make quark` too
-	$(PYTEST)
+	$(PYTEST) 2
 
 .PHONY: test-repeat
 test-repeat: tools ## run the tests with processes COUNT times (20) and count the failures
 	failed=0; for run in $$(seq $${COUNT:-20}); do \
-	    $(PYTEST) -m "processes and not slow" || failed=$$((failed + 1)); done; \
+	    $(PYTEST) 2 -m "processes and not slow" || failed=$$((failed + 1)); done; \
 	echo "$$failed of $${COUNT:-20} runs failed"; test $$failed = 0
 
 .PHONY: test-containers
 test-containers: tools ## run the tests of the containers, as root: they install Docker and start a daemon of their own
-	$(TESTS)/python -m pytest $(IN_ORDER) -m containers tests/containers -rP
+	$(ON_DISK) $(IN_ORDER) -m containers tests/containers -rP
 
 .PHONY: test-gpu-rehearsal
 test-gpu-rehearsal: test-gpu-settings test-gpu-nodes ## everything about GPUs that can be tried without one
@@ -196,11 +199,11 @@ test-gpu-rehearsal: test-gpu-settings test-gpu-nodes ## everything about GPUs th
 .PHONY: test-gpu-settings
 test-gpu-settings: tools ## every NVIDIA setting by the CUDA build of vLLM, with stubs of NVML and the driver
 	setup/environments.sh cuda ray-cuda
-	$(TESTS)/python -m pytest $(IN_ORDER) -m gpu_rehearsal tests/gpu_rehearsal -rP
+	$(ON_DISK) $(IN_ORDER) -m gpu_rehearsal tests/gpu_rehearsal -rP
 
 .PHONY: test-gpu-nodes
 test-gpu-nodes: tools ## make submission in containers on nodes with fake GPUs, as root
-	$(TESTS)/python -m pytest $(IN_ORDER) -m gpu_rehearsal tests/containers -rP
+	$(ON_DISK) $(IN_ORDER) -m gpu_rehearsal tests/containers -rP
 
 .PHONY: lint
 lint: tools ## ruff check, ruff format --check, import layers, mypy

@@ -7,8 +7,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from temporary_root import temporary_root
+
 # Locks and sockets of this process are its own: a submission that runs on this machine, and other workers, have others.
-os.environ["PYTEST_DEBUG_TEMPROOT"] = ROOT = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
+os.environ["PYTEST_DEBUG_TEMPROOT"] = ROOT = temporary_root()
 os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="hl-", dir=ROOT)
 
 # Waiting threads sleep: awake, those of several engines on the same cores slow each other down many times.

@@ -35,7 +35,7 @@ from harness_llm.replicas import pool as replica_pool
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.record import State
 
-pytestmark = [needs_loadgen, pytest.mark.processes(seconds=120)]
+pytestmark = [needs_loadgen, pytest.mark.processes(seconds=90)]
 
 SCENARIOS = ["Server", pytest.param("Offline", marks=pytest.mark.slow)]
 SINGLE_STREAM = pytest.param("SingleStream", marks=pytest.mark.slow)

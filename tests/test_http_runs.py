@@ -15,7 +15,7 @@ from harness_llm.config.load import issued
 from harness_llm.loadgen.logs import ACCURACY, DETAIL, parse_detail, read_accuracy_log
 from harness_llm.runs.record import Run, RunRecord, State
 
-pytestmark = [needs_loadgen, pytest.mark.processes(seconds=30)]
+pytestmark = [needs_loadgen, pytest.mark.processes(seconds=40)]
 
 NO_COUNTS = {"cache_hits": 0, "speculated": 0, "drafts": 0}
 

@@ -30,7 +30,7 @@ from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import Run, State, find_runs
 
-pytestmark = [needs_loadgen, pytest.mark.processes(seconds=120)]
+pytestmark = [needs_loadgen, pytest.mark.processes(seconds=50)]
 
 TRIES = 1 + MAX_REPEATS
 

@@ -19,7 +19,7 @@ from harness_llm.pipeline.run import ScenarioContext, execute_run
 from harness_llm.runs.record import State, find_runs
 from harness_llm.runs.selection import NOT_COUNTED, Wanted, select
 
-pytestmark = [pytest.mark.engine(seconds=110), pytest.mark.processes]
+pytestmark = [pytest.mark.engine(seconds=25), pytest.mark.processes]
 
 
 @pytest.fixture(scope="module")

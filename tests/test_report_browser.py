@@ -25,7 +25,7 @@ DRAWN = """() => [...document.querySelectorAll(".chart")].map((chart) =>
     [...chart.querySelectorAll("svg path")].filter((path) => path.getBBox().width > 20).length)"""
 
 pytestmark = [
-    pytest.mark.processes(20),
+    pytest.mark.processes(seconds=40),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
 ]
 

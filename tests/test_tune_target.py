@@ -9,7 +9,7 @@ from terminal import Ended, Terminal
 from harness_llm.runs.record import State, find_runs, load_run
 from harness_llm.runs.trial_store import Trial, read_session, read_trials, session_folders
 
-pytestmark = [pytest.mark.engine(seconds=60), pytest.mark.processes]
+pytestmark = [pytest.mark.engine(seconds=20), pytest.mark.processes]
 
 # 32 sequences at once, an answer of 20 tokens in 80 ms: 400 queries/s.
 PACE = [

@@ -24,7 +24,7 @@ from harness_llm.replicas.engines.engine import build_engine
 from harness_llm.replicas.local import replica_environment
 
 # vLLM imports modules of torch that warn of what they use themselves.
-pytestmark = [pytest.mark.engine(seconds=40), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.engine(seconds=70), pytest.mark.filterwarnings("ignore")]
 
 SAMPLES = 40
 # A batch may round otherwise than the reference's; the weights are the same.
