@@ -12,7 +12,7 @@ from harness_llm.config.load import Load
 from harness_llm.loadgen.early_stopping import allowed_over, fewest_queries
 from harness_llm.pipeline.tuning.duration_search import next_duration_trial
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
-from harness_llm.pipeline.tuning.target_search import MAX_PROBES, model, next_target_trial
+from harness_llm.pipeline.tuning.target_search import MAX_PROBES, drift, model, next_target_trial
 
 DURATION_S = 600.0
 
@@ -131,6 +131,26 @@ def test_answers_within_the_tpot_limit_at_saturation_do_not_raise_the_next_targe
     step = next_target_trial(goal, [saturated])
     assert isinstance(step, Probe)
     assert step.target < 600
+
+
+def test_throughput_of_an_overload_is_refuted_by_a_valid_trial_above_it() -> None:
+    """At ten times the throughput, the arrivals alone slowed this system down to a fifth."""
+    growing = (Latency(20.0, 0.5, True), Latency(0.3, 0.02))
+    overloaded = Measurement(4000, False, False, 18, latencies=growing, throughput=78)
+    slightly = Measurement(415, False, False, 28, latencies=growing, throughput=414)
+    good = Measurement(389, False, True, 28, latencies=(Latency(0.04, 0.02), Latency(0.23, 0.02)))
+    assert drift([overloaded, slightly, good]) == drift([slightly, good])
+    assert model(goal_of(4000), [overloaded, slightly, good]).quantile(0.5) > 389
+
+
+def test_target_between_a_valid_and_an_invalid_run_of_full_length_is_below_the_invalid_one() -> None:
+    probe = Measurement(425, False, True, 28, latencies=(Latency(0.04, 0.02), Latency(0.2, 0.02)))
+    valid = Measurement(400, True, True, 600, latencies=(Latency(0.05, 0.01), Latency(0.2, 0.01)))
+    growing = (Latency(1.2, 0.01, True), Latency(0.3, 0.01))
+    invalid = Measurement(432, True, False, 600, latencies=growing, throughput=470)
+    step = next_target_trial(goal_of(400), [probe, valid, invalid])
+    assert isinstance(step, Confirm)
+    assert 400 < step.target < 432
 
 
 def test_targets_fall_faster_with_each_invalid_run_of_full_length() -> None:

@@ -70,16 +70,21 @@ def _throughput(trials: Sequence[Measurement], spread: float) -> Throughput | No
     sustained = max((math.log(trial.target) for trial in trials if trial.valid), default=-math.inf)
     if full := [math.log(trial.throughput) for trial in trials if trial.full and trial.throughput]:
         return Throughput(statistics.fmean(full), spread, sustained)
-    # The largest: a saturated probe may have been too short to fill the batch. A VALID trial above it refutes it.
-    short = max((trial.throughput for trial in trials), default=0.0)
-    if short and math.log(short) > sustained - _SHORT_SCALE:
-        return Throughput(math.log(short), _SHORT_SCALE, sustained)
+    # The largest: a saturated probe may have been too short to fill the batch.
+    if short := [math.log(trial.throughput) for trial in _credible(trials)]:
+        return Throughput(max(short), _SHORT_SCALE, sustained)
     return None
+
+
+def _credible(trials: Sequence[Measurement]) -> list[Measurement]:
+    """Trials with a throughput that no VALID trial at a higher target refutes: an overload slows down the system."""
+    sustained = max((trial.target for trial in trials if trial.valid), default=0.0)
+    return [trial for trial in trials if trial.throughput > sustained * math.exp(-_SHORT_SCALE)]
 
 
 def drift(trials: Sequence[Measurement]) -> float:
     """Standard deviation of the logarithm of the throughput between runs, of the saturated ones of `trials`."""
-    saturated = [math.log(trial.throughput) for trial in trials if trial.saturated]
+    saturated = [math.log(trial.throughput) for trial in _credible(trials) if trial.saturated]
     deviations = [value - statistics.fmean(saturated) for value in saturated]
     return math.sqrt((_DRIFT**2 + sum(value**2 for value in deviations)) / max(len(saturated), 1))
 
@@ -181,7 +186,9 @@ class _Search:
 
     def _higher(self, valid: float) -> tuple[float, float]:
         """Return the target above `valid` with the largest expected gain, and this gain relative to `valid`."""
-        targets = [rounded(self.crossing.quantile(share)) for share in _SHARES]
+        invalid = min((trial.target for trial in self._confirmations if not trial.valid), default=math.inf)
+        highest = invalid * (1 - PRECISION / 2)
+        targets = [rounded(min(self.crossing.quantile(share), highest)) for share in _SHARES]
         gains = [self.crossing.probability(target) * (target / valid - 1) for target in targets]
         return max(zip(targets, gains, strict=True), key=lambda one: one[1])
 
