@@ -75,7 +75,7 @@ PARTS = {
         ceiling.misses,
     ),
     "records": Part(
-        "cost of a run's records: maximum Offline rate and p99 TTFT with and without them, in pairs",
+        "cost of a run's records: time in the SUT's thread at the maximum Offline rate, and p99 TTFT in pairs",
         record_cost.PAIRS,
         20,
         lambda repeats, seconds, folder, console: record_cost.run(folder, repeats, seconds, console),
