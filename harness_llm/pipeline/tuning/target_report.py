@@ -8,6 +8,9 @@ from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latenc
 from harness_llm.pipeline.tuning.target_search import drift, model
 from harness_llm.runs.trial_store import Trial
 
+# Ratios from here on are shown as multiples, not in percent.
+_TIMES = 10
+
 
 def describe_step(goal: Goal, trials: Sequence[Measurement], step: Probe | Confirm) -> str:
     """The next trial in one line; for Server with the interval of the highest VALID target so far."""
@@ -44,7 +47,8 @@ def describe_trial(trial: Trial, measured: Measurement) -> str:
 
 def _latency(name: str, latency: Latency) -> str:
     least = "at least " if latency.at_least else ""
-    return f"p99 {name} {least}{latency.ratio:.0%} of its limit" + (" (queue grows)" if latency.at_least else "")
+    share = f"{latency.ratio:.0%} of" if latency.ratio < _TIMES else f"{latency.ratio:.0f} times"
+    return f"p99 {name} {least}{share} its limit" + (" (queue grows)" if latency.at_least else "")
 
 
 def describe_result(goal: Goal, trials: Sequence[Measurement], done: Done, plan: ScenarioPlan, file: str) -> str:
