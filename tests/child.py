@@ -23,6 +23,17 @@ def talk() -> None:
     sys.exit(3)
 
 
+def flood(count: str, size: str) -> None:
+    """Offer more messages of `size` characters than a pipe holds, then send one and exit."""
+    parent = Parent()
+    for number in range(int(count)):
+        parent.offer(event="progress", number=number, text="x" * int(size))
+    sys.stdout.write("offered\n")
+    sys.stdout.flush()
+    parent.send(event="done", text="y" * 200_000)
+    os._exit(0)
+
+
 def wait(clean_up: str = "") -> None:
     """Wait until the parent or a signal ends this process."""
     Parent(Path(clean_up) if clean_up else None).send(event="up", pid=os.getpid())
@@ -123,6 +134,14 @@ def loadgen(*says: str) -> None:
                 own.send(event="finished", counters=[])
                 os._exit(0)
         time.sleep(0.02)
+
+
+def brief(*says: str) -> None:
+    """Act as LoadGen's process of a short run: send `says` and exit."""
+    own = Parent()
+    for line in says:
+        own.send(**json.loads(line))
+    os._exit(0)
 
 
 def parent(log: str, what: str, *arguments: str) -> None:

@@ -1,5 +1,6 @@
 """The command line as a user runs it, with its own workspace and temporary folder."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -100,7 +101,8 @@ class Terminal:
 
     def close(self) -> None:
         for process in self.processes():
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile
+                process.kill()
         for command in self._commands:
             command.process.wait()
         shutil.rmtree(self.temporary)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from waiting import ends
+from waiting import ends, wait_until
 
+from harness_llm.protocol import child_processes
 from harness_llm.protocol.child_processes import Child, Exit, Message, start, watch
 from harness_llm.protocol.sessions import SHARED
 
@@ -66,6 +67,20 @@ def test_messages_of_a_child_arrive_up_to_its_exit(begin: Start) -> None:
     assert child.last_lines(2) == "line 18\nline 19"
 
 
+@pytest.mark.parametrize("size", [100, 30_000])  # below and above PIPE_BUF, up to which a write is not split
+def test_offered_messages_are_discarded_while_the_parent_does_not_read(begin: Start, size: int) -> None:
+    child = begin("flood", "2000", str(size))
+    wait_until(lambda: child.log.exists() and "offered" in child.output(), PATIENCE_S, "the end of the offers")
+    *said, end = events(child, until=is_exit)
+    *offered, last = [message.body for message in said if isinstance(message, Message)]
+    numbers = [message["number"] for message in offered]
+    assert 0 < len(numbers) < 2000
+    assert numbers == list(range(len(numbers))), "the pipe was full from then on"
+    assert {len(message["text"]) for message in offered} == {size}
+    assert (last["event"], len(last["text"])) == ("done", 200_000)
+    assert end == Exit(child, 0)
+
+
 def test_messages_of_several_children_are_distinguished(begin: Start) -> None:
     talker, waiter = begin("talk"), begin("wait")
     found = events(talker, waiter, until=is_exit)
@@ -105,6 +120,15 @@ def test_stop_kills_a_child_that_does_not_react(begin: Start) -> None:
     child = begin("deaf")
     first_words(child)
     assert child.stop(patience_s=0.1) == -signal.SIGKILL
+
+
+def test_stop_does_not_wait_for_a_child_that_cannot_be_killed(begin: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = begin("deaf")
+    first_words(child)
+    with monkeypatch.context() as patch:
+        patch.setattr(child_processes, "kill_session", lambda _: None)
+        patch.setattr(child_processes, "KILL_TIMEOUT_S", 0.1)
+        assert child.stop(patience_s=0) is None
 
 
 def test_shared_memory_of_a_killed_child_is_removed(begin: Start) -> None:

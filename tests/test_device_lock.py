@@ -25,7 +25,7 @@ def test_second_process_is_refused_with_the_first_ones_command(tmp_path: Path) -
         assert first.stdout
         assert first.stdout.readline() == b"held\n"
         with (
-            pytest.raises(EnvironmentMissing, match="another submission is running on cpu") as caught,
+            pytest.raises(EnvironmentMissing, match="another harness-llm process uses cpu") as caught,
             hold("cpu", "second", tmp_path),
         ):
             pass

@@ -3,9 +3,12 @@
 The servers have no model. `make test` runs each fault in Server; `make test-all` in every scenario.
 """
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from http_runs import (
@@ -26,11 +29,13 @@ from http_runs import (
 from live_runs import PATIENCE_S, OnFirstAnswer, Runs, kill_loadgen
 from real_loadgen import needs_loadgen
 from token_server import TokenServer
+from waiting import wait_until
 
 from harness_llm.errors import ConfigError, RunFailed
-from harness_llm.loadgen.logs import ACCURACY, DETAIL, Answer, read_accuracy_log
+from harness_llm.loadgen.logs import ACCURACY, DETAIL, SUMMARY, Answer, read_accuracy_log
 from harness_llm.loadgen.replica_client import ReplicaClient
-from harness_llm.protocol.child_processes import Child
+from harness_llm.pipeline import run
+from harness_llm.protocol.child_processes import Child, start
 from harness_llm.replicas import pool as replica_pool
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.record import State
@@ -139,7 +144,7 @@ def test_queries_of_a_failed_replica_are_requeued(
     done = runs.run(request, pool, "accuracy", BreaksWhenHeld(fault, broken, issued))
     assert broken.process.returncode is not None, "a suspended process may continue"
     assert done.state is State.VALID
-    assert any(reason.startswith("replica-0 failed") and CAUSES[fault] in reason for reason in done.reasons)
+    assert any(note.startswith("replica-0 failed") and CAUSES[fault] in note for note in done.notes)
     answers = read_accuracy_log(done.path / ACCURACY)
     assert sorted(answer.qsl_idx for answer in answers) == list(range(HELD[scenario]))
     if scenario == "Offline":
@@ -191,6 +196,35 @@ def test_killed_loadgen_fails_its_run_and_the_next_run_is_valid(runs: Runs) -> N
     assert after.state is State.VALID
     answers = read_accuracy_log(after.path / ACCURACY)
     assert {answer.qsl_idx: answer.ids.tolist() for answer in answers} == {i: right(i) for i in range(SAMPLES)}
+
+
+def fill(child: Child) -> None:
+    """Fill the status pipe of `child` with messages."""
+    pipe = os.open(f"/proc/self/fd/{child.status.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b'{"event": "note"}\n')
+    os.close(pipe)
+
+
+def test_run_continues_while_its_status_messages_are_not_read(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Child] = []
+
+    def start_loadgen(*arguments: Any, **more: Any) -> Child:
+        started.append(start(*arguments, **more))
+        return started[-1]
+
+    def stop_reading(_: Child) -> None:
+        fill(started[0])
+        summary = started[0].log.with_name(SUMMARY)
+        wait_until(lambda: summary.exists() and summary.stat().st_size, PATIENCE_S / 5, "a result of LoadGen")
+
+    monkeypatch.setattr(run, "start", start_loadgen)
+    with TokenServer("pauses", after=BEFORE) as server, pool_of(runs, "Server", server) as (request, pool):
+        watcher = BreaksWhenHeld(stop_reading, pool.replicas[0])
+        done = runs.run(request, pool, "accuracy", watcher)
+    assert watcher.acted
+    assert done.state is State.VALID
 
 
 def test_answers_of_an_earlier_generation_are_discarded(runs: Runs) -> None:

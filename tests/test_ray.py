@@ -217,7 +217,7 @@ def test_queries_of_a_failed_node_are_requeued(submitted: Ended, ray: RayCluster
     run = newest(terminal)
     assert run.state is State.VALID
     assert run.record
-    assert any("replica-0 failed" in reason or "replica-1 failed" in reason for reason in run.reasons)
+    assert any("replica-0 failed" in note or "replica-1 failed" in note for note in run.notes)
     answers = read_accuracy_log(run.path / ACCURACY)
     assert sorted(answer.qsl_idx for answer in answers) == list(range(2048))
     wait_until(lambda: not ray.replicas(HEAD), 300, "the end of the remaining replica")

@@ -4,13 +4,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from harness_llm.config.benchmark import Sampling
 from harness_llm.errors import RunFailed
 from harness_llm.loadgen.health import HealthMonitor
-from harness_llm.loadgen.replica_client import ReplicaClient, Replies
+from harness_llm.loadgen.replica_client import IDLE_TIMEOUT_S, ReplicaClient, Replies
 from harness_llm.protocol.kv_cache import KvCache
 from harness_llm.protocol.mailbox import Mailbox
 from harness_llm.protocol.messages import Endpoint
@@ -121,7 +123,23 @@ def lost() -> list[tuple[str, str, int]]:
 
 
 @pytest.fixture
-def replica_client(stage: Stage, tmp_path: Path, lost: list[tuple[str, str, int]]) -> Iterator[ReplicaClient]:
+def pool_events() -> Mailbox[dict[str, Any]]:
+    return Mailbox()
+
+
+@pytest.fixture
+def idle_timeout_s() -> float:
+    return IDLE_TIMEOUT_S
+
+
+@pytest.fixture
+def replica_client(
+    stage: Stage,
+    tmp_path: Path,
+    lost: list[tuple[str, str, int]],
+    pool_events: Mailbox[dict[str, Any]],
+    idle_timeout_s: float,
+) -> Iterator[ReplicaClient]:
     write_store(tmp_path / "store", PROMPTS)
     replica_client = ReplicaClient(
         stage.endpoints,
@@ -129,8 +147,9 @@ def replica_client(stage: Stage, tmp_path: Path, lost: list[tuple[str, str, int]
         in_flight_limit=None,
         stream=True,
         health=HealthMonitor(100, 100),
-        pool_events=Mailbox(),
+        pool_events=pool_events,
         report_failed=lambda endpoint, cause, queries: lost.append((endpoint.address, cause, queries)),
+        idle_timeout_s=idle_timeout_s,
     )
     replica_client.attach("run_key", SAMPLING, open_store(tmp_path / "store"))
     yield replica_client
@@ -173,6 +192,54 @@ def test_generated_tokens_are_counted_by_replica(stage: Stage, replica_client: R
     }
     assert sum(count.generated for count in counts.values()) == 5
     assert all(count.at > 0 for count in counts.values())
+
+
+def join(pool_events: Mailbox[dict[str, Any]], endpoint: Endpoint) -> threading.Timer:
+    """Let a replica join with the next messages; the timer removes it, if a call waits for it without end."""
+    pool_events.put({"event": "replica_ready", "endpoints": [msgspec.to_builtins(endpoint)]})
+    removal = {"event": "replica_failed", "addresses": [endpoint.address], "cause": "never asked"}
+    timer = threading.Timer(PATIENCE_S / 4, lambda: pool_events.put(removal))
+    timer.start()
+    return timer
+
+
+def test_count_does_not_wait_for_a_replica_that_joins(
+    stage: Stage, replica_client: ReplicaClient, pool_events: Mailbox[dict[str, Any]], lost: list[tuple[str, str, int]]
+) -> None:
+    timer = join(pool_events, stage.add())
+    stage.stopped.add(0)
+    threading.Timer(1, stage.stopped.clear).start()  # the others reply after the replica has joined
+    counts = replica_client.count()
+    timer.cancel()
+    assert list(counts) == [endpoint.address for endpoint in stage.endpoints[:2]]
+    assert lost == []
+    assert len(replica_client.count()) == 3
+
+
+def test_detach_does_not_wait_for_a_replica_that_joins(
+    stage: Stage, replica_client: ReplicaClient, pool_events: Mailbox[dict[str, Any]], lost: list[tuple[str, str, int]]
+) -> None:
+    timer = join(pool_events, stage.add())
+    stage.stopped.add(0)
+    threading.Timer(1, stage.stopped.clear).start()
+    readings = replica_client.detach()
+    timer.cancel()
+    assert len(readings.idle) == 2
+    assert lost == []
+
+
+@pytest.mark.parametrize("idle_timeout_s", [1.0])
+def test_replica_that_does_not_reply_in_time_fails(
+    stage: Stage, replica_client: ReplicaClient, pool_events: Mailbox[dict[str, Any]], lost: list[tuple[str, str, int]]
+) -> None:
+    stage.stopped.add(0)
+    silent, other = (endpoint.address for endpoint in stage.endpoints)
+    removal = {"event": "replica_failed", "addresses": [silent], "cause": "no deadline"}
+    timer = threading.Timer(PATIENCE_S / 4, lambda: pool_events.put(removal))
+    timer.start()
+    assert list(replica_client.count()) == [other]
+    timer.cancel()
+    assert lost == [(silent, "no token count within 1 s", 0)]
 
 
 def test_messages_of_a_failed_replica_are_discarded(

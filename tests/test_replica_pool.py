@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from waiting import no_child_remains
 
-from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.errors import EnvironmentMissing, ProcessFailed, RunFailed
 from harness_llm.protocol.child_processes import Child, start, watch
+from harness_llm.replicas import pool as replica_pool
 from harness_llm.replicas.pool import (
     MAX_SHORT_RUNS,
     SHORT_S,
@@ -98,21 +99,48 @@ def test_killed_replica_is_restarted_at_another_address(pool: ReplicaPool, place
 def test_all_replicas_of_a_killed_process_fail(pool: ReplicaPool, places) -> None:
     pool.start(places(host=lambda name, life: ("replica", str(life), "a", "b")), silent)
     assert len(pool.endpoints) == 2
-    pool.kill("ipc://replica-b.0", "not heard")
-    [lost] = happens(pool, 1)
-    assert isinstance(lost, ReplicaFailed)
+    lost = pool.kill("ipc://replica-b.0", "not heard")
+    assert lost
     assert len(lost.endpoints) == 2
+    assert pool.endpoints == []
+    assert pool.kill("ipc://replica-a.0", "not heard") is None
 
 
 def test_suspended_replica_is_killed(pool: ReplicaPool, places) -> None:
     pool.start(places(a=serving), silent)
     process = pool.replicas[0].process
     os.kill(process.pid, signal.SIGSTOP)
-    pool.kill("ipc://replica-a.0", "not heard for 25 s")
-    [lost] = happens(pool, 1)
-    assert isinstance(lost, ReplicaFailed)
+    lost = pool.kill("ipc://replica-a.0", "not heard for 25 s")
+    assert lost
     assert lost.cause == "not heard for 25 s"
+    [joined] = happens(pool, 1)
+    assert isinstance(joined, ReplicaReady), "the exit is the same failure"
     assert process.returncode == -signal.SIGKILL
+
+
+def test_replica_that_does_not_exit_after_it_was_killed_fails_the_next_run(
+    pool: ReplicaPool, places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.start(places(a=serving, b=serving), silent)
+    monkeypatch.setattr(replica_pool, "KILL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(pool.replicas[0].process, "kill", lambda: None)
+    pool.kill("ipc://replica-a.0", "not heard")
+    assert addresses(pool) == ["ipc://replica-b.0"]
+    with pytest.raises(ProcessFailed, match="a does not exit") as raised:
+        pool.await_restarts(silent)
+    assert raised.value.found == "not heard"
+    assert raised.value.where == str(pool.replicas[0].log)
+
+
+def test_killed_replica_that_ran_longer_is_restarted_each_time(
+    pool: ReplicaPool, places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_pool, "SHORT_S", 1e-6)
+    pool.start(places(a=serving), silent)
+    for life in range(MAX_SHORT_RUNS):
+        assert pool.kill(f"ipc://replica-a.{life}", "not heard")
+        pool.await_restarts(silent)
+    assert addresses(pool) == [f"ipc://replica-a.{MAX_SHORT_RUNS}"]
 
 
 def test_exception_of_an_engine_is_the_cause(pool: ReplicaPool, places) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,7 @@ def line(done: int, unanswered: int = 3) -> dict[str, Any]:
 
 
 def test_pool_without_completions_fails_the_run() -> None:
-    stall = Stall(10)
-    stall.check(1000)  # no message yet
+    stall = Stall(10, since=-1000)
     stall.take(line(1), 0)
     stall.take(line(2), 9)
     stall.take(line(2), 18)
@@ -36,8 +36,15 @@ def test_pool_without_completions_fails_the_run() -> None:
         stall.check(19.1)
 
 
+def test_loadgens_process_without_a_status_message_fails_the_run() -> None:
+    stall = Stall(10, since=300)
+    stall.check(310)
+    with pytest.raises(RunFailed, match="no completions for"):
+        stall.check(310.1)
+
+
 def test_pool_without_queries_is_not_stalled() -> None:
-    stall = Stall(10)
+    stall = Stall(10, since=0)
     stall.take(line(2, unanswered=0), 0)
     stall.take(line(2, unanswered=0), 20)
     stall.check(29)
@@ -70,10 +77,12 @@ def pool(tmp_path: Path) -> Iterator[ReplicaPool]:
 def supervise(pool: ReplicaPool, tmp_path: Path) -> Iterator[Callable[..., tuple[RunMonitor, Notes]]]:
     children: list[Child] = []
 
-    def supervise(*says: Mapping[str, Any], survives: bool = True) -> tuple[RunMonitor, Notes]:
-        words, log, notes = ["loadgen", *map(json.dumps, says)], tmp_path / "loadgen.log", Notes()
+    def supervise(
+        *says: Mapping[str, Any], survives: bool = True, program: str = "loadgen", timeout_s: float = 100
+    ) -> tuple[RunMonitor, Notes]:
+        words, log, notes = [program, *map(json.dumps, says)], tmp_path / "loadgen.log", Notes()
         children.append(start("child", words, name="LoadGen", log=log, environment=ENVIRONMENT))
-        return RunMonitor(children[-1], pool, notes, survives, Stall(100)), notes
+        return RunMonitor(children[-1], pool, notes, survives, Stall(timeout_s, time.monotonic())), notes
 
     yield supervise
     for child in children:
@@ -105,7 +114,43 @@ def test_replica_without_heartbeat_is_killed(pool: ReplicaPool, supervise) -> No
     run_monitor.follow()
     assert silent.returncode == -signal.SIGKILL
     assert notes.heard[0] == {"event": "replica_failed", "addresses": ["ipc://replica-b.0"], "cause": "not heard"}
-    assert run_monitor.losses[0] == "b failed (not heard); 2 queries were requeued"
+    assert run_monitor.losses == [
+        "b failed (not heard); 2 queries were requeued",
+        "b was restarted and joined the run",
+    ]
+
+
+@pytest.fixture
+def unkillable(pool: ReplicaPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let replica b survive SIGKILL, as a process that a driver blocks."""
+    monkeypatch.setattr(pool.replicas[1].process, "kill", lambda: None)
+
+
+STALLED = {"event": "replica_failed", "address": "ipc://replica-b.0", "cause": "not heard", "queries": 2}
+
+
+@pytest.mark.usefixtures("unkillable")
+def test_replica_that_does_not_exit_is_a_loss_without_endpoint(pool: ReplicaPool, supervise) -> None:
+    run_monitor, _ = supervise(STALLED, {"event": "finished", "counters": []}, program="brief")
+    assert run_monitor.follow()["event"] == "finished"
+    assert run_monitor.losses == ["b failed (not heard); 2 queries were requeued"]
+    assert [endpoint.address for endpoint in pool.endpoints] == ["ipc://replica-a.0"]
+
+
+@pytest.mark.usefixtures("unkillable")
+def test_on_replica_failure_fail_does_not_wait_for_the_exit(supervise) -> None:
+    run_monitor, _ = supervise(STALLED, survives=False, timeout_s=20)
+    with pytest.raises(RunFailed, match="b failed") as raised:
+        run_monitor.follow()
+    assert raised.value.found == "not heard"
+    assert run_monitor.losses == ["b failed (not heard); 2 queries were requeued"]
+
+
+def test_messages_that_arrived_during_a_suspension_reset_the_stall_timer(supervise) -> None:
+    run_monitor, _ = supervise(line(1), line(2), {"event": "finished", "counters": []}, program="brief", timeout_s=1)
+    run_monitor.loadgen.process.wait()
+    time.sleep(1.5)  # as if this process was suspended
+    assert run_monitor.follow()["event"] == "finished"
 
 
 def test_on_replica_failure_fail_fails_the_run(pool: ReplicaPool, supervise) -> None:

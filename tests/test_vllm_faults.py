@@ -50,7 +50,7 @@ def test_queries_of_a_killed_vllm_are_requeued_and_answered_alike(runs: Runs, po
     watcher = OnFirstAnswer(lambda: replica.process.send_signal(signal.SIGKILL))
     run = runs.run(runs.request("Server"), pool, "accuracy", watcher)
     lost = rf"{replica.name} failed \(exit by signal 9 .*\); [1-9]\d* queries were requeued"
-    assert any(re.match(lost, line) for line in run.reasons), run.reasons
+    assert any(re.match(lost, note) for note in run.notes), run.notes
     assert run.state is State.VALID
     assert parse_detail(run.path / DETAIL).errors == []
     answers = read_accuracy_log(run.path / ACCURACY)

@@ -1,4 +1,4 @@
-"""Machine-wide lock of a set of devices: one submission at a time."""
+"""Machine-wide lock of a set of devices: one command at a time."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
     """Hold the lock of `devices`; the error of another process that wants it shows `who`.
 
     Raises:
-        EnvironmentMissing: another submission holds the lock.
+        EnvironmentMissing: another process holds the lock.
     """
     path = (folder or make_locks()) / f"{devices}.lock"
     with os.fdopen(_open(path), "r+") as file:
@@ -26,7 +26,7 @@ def hold(devices: str, who: str, folder: Path | None = None) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise EnvironmentMissing(
-                f"another submission is running on {devices}",
+                f"another harness-llm process uses {devices}",
                 where=str(path),
                 found=file.read().strip(),
                 hint="wait for it, or stop it",

@@ -143,7 +143,7 @@ class ReplicaClient:
                 `{"event": "replica_ready", "endpoints": […]}`.
             report_failed: called with each failed replica, the cause, and the number of requeued queries.
             keys: CURVE keys of this process, for replicas that require them.
-            idle_timeout_s: for replicas to become idle after Attach and Detach.
+            idle_timeout_s: for replicas to become idle after Attach and Detach, and to report their progress.
         """
         self._idle_timeout_s = idle_timeout_s
         self.query_table = QueryTable(in_flight_limit)
@@ -222,6 +222,7 @@ class ReplicaClient:
     def attach(self, run_key: str, sampling: Sampling, prompts: Prompts, *, stream: bool | None = None) -> None:
         """Attach every replica to a run over samples of `prompts`; return once all are idle.
 
+        A replica that joins meanwhile is attached too, and may become idle later.
         Queries issued before are aborted and discarded. `stream` replaces the replica client's own for this attachment.
         """
         self._issued.take()
@@ -239,34 +240,38 @@ class ReplicaClient:
             stream=self._stream if stream is None else stream,
             sampling=sampling.model_dump_json(),
         )
-        self._await_idle(self._attach, 1)
+        self._request(self._attach, lambda replica: bool(replica.idle), "not idle")
 
     def detach(self) -> Readings:
         """Detach the replicas once every query is answered; return their readings before and after the run.
 
-        Failed replicas are included if they were idle after Attach: before, no answer of theirs was accepted.
+        Failed replicas are included if they were idle after Attach: before, no answer of theirs was accepted. A replica
+        that joins meanwhile is not included: it has answered no query.
         """
-        self._await_idle(wire.Detach(self._generation), 2)
-        healthy = [(replica.idle[0], replica.idle[1]) for replica in self._replicas.values()]
+        self._request(wire.Detach(self._generation), lambda replica: len(replica.idle) > 1, "not idle")
+        healthy = [(replica.idle[0], replica.idle[1]) for replica in self._replicas.values() if len(replica.idle) > 1]
         return Readings([*healthy, *((replica.idle[0], None) for replica in self._failed if replica.idle)])
 
-    def _await_idle(self, request: wire.Request, times: int) -> None:
-        for address in self._replicas:
+    def _request(self, request: wire.Request, replied: Callable[[_ReplicaState], bool], cause: str) -> None:
+        """Send `request` to every replica, and wait until each has replied or failed.
+
+        A replica fails for `cause` if it does not reply in time. One that joins meanwhile gets no request.
+        """
+        requested = dict(self._replicas)
+        for address in requested:
             self._send(address, request)
         deadline = time.monotonic() + self._idle_timeout_s
-        while late := [replica for replica in self._replicas.values() if len(replica.idle) < times]:
+        while late := [address for address in requested.keys() & self._replicas if not replied(requested[address])]:
             if time.monotonic() > deadline:
-                for replica in late:
-                    self.fail_replica(replica.endpoint.address, f"not idle within {self._idle_timeout_s:g} s")
+                for address in late:
+                    self.fail_replica(address, f"{cause} within {self._idle_timeout_s:g} s")
             self._receive(_POLL_MS)
 
     def count(self) -> dict[str, wire.Counted]:
         """Request the progress of every replica; return it by address, without replicas that failed meanwhile."""
-        for address, replica in self._replicas.items():
+        for replica in self._replicas.values():
             replica.count = None
-            self._send(address, wire.Count(self._generation))
-        while any(replica.count is None for replica in self._replicas.values()):
-            self._receive(_POLL_MS)
+        self._request(wire.Count(self._generation), lambda replica: replica.count is not None, "no token count")
         return {address: replica.count for address, replica in self._replicas.items() if replica.count}
 
     def issue(self, queries: Sequence[int], samples: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import mlperf_loadgen as lg
 import numpy as np
 
-from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.errors import RunFailed
 from harness_llm.loadgen.meter import Meter
 from harness_llm.loadgen.recorder import RunLog
 from harness_llm.loadgen.replica_client import ReplicaClient
@@ -74,7 +74,7 @@ class Sut:
     def _run(self) -> None:
         try:
             self._serve()
-        except (HarnessError, Exception) as error:  # noqa: BLE001 - LoadGen would wait forever
+        except Exception as error:  # noqa: BLE001 - LoadGen would wait forever
             self._fail(error)
 
     def _serve(self) -> None:

@@ -18,11 +18,11 @@ WATCH_S = 0.5
 class Stall:
     """Detects a replica pool that completes no query; times in seconds."""
 
-    def __init__(self, timeout_s: float) -> None:
-        """Start the timer at the first status message."""
+    def __init__(self, timeout_s: float, since: float) -> None:
+        """Start the timer at `since`, or at the first status message."""
         self._timeout_s = timeout_s
         self._seen: tuple[Any, ...] = ()
-        self._since: float | None = None
+        self._since = since
 
     def take(self, body: Mapping[str, Any], now: float) -> None:
         """Take a status message; progress in it resets the timer."""
@@ -36,7 +36,7 @@ class Stall:
         Raises:
             ProcessFailed: no progress for longer than the timeout.
         """
-        if self._since is not None and now - self._since > self._timeout_s:
+        if now - self._since > self._timeout_s:
             raise ProcessFailed(
                 f"no completions for {self._timeout_s:g} s",
                 where="replica pool",
@@ -90,32 +90,32 @@ class RunMonitor:
             HarnessError: LoadGen's process failed, no query completes, or a replica failed and the run cannot continue.
         """
         while True:
-            self.stall.check(time.monotonic())
             for event in watch([self.loadgen, *self.pool.replicas], WATCH_S):
                 if event.child is not self.loadgen:
-                    self._replica(event)
+                    if pool_event := self.pool.handle(event):
+                        self._replica(pool_event)
                 elif isinstance(event, Message):
                     self._status(event.body)
                 elif event.code == 0:
                     return self._last
                 else:
                     raise self._failure or _died(event)
+            # After the messages: those of the time in which this process was suspended count.
+            self.stall.check(time.monotonic())
 
     def _status(self, body: Mapping[str, Any]) -> None:
         if body["event"] == "failed":
             self._failure = rebuild(body)
         elif body["event"] == "replica_failed":
             self._requeued[body["address"]] = body["queries"]
-            self.pool.kill(body["address"], body["cause"])
+            if failed := self.pool.kill(body["address"], body["cause"]):
+                self._replica(failed)
         else:
             self.stall.take(body, time.monotonic())
             self.watcher.progress(body)
             self._last = body
 
-    def _replica(self, event: Message | Exit) -> None:
-        pool_event = self.pool.handle(event)
-        if pool_event is None:
-            return
+    def _replica(self, pool_event: PoolEvent) -> None:
         self._pool_events.append(pool_event)
         self.watcher.progress({"event": "replica", "text": describe(pool_event)})
         if isinstance(pool_event, ReplicaReady):

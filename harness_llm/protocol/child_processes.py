@@ -22,8 +22,11 @@ from typing import Any
 from harness_llm.hardware.kernel_events import KernelEvents
 from harness_llm.protocol.mailbox import Mailbox
 from harness_llm.protocol.sessions import await_exit, kill_session
+from harness_llm.protocol.status_writer import StatusWriter
 
 STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
+# A killed process releases the memory of its devices before it exits. One that a driver blocks never exits.
+KILL_TIMEOUT_S = 60.0
 
 _exit_functions: list[Callable[[], object]] = []
 _exiting = threading.Lock()
@@ -78,7 +81,7 @@ class Child:
         """Send the child a message; ignored once it has exited."""
         with contextlib.suppress(BrokenPipeError):
             assert self.process.stdin  # noqa: S101 - `start` gives it a pipe
-            self.process.stdin.write(json.dumps(body).encode() + b"\n")
+            self.process.stdin.write(_line(body))
 
     def output(self) -> str:
         """Return what the process has written to its log; earlier processes may have written to the same file."""
@@ -88,8 +91,11 @@ class Child:
         """Return the end of the child's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
-    def stop(self, patience_s: float = 5.0) -> int:
-        """Close the control channel, kill the session after `patience_s`; return the exit code."""
+    def stop(self, patience_s: float = 5.0) -> int | None:
+        """Close the control channel, kill the session after `patience_s`; return the exit code.
+
+        None if the process has not exited KILL_TIMEOUT_S later.
+        """
         if self.process.stdin:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -98,9 +104,10 @@ class Child:
         kill_session(self.process.pid)
         self.status.close()
         self.exited.close()
-        code = self.process.wait()
-        await_exit(self.process.pid)
-        return code
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(KILL_TIMEOUT_S)
+            await_exit(self.process.pid)
+        return self.process.returncode
 
 
 def start(
@@ -157,13 +164,17 @@ class Parent:
         """Watch the control channel; when it closes, remove the folder `clean_up` and exit."""
         # Any process may send SIGTERM: the shared folder is removed only if the parent is gone.
         signal.signal(signal.SIGTERM, lambda *_: _exit(None))
-        self._status = os.fdopen(int(os.environ[STATUS_VARIABLE]), "wb", buffering=0)
+        self._status = StatusWriter(int(os.environ[STATUS_VARIABLE]))
         self.messages: Mailbox[dict[str, Any]] = Mailbox()
         threading.Thread(target=self._read_control_channel, args=(clean_up,), daemon=True).start()
 
     def send(self, **body: Any) -> None:
-        """Send one status line."""
-        self._status.write(json.dumps(body).encode() + b"\n")
+        """Send one status message; wait while the pipe is full because the parent does not read."""
+        self._status.send(_line(body))
+
+    def offer(self, **body: Any) -> None:
+        """Send one status message without waiting; discard it while the pipe is full."""
+        self._status.offer(_line(body))
 
     def _read_control_channel(self, clean_up: Path | None) -> None:
         unread = b""
@@ -172,6 +183,10 @@ class Parent:
             for line in lines:
                 self.messages.put(json.loads(line))
         _exit(clean_up)
+
+
+def _line(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body).encode() + b"\n"
 
 
 def before_exit(function: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness_llm.protocol.child_processes import Exit
+from harness_llm.protocol.child_processes import Child, Exit
 
 MAX_LENGTH = 300
 
@@ -41,7 +41,7 @@ class Evidence:
     """What is known about a failed process.
 
     Attributes:
-        exit_code: negative for a signal, or 128 plus its number.
+        exit_code: negative for a signal, or 128 plus its number; 0 before the exit.
         stated: cause that was reported before the exit: an exception, or why this process was killed.
         log: its output since its start.
         kernel: kernel log since its start; None if it cannot be read.
@@ -72,9 +72,17 @@ def failure_cause(evidence: Evidence) -> str:
 
 def cause_of_exit(event: Exit, stated: str = "") -> str:
     """Return the cause of the exit of a child process."""
-    child = event.child
+    return _cause(event.child, event.code, stated)
+
+
+def cause_before_exit(child: Child, stated: str) -> str:
+    """Return the cause of the failure of a child process that has not exited."""
+    return _cause(child, 0, stated)
+
+
+def _cause(child: Child, exit_code: int, stated: str) -> str:
     kernel = child.kernel
-    return failure_cause(Evidence(event.code, stated, child.output(), kernel.messages(), kernel.oom_kills()))
+    return failure_cause(Evidence(exit_code, stated, child.output(), kernel.messages(), kernel.oom_kills()))
 
 
 def _host_memory(evidence: Evidence) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from harness_llm.errors import HarnessError, ProcessFailed, rebuild
-from harness_llm.protocol.child_processes import Child, Exit, Message, watch
+from harness_llm.protocol.child_processes import KILL_TIMEOUT_S, Child, Exit, Message, watch
 from harness_llm.protocol.messages import Endpoint
-from harness_llm.replicas.failure_cause import cause_of_exit
+from harness_llm.replicas.failure_cause import cause_before_exit, cause_of_exit
 from harness_llm.replicas.pool_folder import PoolFolder
 from harness_llm.replicas.profile_control import PROFILE, PROFILED
 from harness_llm.replicas.start_phase import LogTail
@@ -38,7 +38,7 @@ def may_restart(uptimes_s: Sequence[float]) -> bool:
 
 @dataclass(frozen=True)
 class ReplicaFailed:
-    """The process of one or more replicas has exited.
+    """The process of one or more replicas has exited or was killed.
 
     Attributes:
         endpoints: of its replicas; empty if it was not ready.
@@ -78,7 +78,10 @@ class _Process:
     """A process of one or more replicas, over all its starts; times in seconds of the monotonic clock.
 
     Attributes:
-        endpoints: of the running process; empty until it is ready.
+        endpoints: of the running process; empty until it is ready, and once it was killed.
+        ready: when the running process was ready; 0 before.
+        killed: when the running process was killed; 0 before.
+        failed: whether the failure of the running process was reported before its exit.
         uptimes_s: of earlier starts, from ready to exit.
         cause: of its exit, if known before the exit.
         profiling: whether its trace is not written yet.
@@ -92,6 +95,8 @@ class _Process:
     endpoints: tuple[Endpoint, ...] = ()
     started: float = 0.0
     ready: float = 0.0
+    killed: float = 0.0
+    failed: bool = False
     uptimes_s: list[float] = field(default_factory=list)
     cause: str = ""
     error: HarnessError | None = None
@@ -99,14 +104,23 @@ class _Process:
 
     def start(self) -> None:
         self.endpoints, self.cause, self.error = (), "", None
+        self.ready, self.killed, self.failed = 0.0, 0.0, False
         self.started = time.monotonic()
         self.phases.begin(self.started)
         self.child = self.launch(len(self.uptimes_s))
 
     def kill(self, cause: str) -> None:
         self.cause = self.cause or cause
+        self.killed = self.killed or time.monotonic()
         if self.child:
             self.child.process.kill()  # `record_exit` kills the rest of its session
+
+    def fail(self, child: Child, cause: str) -> ReplicaFailed:
+        """Kill the running process `child`; return its failure without waiting for its exit."""
+        self.kill(cause)
+        failed = ReplicaFailed(self.name, self.endpoints, cause_before_exit(child, self.cause), child.log, self.error)
+        self.endpoints, self.failed, self.profiling = (), True, False
+        return failed
 
     def record_exit(self, event: Exit) -> ReplicaFailed:
         failed = ReplicaFailed(
@@ -116,10 +130,25 @@ class _Process:
             event.child.log,
             self.error,
         )
-        self.uptimes_s.append(time.monotonic() - self.ready if self.endpoints else 0.0)
+        self.uptimes_s.append(time.monotonic() - self.ready if self.ready else 0.0)
         event.child.stop(patience_s=0)
         self.child, self.endpoints = None, ()
         return failed
+
+    def require_exit(self) -> None:
+        """Check that the process exits after it was killed.
+
+        Raises:
+            ProcessFailed: it has not exited in time.
+        """
+        if self.child and self.killed and time.monotonic() - self.killed > KILL_TIMEOUT_S:
+            raise ProcessFailed(
+                f"{self.name} does not exit",
+                where=str(self.child.log),
+                expected=f"exit within {KILL_TIMEOUT_S:g} s after SIGKILL",
+                found=self.cause,
+                hint="a driver may block the process: reset its device or restart the node",
+            )
 
 
 class ReplicaPool:
@@ -178,7 +207,7 @@ class ReplicaPool:
         """Wait for the replicas that are being restarted; `say` takes a line per failure or restart.
 
         Raises:
-            ProcessFailed: a process failed repeatedly and is not restarted.
+            ProcessFailed: a process failed repeatedly and is not restarted, or does not exit after it was killed.
         """
         for event in self._events_until_ready(report, restart=True):
             say(describe(event))
@@ -189,23 +218,26 @@ class ReplicaPool:
                 raise failure
 
     def _events_until_ready(self, report: Report, *, restart: bool) -> Iterator[PoolEvent]:
-        """Yield events until no process is starting."""
+        """Yield events until no process is starting or was killed and has not exited."""
         timeout_s = 0.0  # first, events that have occurred already
         began: float | None = None
         while True:
             for event in watch(self.replicas, timeout_s):
                 if pool_event := self.handle(event, restart=restart):
                     yield pool_event
-            starting = [process for process in self._processes if process.child and not process.endpoints]
+            waiting = [process for process in self._processes if process.child and not process.endpoints]
+            starting = [process for process in waiting if not process.killed]
             if starting and began is None:
                 began = min(process.started for process in starting)
             if began is not None:
                 report(self._status(starting, began))
-            if not starting:
+            if not waiting:
                 return
             for process in starting:
                 if time.monotonic() - process.started > self._startup_timeout_s:
                     process.kill(f"not ready in {self._startup_timeout_s:g} s (harness_config.startup_timeout_s)")
+            for process in waiting:
+                process.require_exit()
             timeout_s = _REPORT_S
 
     def _status(self, starting: Sequence[_Process], began: float) -> StartStatus:
@@ -216,13 +248,18 @@ class ReplicaPool:
         return status_of({process.name: process.phases for process in self._processes}, now - began)
 
     def handle(self, event: Message | Exit, *, restart: bool = True) -> PoolEvent | None:
-        """Process an event of one of `replicas`; with `restart`, restart a failed one if `may_restart`."""
+        """Process an event of one of `replicas`; with `restart`, restart a failed one if `may_restart`.
+
+        The exit of a process is no event of the pool if `kill` has returned its failure.
+        """
         process = next(process for process in self._processes if process.child is event.child)
         if isinstance(event, Exit):
-            failed = self._last_failure[process.name] = process.record_exit(event)
+            reported, failed = process.failed, process.record_exit(event)
+            if not reported:
+                self._last_failure[process.name] = failed
             if restart and may_restart(process.uptimes_s):
                 process.start()
-            return failed
+            return None if reported else failed
         process.phases.take(event.body, time.monotonic())
         if event.body["event"] == "ready":
             process.ready = time.monotonic()
@@ -263,11 +300,16 @@ class ReplicaPool:
                     hint="a shorter --profile-window",
                 )
 
-    def kill(self, address: str, cause: str) -> None:
-        """Kill the process of the replica at `address`, if it runs: a stalled process may never exit by itself."""
+    def kill(self, address: str, cause: str) -> ReplicaFailed | None:
+        """Kill the process of the replica at `address`; return the failure of all its replicas, None if it has failed.
+
+        The failure does not wait for the exit: a process that a driver blocks may never exit.
+        """
         for process in self._processes:
-            if address in [endpoint.address for endpoint in process.endpoints]:
-                process.kill(cause)
+            if process.child and address in [endpoint.address for endpoint in process.endpoints]:
+                failed = self._last_failure[process.name] = process.fail(process.child, cause)
+                return failed
+        return None
 
     def stop(self) -> None:
         """Stop all replicas and remove the folder."""
