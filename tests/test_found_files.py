@@ -14,7 +14,7 @@ from harness_llm.config.plan import resolve
 from harness_llm.config.request import Request
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
-from harness_llm.pipeline.tuning.found_files import changes, engine_file, record_change
+from harness_llm.pipeline.tuning.found_files import FileChange, changes, engine_file, record_change
 from harness_llm.pipeline.tuning.settings_edit import with_engine_settings, with_target
 from harness_llm.runs.trial_store import open_session
 
@@ -72,6 +72,11 @@ def test_new_settings_file_is_made_for_a_scenario_without_one(workspace: Workspa
     change.write()
     assert change.file in settings_files(workspace.root / "models", request.benchmark, "Offline", "cpu")
     assert changes(request, request.scenarios[0], SETTINGS, None) == []
+
+
+def test_diff_of_a_file_outside_the_checkout_is_relative_to_the_root_folder(workspace: Workspace) -> None:
+    change = FileChange(Path("/etc/mine.conf"), "a\n", "b\n")
+    assert change.diff(workspace.root).startswith("--- a/etc/mine.conf\n+++ b/etc/mine.conf\n")
 
 
 def test_only_the_lines_of_the_settings_change() -> None:

@@ -35,7 +35,10 @@ def test_all_queries_are_answered_and_a_slow_replica_delays_them() -> None:
     assert slow.latencies_ms("answer").mean() > 1.2 * equal.latencies_ms("answer").mean()
 
 
-@pytest.mark.parametrize("fault", [Fault(), Fault(slowest=0.8), Fault(failing=frozenset({1}))])
+FAULTS = [Fault(), pytest.param(Fault(slowest=0.8), marks=pytest.mark.slow), Fault(failing=frozenset({1}))]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("start", [pytest.param(0.1, marks=pytest.mark.slow), 10])
 def test_capacity_is_found(fault: Fault, start: float) -> None:
     case = Case(SYSTEM, fault, seed=2)

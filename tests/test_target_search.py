@@ -199,13 +199,6 @@ def test_failed_trials_are_repeated_and_do_not_change_the_result() -> None:
     assert done.target == search(system, goal_of(12))[0].target
 
 
-def test_search_ends_when_every_trial_fails() -> None:
-    done, trials = search(System(120, "tpot", failures=frozenset(range(10))), goal_of(12))
-    assert done.target is None
-    assert done.reason == "trials keep failing"
-    assert len(trials) == 3
-
-
 def test_budget_leaves_time_for_the_confirmation() -> None:
     done, trials = search(System(120, "tpot"), goal_of(12, budget_s=1500))
     assert sum(trial.seconds for trial in trials) <= 1500

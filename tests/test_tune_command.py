@@ -6,11 +6,12 @@ import pytest
 from command_line import CommandLine
 from rich.console import Console
 
-from harness_llm.cli.tune_command import _check
+from harness_llm.cli.tune_command import _warn_of_burst
 from harness_llm.config.options import Options
 from harness_llm.config.request import load_requests
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.panel import Panel
+from harness_llm.runs.trial_store import What
 
 
 @pytest.fixture
@@ -39,9 +40,18 @@ def test_wrong_options_are_refused(command_line: CommandLine, more: tuple[str, .
     assert not [text for text in said if text not in done.err], done.err
 
 
-@pytest.mark.parametrize(("profile", "short"), [("smoke", True), ("fast", False), ("valid", False)])
-def test_target_of_a_burst_is_announced(profile: str, short: bool) -> None:
+@pytest.mark.parametrize(
+    ("profile", "what", "burst"),
+    [
+        ("smoke", "target", True),
+        ("smoke", "both", True),
+        ("smoke", "engine", False),
+        ("fast", "target", False),
+        ("valid", "target", False),
+    ],
+)
+def test_target_of_a_burst_is_announced(profile: str, what: What, burst: bool) -> None:
     request = load_requests(Options(model="demo", profile=profile, system_name="box"), Workspace())[0]
     said = io.StringIO()
-    _check(request, Panel(Console(file=said, width=200)), write=False)
-    assert ("their target is that of a burst" in said.getvalue()) is short
+    _warn_of_burst(request.profile, what, Panel(Console(file=said, width=200)))
+    assert ("their target is that of a burst" in said.getvalue()) is burst

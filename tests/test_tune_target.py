@@ -81,7 +81,9 @@ def test_offline_target_makes_the_fewest_passes_and_continues_after_a_small_budg
     assert without.code == 1
     assert "the search ended without a VALID target" in without.err
     assert "the budget leaves no time for a run of full length" in without.err
-    assert "hint: repeat the command with a larger --budget" in without.err
+    assert "hint: a larger --budget if the time was too short" in without.err
+    [folder] = sessions(terminal, "Offline")
+    assert f"where: {folder}" in without.err
     kept = trials(terminal, "Offline")
     done = terminal.run(*words)
     assert trials(terminal, "Offline")[: len(kept)] == kept

@@ -6,6 +6,7 @@ from dataclasses import replace
 from harness_llm.config.duration import parse_duration
 from harness_llm.config.engines import REPLAY
 from harness_llm.config.options import Options
+from harness_llm.config.profile import Profile
 from harness_llm.config.request import Request, load_requests
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.paths import Workspace
@@ -34,29 +35,31 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
     requests = load_requests(replace(options, tests=("performance",)), Workspace())
     if len(requests) > 1:
         raise ConfigError("tune accepts one benchmark", where="--model", found=options.model)
-    _check(requests[0], panel, write=write)
+    _check(requests[0], write=write)
+    _warn_of_burst(requests[0].profile, what, panel)
     [ready] = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
     if what != "target":
         require_optuna(panel.say)
-    pipeline, missing = build_pipeline(ready.request, panel, ready.cluster), dict[str, str]()
-    with pipeline.prepared() as assets:
+    pipeline, missing = build_pipeline(ready.request, panel, ready.cluster), dict[str, Tuned]()
+    with pipeline.prepared("tune") as assets:
         for plan in pipeline.request.scenarios:
             command = f"{pipeline.request.options.command(plan.scenario, verb='tune')} --what {what} --budget {budget}"
             tuning = ScenarioTuning(pipeline, plan, assets, what, budget_s, _print, again=write)
             tuned = tuning.run(command)
             _show(tuned, command, panel, write=write)
             if tuned.missing:
-                missing[plan.scenario] = tuned.missing
+                missing[plan.scenario] = tuned
     if missing:
         raise GateFailed(
             "the search ended without a VALID target",
-            where=", ".join(missing),
-            found="; ".join(missing.values()),
-            hint="repeat the command with a larger --budget",
+            where=", ".join(str(tuned.folder) for tuned in missing.values()),
+            found="; ".join(f"{scenario}: {tuned.missing}" for scenario, tuned in missing.items()),
+            hint="a larger --budget if the time was too short; harness-llm diagnose RUN explains a run of trials.jsonl;"
+            " the same command starts again without the folder",
         )
 
 
-def _check(request: Request, panel: Panel, *, write: bool) -> None:
+def _check(request: Request, *, write: bool) -> None:
     profile = request.profile
     if not profile.packaged:
         raise ConfigError(
@@ -70,7 +73,10 @@ def _check(request: Request, panel: Panel, *, write: bool) -> None:
             where="--write",
             hint="omit --write, or choose another --engine",
         )
-    if profile.min_duration_ms is not None and profile.min_duration_ms < _LASTING_MS:
+
+
+def _warn_of_burst(profile: Profile, what: What, panel: Panel) -> None:
+    if what != "engine" and profile.min_duration_ms is not None and profile.min_duration_ms < _LASTING_MS:
         panel.say(f"notice: runs of the profile {profile.name} last seconds: their target is that of a burst")
         panel.say("hint: --profile fast or valid for a target that the system sustains")
 

@@ -155,7 +155,12 @@ def read_session(folder: Path) -> Session:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Session)
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError("unreadable tuning session", where=str(file), found=str(error)) from error
+        raise ConfigError(
+            "unreadable tuning session",
+            where=str(file),
+            found=str(error),
+            hint="move its folder away: its trials cannot be used again",
+        ) from error
 
 
 def read_trials(folder: Path) -> list[Trial]:

@@ -101,9 +101,8 @@ def _survival(z: Grid, points: Sequence[Point], drift: float) -> Grid:
     log_likelihood = np.zeros((len(z), len(_SLOPES)))
     for point in points:
         mean = _SLOPES * (point.x - z[:, None])
-        noise = np.hypot(
-            point.sd, _SLOPES * drift
-        )  # a system that is slower by 1 % is loaded as at a target 1 % higher
+        # A system that is slower by 1 % is loaded as at a target that is higher by 1 %.
+        noise = np.hypot(point.sd, _SLOPES * drift)
         sd = np.hypot(noise, (_CURVATURE_ABOVE if point.at_least else _CURVATURE) * mean)
         if point.at_least:
             log_likelihood += _log_normal((mean - point.y) / sd)

@@ -18,7 +18,6 @@ from harness_llm.pipeline.tuning.search_steps import (
     Measurement,
     Probe,
     Step,
-    keeps_failing,
     rounded,
 )
 
@@ -40,8 +39,6 @@ class _Search:
     trials: list[Measurement]
 
     def next(self) -> Step:
-        if keeps_failing(self.trials):
-            return self._done("trials keep failing")
         probes = [trial for trial in self._measured if not trial.full]
         if not self._throughput:
             return Probe(self.goal.first, self._queries(0.0), predict=True)

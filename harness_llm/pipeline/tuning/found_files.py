@@ -30,8 +30,8 @@ class FileChange:
     after: str
 
     def diff(self, root: Path) -> str:
-        """Unified diff, with paths relative to `root` if the file is below it, for `git apply` or `patch -p1`."""
-        name = self.file.relative_to(root).as_posix() if self.file.is_relative_to(root) else str(self.file)
+        """Unified diff for `patch -p1` in `root`, if the file is below it, else in /."""
+        name = self.file.relative_to(root if self.file.is_relative_to(root) else "/").as_posix()
         lines = difflib.unified_diff(
             self.before.splitlines(keepends=True),
             self.after.splitlines(keepends=True),

@@ -47,6 +47,6 @@ class SaturatedProbe:
         if is_saturated(self.total, over, unanswered, self.seats):
             raise GateFailed(
                 "ended before the last answer",
-                expected=f"at most {allowed_over(self.total)}",
+                expected=f"at most {allowed_over(self.total)} above it",
                 found=f"{over} of {self.total} queries are above the TTFT limit, {unanswered} unanswered",
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace as changed
@@ -26,11 +27,13 @@ class Tuned:
     """Result of the tuning of one scenario.
 
     Attributes:
+        folder: of the session.
         edits: changes of settings files and user.conf to the found values.
         record: the record of the trials.
         missing: why no target was found; empty if none was searched.
     """
 
+    folder: Path
     edits: Sequence[FileChange]
     record: FileChange
     missing: str = ""
@@ -55,7 +58,7 @@ class ScenarioTuning:
     again: bool = False
 
     def run(self, command: str) -> Tuned:
-        """Make the trials. A session without a target is continued by the same command, with a larger budget.
+        """Make the trials; a session without a target stays open, so that the same command continues it.
 
         Raises:
             HarnessError: trials cannot be made.
@@ -74,7 +77,7 @@ class ScenarioTuning:
         self.tell(f"trials: {store.folder}")
         request = self.pipeline.request
         edits = changes(request, self.plan, found.get("settings", {}), _target(self.plan, found.get("target")))
-        return Tuned(edits, record_change(request, store, self.plan.scenario), missing)
+        return Tuned(store.folder, edits, record_change(request, store, self.plan.scenario), missing)
 
     def _session(self, command: str) -> Session:
         """The session; engine trials also depend on the target and on the budget."""

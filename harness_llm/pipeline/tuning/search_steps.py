@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from harness_llm.config.load import Load, issued, seconds
 
 MAX_CONFIRMATIONS = 4
-# Failed trials in a row after which a search ends.
-MAX_FAILURES = 3
 # Shortest probe of a run of LoadGen's 600 s; shorter runs have proportionally shorter probes.
 _PROBE_S = 90
 _FULL_S = 600
@@ -145,12 +143,6 @@ class Goal:
     def full_s(self, target: float, rate: float) -> float:
         """Seconds of a full run at `target` if the system completes `rate` samples per second."""
         return seconds(self.at(target), "performance", rate)
-
-
-def keeps_failing(trials: Sequence[Measurement]) -> bool:
-    """Return whether the last MAX_FAILURES trials failed."""
-    last = trials[-MAX_FAILURES:]
-    return len(last) == MAX_FAILURES and all(trial.failed for trial in last)
 
 
 def rounded(target: float) -> float:

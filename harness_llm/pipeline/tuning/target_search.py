@@ -24,7 +24,6 @@ from harness_llm.pipeline.tuning.search_steps import (
     Measurement,
     Probe,
     Step,
-    keeps_failing,
     rounded,
 )
 
@@ -112,8 +111,6 @@ class _Search:
         return [trial for trial in self._measured if trial.full]
 
     def next(self) -> Step:
-        if keeps_failing(self.trials):
-            return self._done("trials keep failing")
         if self._confirmations and not self._far_below:
             return self._after_confirmation()
         if not self._measured:

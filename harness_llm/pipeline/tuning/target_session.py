@@ -22,6 +22,8 @@ from harness_llm.runs.record import Run, digest, load_run
 from harness_llm.runs.trial_store import Session, Trial, TrialStore, What
 
 _TEST = "performance"
+# Failed trials of one command in a row after which it ends.
+_MAX_FAILURES = 3
 
 
 def target_session(pipeline: Pipeline, plan: ScenarioPlan, assets: Assets, what: What, command: str) -> Session:
@@ -60,6 +62,7 @@ class TargetSearch:
         """Make trials until the search ends.
 
         Raises:
+            RunFailed: the processes of several trials in a row failed.
             HarnessError: a trial cannot be made, for another reason than a failed process.
         """
         say = self.pipeline.panel.say
@@ -67,13 +70,26 @@ class TargetSearch:
         if self.measurements:
             say(f"continues with {len(self.measurements)} trials of {self.store.folder}")
         following = next_target_trial if self.plan.load.scenario == "Server" else next_duration_trial
+        failures = 0
         try:
             while not isinstance(step := following(self.goal, self.measurements), Done):
                 say(describe_step(self.goal, self.measurements, step))
                 self.measurements.append(self._make(step))
+                failures = failures + 1 if self.measurements[-1].failed else 0
+                self._check_failures(failures)
             return step
         finally:
             self.runs.stop()
+
+    def _check_failures(self, in_a_row: int) -> None:
+        if in_a_row == _MAX_FAILURES:
+            last = self.store.trials[-1]
+            raise RunFailed(
+                f"{in_a_row} trials in a row failed",
+                where=last.run or str(self.store.folder),
+                found=last.reason,
+                hint="after removing the cause, the same command continues the session",
+            )
 
     def _make(self, step: Probe | Confirm) -> Measurement:
         began, full, run = time.monotonic(), isinstance(step, Confirm), None
