@@ -214,7 +214,7 @@ def keep(name: str, run: Run) -> None:
 def write_record(run: Run, target: Path) -> None:
     record = json.loads((run.path / RECORD).read_text())
     command = re.sub(r" --user-conf \S+", "", record["command"])
-    record |= {"host": {}, "command": command, "fingerprint": {}}
+    record |= {"nodes": {}, "command": command, "fingerprint": {}}
     (target / RECORD).write_text(json.dumps(record, indent=1) + "\n")
 
 

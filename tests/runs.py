@@ -2,14 +2,17 @@
 
 import datetime as dt
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness_llm.hardware.ecc import UNTOLD, Ecc
 from harness_llm.paths import log_folder
-from harness_llm.runs.record import Run, RunRecord, State, finish, load_run, open_run
+from harness_llm.runs.record import NodeRecord, Run, RunRecord, State, finish, load_run, open_run
 
 BENCHMARK = "demo"
 SYSTEM = "cpu-box"
+MACHINE = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.32.0"}
 SUBJECT: dict[str, Any] = {
     "engine": "vllm",
     "llm_config": {"max_num_seqs": 128},
@@ -18,6 +21,11 @@ SUBJECT: dict[str, Any] = {
 }
 START = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)
 ACCURACY_LOG = json.dumps([{"seq_id": i, "data": "0" * 40, "token_count": 5} for i in range(500)])
+
+
+def recorded_node(host: Mapping[str, str] | None = None, ecc: Ecc = UNTOLD, **machine: str) -> NodeRecord:
+    """The record of the machine of a run."""
+    return NodeRecord(machine=MACHINE | machine, host=dict(host or {}), ecc=ecc)
 
 
 def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: bool = True, **changes: Any) -> Run:
@@ -40,6 +48,7 @@ def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: 
         "started": started,
         "ended": started + dt.timedelta(minutes=11),
         "fingerprint": SUBJECT,
+        "nodes": {"": recorded_node()},
         "run_facts": {},
         "metrics": {"tokens_per_second": 1234.5},
     }

@@ -1,5 +1,6 @@
 """Which failed runs are repeated, and the table of missing runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,16 @@ from harness_llm.errors import (
     RunFailed,
     rebuild,
 )
-from harness_llm.pipeline.attempts import MAX_REPEATS, Attempt, RunAttempts, may_repeat, missing_runs_error
+from harness_llm.pipeline.attempts import (
+    MAX_REPEATS,
+    Attempt,
+    RunAttempts,
+    may_repeat,
+    missing_runs_error,
+    with_obstacles,
+)
 from harness_llm.runs.record import Run, RunKey, State
+from harness_llm.runs.selection import NOT_COUNTED, RunStatus, Selection
 
 KILLED = ProcessFailed("replica-0 failed", where="logs/replica-0.log", found="exit by signal 9 (SIGKILL)")
 
@@ -83,6 +92,25 @@ def test_table_of_missing_runs() -> None:
         "                                                logs/replica-0.log",
     ]
     assert error.hint == "after removing the causes: harness-llm submit"
+
+
+def test_valid_run_that_the_division_does_not_allow_is_missing() -> None:
+    run = RunAttempts(RunKey("demo", "Server", "performance"), (Attempt(a_run(State.VALID)),))
+    accuracy = replace(run, run_key=RunKey("demo", "Server", "accuracy"))
+    left_out = RunStatus(run.run_key, run.run, NOT_COUNTED, "VALID but not allowed in closed: cache hits")
+    selection = Selection((left_out, RunStatus(accuracy.run_key, run.run, State.VALID, "")))
+    missing, counted = with_obstacles([run, accuracy], selection)
+    assert (missing.valid, missing.exit_code) == (False, 1)
+    assert counted == accuracy
+    assert counted.valid
+    (row,) = [line for line in missing_runs_error([missing], 2, "").found.splitlines() if "Server/performance " in line]
+    assert row.split(maxsplit=1)[1] == "NOT COUNTED  1         VALID but not allowed in closed: cache hits"
+
+
+def test_failed_run_keeps_its_cause() -> None:
+    failed = RunAttempts(RunKey("demo", "Server", "performance"), (Attempt(a_run(State.FAILED), KILLED),))
+    selection = Selection((RunStatus(failed.run_key, None, "MISSING", "no run"),))
+    assert with_obstacles([failed], selection) == [failed]
 
 
 @pytest.mark.parametrize(

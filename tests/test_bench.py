@@ -12,7 +12,7 @@ from benchmarks.offline import COLUMNS
 from benchmarks.scoring import ALL, WORDS, Timing, harness, ratios, reference, synthetic
 
 
-def pair(harness: float, raw: float, *, harness_cpu: float = 10, raw_cpu: float = 10) -> Pair:
+def pair(harness: float, reference: float, *, harness_cpu: float = 10, reference_cpu: float = 10) -> Pair:
     """Both arms over 10 s, at so many tokens/s."""
 
     def of(rate: float, cpu: float) -> dict[str, Any]:
@@ -27,22 +27,22 @@ def pair(harness: float, raw: float, *, harness_cpu: float = 10, raw_cpu: float 
         }
 
     measured = HarnessMeasurement(**of(harness, harness_cpu), loadgen_cpu_s=1, loadgen_start_s=0.5)
-    return Pair(measured, Measurement(**of(raw, raw_cpu)))
+    return Pair(measured, Measurement(**of(reference, reference_cpu)))
 
 
-def test_ratio_is_harness_over_raw() -> None:
+def test_ratio_is_harness_over_reference() -> None:
     assert pair(90, 100).ratio == pytest.approx(0.9)
 
 
 def test_cpu_ratio_counts_the_engines_seconds_alone() -> None:
-    assert pair(50, 100, harness_cpu=5, raw_cpu=10).cpu_ratio == pytest.approx(1.0)
+    assert pair(50, 100, harness_cpu=5, reference_cpu=10).cpu_ratio == pytest.approx(1.0)
 
 
 def test_summary_takes_the_median_and_keeps_every_pair() -> None:
     pairs = [pair(80, 100), pair(99, 100), pair(101, 100)]
     document = json.loads(json.dumps(summary(pairs)))
     assert document["ratio"] == {"median": 0.99, "low": 0.8, "high": 1.01}
-    assert [p["raw"]["tokens_per_second"] for p in document["pairs"]] == [100, 100, 100]
+    assert [p["reference"]["tokens_per_second"] for p in document["pairs"]] == [100, 100, 100]
     assert document["pairs"][0]["ratio"] == 0.8
 
 

@@ -221,6 +221,29 @@ def test_verbose_prints_the_traceback(harness: CommandLine, monkeypatch: pytest.
     assert cli.VERBOSE not in os.environ
 
 
+@pytest.mark.parametrize(("error", "code"), [(OSError("no space left"), 3), (ZeroDivisionError(), 4)])
+def test_verbose_keeps_the_exit_code(
+    harness: CommandLine, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    monkeypatch.setattr("harness_llm.cli.submit_command.submit", _raising(error))
+    done = harness("-v", "submit", *NAMES)
+    assert done.code == code
+    assert "Traceback" in done.err
+
+
+def test_interrupted_run_is_not_continued(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`harness-llm run` makes all runs again."""
+    monkeypatch.setattr("harness_llm.cli.submit_command.run", _raising(KeyboardInterrupt()))
+    done = harness("run", *NAMES)
+    assert (done.code, done.err) == (130, "interrupted\n")
+
+
+def test_accuracy_and_tests_together_are_refused(harness: CommandLine) -> None:
+    done = harness("run", *NAMES, "--accuracy", "--tests", "performance")
+    assert done.code == 2
+    assert "error: --accuracy contradicts --tests\n\nhint: --tests performance,accuracy\n" in done.err
+
+
 def test_sigterm_is_an_interrupt(tmp_path: Path) -> None:
     """As a scheduler ends a job."""
     program = """

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import CommandLine, Done
-from runs import SUBJECT, write_run
+from runs import SUBJECT, recorded_node, write_run
 
 from harness_llm.runs.record import Run
 
@@ -169,7 +169,13 @@ def test_unfinished_runs_beside_a_run_are_ignored(compare: Callable[..., Done], 
 
 def test_repeats_may_differ_in_host_and_counters(compare: Callable[..., Done], tmp_path: Path) -> None:
     runs = [
-        side(tmp_path, hour, [100.0 + hour], host={"kernel": str(hour)}, run_facts={"counters": {"hits": hour}})
+        side(
+            tmp_path,
+            hour,
+            [100.0 + hour],
+            nodes={"": recorded_node({"kernel": str(hour)})},
+            run_facts={"counters": {"hits": hour}},
+        )
         for hour in range(3)
     ]
     assert compare(",".join(runs), ",".join(runs)).code == 0

@@ -190,7 +190,7 @@ def test_host_checks_run_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     environ = {**os.environ, "HARNESS_LLM_WORKSPACE": str(checks.__file__).partition("/harness_llm/")[0]}
     options = ["--model", "demo", "--gpu", "cpu", "--company", "Acme", "--system-name", "box"]
     found = checks.check_host(options, load_accelerator("cpu")[1], environ)
-    assert {result.level for result in found if result.name != "Other submissions"} == {Level.OK}
+    assert {result.level for result in found if result.name != "Device lock"} == {Level.OK}
     assert "Settings" in {result.name for result in found}
     wrong = checks.check_host(["--no-such-option"], load_accelerator("cpu")[1], environ)
     assert [(result.level, result.exit_code) for result in wrong] == [(Level.ERROR, 2)]

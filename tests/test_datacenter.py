@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import trees
-from runs import write_run
+from runs import recorded_node, write_run
 from test_architecture_document import DESCRIPTION, ECC, TWO_NODES, result
 
 from harness_llm.errors import ConfigError, GateFailed
@@ -97,7 +97,9 @@ def test_system_without_results_requires_no_bandwidth(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("state", "refused"), [("off", True), ("on", False), ("unknown", False)])
 def test_run_with_disabled_ecc_is_refused_at_packaging(tmp_path: Path, state: str, refused: bool) -> None:
-    run = write_run(tmp_path, "Offline", "performance", host={"memory_ecc": state, "kernel": "off"})
+    run = write_run(
+        tmp_path, "Offline", "performance", nodes={"": recorded_node({"memory_ecc": state, "kernel": "off"})}
+    )
     selection = Selection((RunStatus(run.run_key, run, "VALID", ""),))
     if not refused:
         _refuse_without_ecc(selection)

@@ -133,6 +133,19 @@ def test_replay_cannot_be_packaged(harness: CommandLine) -> None:
 
 
 @pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("command", ["submit", "run"])
+@pytest.mark.parametrize("engine", [["llmboost"], ["openai", "--set", "server_config.kind=triton"]])
+def test_closed_refuses_unproven_servers_before_any_run(harness: CommandLine, command: str, engine: list[str]) -> None:
+    words = ("--model", "toy", *ON_CPU, *NAMES, "--profile", "valid", "--engine", *engine)
+    done = harness(command, "--division", "closed", *words)
+    assert done.code == 2
+    assert f"closed does not count runs of {'llmboost' if engine == ['llmboost'] else 'triton'} servers" in done.err
+    assert "--division open" in done.err
+    found = results(harness, "--division", "open", *words)["Settings"]
+    assert not [result for result in found if "does not count" in result["found"]]
+
+
+@pytest.mark.usefixtures("nothing_starts")
 def test_missing_loadgen_is_an_error(harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("harness_llm.loadgen.versions.sys.prefix", str(tmp_path))
     done = harness("submit", *DEMO, *NAMES)
@@ -159,12 +172,12 @@ def test_performance_alone_needs_no_evaluator(harness: CommandLine) -> None:
 @pytest.mark.usefixtures("nothing_starts")
 def test_devices_used_by_another_submission_are_an_error(harness: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     def held(*_: object) -> None:
-        raise EnvironmentMissing("another submission is running on cpu", found="process 7", hint="wait for it")
+        raise EnvironmentMissing("another harness-llm process uses cpu", found="process 7", hint="wait for it")
 
     monkeypatch.setattr("harness_llm.pipeline.doctor.examination.hold", held)
     done = harness("submit", *DEMO, *NAMES)
     assert done.code == 3
-    assert done.err == "error: another submission is running on cpu\n  found: process 7\n\nhint: wait for it\n"
+    assert done.err == "error: another harness-llm process uses cpu\n  found: process 7\n\nhint: wait for it\n"
 
 
 def test_all_benchmarks_are_checked_before_the_first_runs(

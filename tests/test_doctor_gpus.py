@@ -15,6 +15,7 @@ from harness_llm.config.request import Request, load_request
 from harness_llm.hardware import device_lock as devices
 from harness_llm.hardware.gpu_state import Devices
 from harness_llm.paths import Workspace
+from harness_llm.pipeline.doctor import settings_checks
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
 from harness_llm.pipeline.doctor.examination import examine
 from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver, installed_cuda
@@ -247,12 +248,24 @@ def test_host_side_of_containers_needs_no_access_to_gpus(amd: Path, monkeypatch:
     assert of(examined(amd, "mi300x", Part.HOST), "GPU access").level is Level.ERROR
 
 
+def test_engine_settings_of_containers_are_checked_in_the_image_only(
+    amd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    little_memory = ("llm_config.gpu_memory_utilization=0.3",)
+    found = of(examined(amd, "mi300x", Part.SOFTWARE, set=little_memory), "Engine settings")
+    assert found.level is Level.ERROR
+    monkeypatch.setattr(settings_checks, "find_spec", lambda _: None)  # the machine has no vLLM
+    results = examined(amd, "mi300x", Part.HOST, set=little_memory)
+    assert of(results, "Settings").found.startswith("not checked")
+    assert "Engine settings" not in {result.name for result in results}
+
+
 def test_demo_on_a_gpu_node_has_no_gpu_checks(amd: Path) -> None:
     results = examined(amd, "cpu", model="demo", profile="smoke")
     assert {result.name for result in results} == {
         "Settings",
         "Names",
-        "Other submissions",
+        "Device lock",
         "LoadGen",
         "vLLM build",
         "Scoring",

@@ -17,7 +17,7 @@ from harness_llm.config.engine_config import (
     load_config,
 )
 from harness_llm.config.in_flight import InFlightLimit
-from harness_llm.config.violations import refuse_engine, refuse_violations, violations
+from harness_llm.config.violations import refuse_engine, refuse_unproven_servers, refuse_violations, violations
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import Workspace
 
@@ -251,6 +251,44 @@ def test_server_url_requires_an_http_engine(workspace: Workspace) -> None:
 def test_http_engine_refuses_unsupported_settings(workspace: Workspace, setting: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         refuse_engine("openai", load(workspace, setting), stream=True)
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "where", "found"),
+    [
+        ("llmboost", [], "--engine llmboost", "no counters of cache hits"),
+        ("openai", ["server_config.kind=triton"], "server_config.kind", "no counters of cache hits"),
+        (
+            "openai",
+            ["server_config.kind=triton", "server_config.url=http://a:8000"],
+            "server_config.kind",
+            "no counters of cache hits and no version",
+        ),
+    ],
+)
+def test_closed_refuses_servers_without_counters_or_version(
+    workspace: Workspace, engine: str, settings: list[str], where: str, found: str
+) -> None:
+    config = load(workspace, *settings)
+    refuse_unproven_servers(engine, config, "open")
+    with pytest.raises(ConfigError, match=r"closed does not count runs of (triton|llmboost) servers") as caught:
+        refuse_unproven_servers(engine, config, "closed")
+    assert (caught.value.where, caught.value.found) == (where, found)
+    assert caught.value.expected.endswith(": vllm, trtllm, sglang")
+    assert "--division open" in caught.value.hint
+
+
+@pytest.mark.parametrize("url", ["", "http://a:8000"])
+@pytest.mark.parametrize("kind", ["vllm", "trtllm", "sglang"])
+def test_closed_accepts_servers_with_counters_and_version(workspace: Workspace, kind: str, url: str) -> None:
+    config = load(workspace, f"server_config.kind={kind}", f"server_config.url={url}")
+    refuse_unproven_servers("openai", config, "closed")
+
+
+def test_closed_accepts_engines_without_servers(workspace: Workspace) -> None:
+    config = load(workspace, "server_config.kind=triton")
+    for engine in ("vllm", "transformers", "replay"):
+        refuse_unproven_servers(engine, config, "closed")
 
 
 def test_llmboost_requires_its_wheel(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_cache_hits_and_missing_counters_are_violations(
     assert record.state is State.VALID
     assert record.run_facts["counters"] == counters
     assert violation in record.run_facts["violations"][-1]
-    assert violation in record.reasons[-1]
+    assert violation in record.notes[-1]
 
 
 def test_stopped_replica_exits_after_its_server_has_freed_memory(runs: Runs) -> None:

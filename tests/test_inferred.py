@@ -22,7 +22,6 @@ from harness_llm.submission.package import package
 
 EDGE = "llama3.1-8b-edge"
 TESTS = ("performance", "accuracy", "TEST06")
-DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.30.0"}
 
 
 WORDS = {"gpu": "h100", "system_name": "box"}
@@ -85,7 +84,7 @@ def test_tree_contains_copies_of_the_source_runs(tmp_path: Path) -> None:
     wanted = Wanted(BENCHMARK, submission.profile, "v6.1", "open")
     measured = select(find_runs(workspace.logs, submission.system), ["SingleStream"], TESTS, wanted)
     selection = with_inferred(measured, [("Offline", "SingleStream")])
-    made = package(submission, selection, DETECTED, workspace, assets(workspace))
+    made = package(submission, selection, workspace, assets(workspace))
     results = made.tree / f"open/Acme/results/{submission.system}/{BENCHMARK}"
     for log in ("performance/run_1/mlperf_log_detail.txt", "accuracy/mlperf_log_accuracy.json", "user.conf"):
         assert filecmp.cmp(results / "SingleStream" / log, results / "Offline" / log, shallow=False)

@@ -88,7 +88,7 @@ def test_run_and_between_runs(shown: Panel, port: int, bench: ScenarioContext) -
     shown.begin(RunView("Server performance", 400, 4, bench.request.rules.latency_ms["Server"], 0))
     run = execute_run(with_load(bench, 100, seconds=4), "performance", scraper)
     shown.end()
-    shown.state.finished[run.state] += 1
+    shown.state.count(run.state)
     between = scrape(port)
     assert between == {("run_in_progress",): 0, ("runs_total", run.state): 1}
     final = scraper.found[-1]

@@ -36,7 +36,6 @@ HERE = Workspace(CHECKOUT)
 GPUS = load_gpus(HERE)
 DEMO = load_benchmark(BENCHMARK, HERE)
 RECIPES = load_recipes(DEMO, HERE)
-DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.32.0"}
 QUANTIZED = [
     benchmark
     for benchmark in (load_benchmark(name, HERE) for name in benchmark_names(HERE))
@@ -363,5 +362,5 @@ def test_checkpoint_below_the_accuracy_gate_is_not_packaged(assets: Assets, work
     wanted = Wanted(DEMO.name, "valid", "v6.1", "open")
     chosen = select(find_runs(workspace.logs, SYSTEM), ("Offline",), ("performance", "accuracy"), wanted)
     with pytest.raises(GateFailed, match=r"demo/Offline/accuracy: INVALID, accuracy of llama2-70b-99\.9: ROUGE1 fails"):
-        package(submission, chosen, DETECTED, workspace, assets)
+        package(submission, chosen, workspace, assets)
     assert not workspace.submission.exists()

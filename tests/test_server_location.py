@@ -18,6 +18,7 @@ from harness_llm.config.rules import load_round
 from harness_llm.config.server_location import distant_servers, location_violations
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import Workspace
+from harness_llm.runs import server_identity
 
 LOCAL, DISTANT, NOWHERE = "http://localhost:8000", "http://192.0.2.7:8000", "http://node.invalid:8000"
 NAMED = "architecture:\n  nodes:\n    - { name: node, count: 1, role: server, hosts: [192.0.2.7] }\n"
@@ -27,6 +28,7 @@ NAMED = "architecture:\n  nodes:\n    - { name: node, count: 1, role: server, ho
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     hide_tools(monkeypatch)
     monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
+    monkeypatch.setattr(server_identity, "_TIMEOUT_S", 0.1)  # no network reaches DISTANT
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
     return make_workspace(tmp_path)
 

@@ -73,6 +73,7 @@ def test_engines_name_known_server_kinds() -> None:
     assert {facts.kind for facts in ENGINES.values() if facts.kind} <= server_kinds().keys()
 
 
+@pytest.mark.engine  # imports vLLM
 def test_fixed_arguments_exist_in_vllm() -> None:
     pytest.importorskip("vllm")
     assert FIXED.keys() <= engine_arguments()

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import Command, Ended, Terminal, prepared_workspace
+from ended_submission import NAMES, SUBMIT, SYSTEM, Stop, digests, finished, stop
+from terminal import Ended, Terminal, prepared_workspace
 from waiting import wait_until
 
 from harness_llm.checker.official import run_official
@@ -29,9 +30,6 @@ from harness_llm.runs.record import RECORD, Run, State, find_runs
 
 pytestmark = [pytest.mark.engine(seconds=200), pytest.mark.processes]
 
-SYSTEM = "pytest-box"
-NAMES = ("--company", "Acme", "--system-name", SYSTEM)
-SUBMIT = ("submit", *NAMES)
 SCENARIOS = ("Offline", "Server")
 TESTS = ("performance", "accuracy", "TEST06")
 TREE = "inference_results_6.1-smoke"
@@ -44,24 +42,6 @@ SIZE = (
 
 
 @dataclass(frozen=True)
-class Stop:
-    """A submission that ended in its Server accuracy run.
-
-    Attributes:
-        children: number of its processes before.
-        left: its folders of sockets that remain.
-        states: of all Server accuracy runs.
-        plan: output of `submit --dry-run` afterwards.
-    """
-
-    end: Ended
-    children: int
-    left: list[Any]
-    states: list[State]
-    plan: str
-
-
-@dataclass(frozen=True)
 class Journey:
     """All commands; `second` was started while the first submission ran."""
 
@@ -70,44 +50,6 @@ class Journey:
     done: Ended
     again: Ended
     untouched: bool
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """sha256 by path."""
-    files = (f for f in sorted(folder.rglob("*")) if f.is_file())
-    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
-
-
-def finished(logs: Path) -> dict[str, str]:
-    """The files of all runs that have ended."""
-    records = {str(record.parent.relative_to(logs)) for record in logs.rglob(RECORD)}
-    return {path: digest for path, digest in digests(logs).items() if str(Path(path).parent) in records}
-
-
-def server_accuracy(terminal: Terminal) -> list[Run]:
-    runs = find_runs(terminal.workspace.logs, SYSTEM)
-    return [run for run in runs if (run.run_key.scenario, run.run_key.test) == ("Server", "accuracy")]
-
-
-def in_server_accuracy(terminal: Terminal, command: Command) -> bool:
-    """Whether LoadGen is answering its queries; the run lasts 20 s and more."""
-    assert command.process.poll() is None, command.wait().err
-    running = [run.path / DETAIL for run in server_accuracy(terminal) if run.state is State.RUNNING]
-    return any(log.is_file() and log.stat().st_size for log in running)
-
-
-def stop(terminal: Terminal, command: Command, number: signal.Signals) -> Stop:
-    """End `command` in its Server accuracy run and look at what is left."""
-    wait_until(lambda: in_server_accuracy(terminal, command), 900, "a Server accuracy run")
-    children = len(terminal.processes()) - 1
-    command.process.send_signal(number)
-    end = command.wait(300)
-    # A killed command waits for no child, an interrupted one for its children but not for helpers that they started.
-    wait_until(lambda: not terminal.processes(), 300, "the end of the children")
-    left = terminal.socket_folders()
-    plan = terminal.run(*SUBMIT, "--dry-run")
-    assert plan.code == 0, plan.err
-    return Stop(end, children, left, [run.state for run in server_accuracy(terminal)], plan.err)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +81,7 @@ def runs(journey: Journey, workspace: Workspace) -> dict[tuple[str, str], Run]:
 
 def test_second_submission_on_the_same_devices_is_refused(journey: Journey) -> None:
     assert journey.second.code == 3
-    assert "another submission is running on cpu" in journey.second.err
+    assert "another harness-llm process uses cpu" in journey.second.err
     assert re.search(rf"found: process \d+: harness-llm submit .*--system-name {SYSTEM}", journey.second.err)
 
 
@@ -221,6 +163,15 @@ def test_tree_has_every_file_and_no_error(tree: Path, terminal: Terminal) -> Non
         "min-duration": "scale",
         "performance-samples": "scale",
     }
+
+
+def test_system_description_states_the_machine_of_the_runs(tree: Path, runs: dict[tuple[str, str], Run]) -> None:
+    described = json.loads((tree / f"open/Acme/systems/{SYSTEM}.json").read_text())
+    for run in runs.values():
+        assert run.record
+        machine = run.record.nodes[""].machine
+        assert machine["framework"]
+        assert machine.items() <= described.items()
 
 
 def test_smoke_tree_is_marked_not_submittable(tree: Path, journey: Journey) -> None:
@@ -308,7 +259,7 @@ def test_score_and_verify_print_the_packaged_verdicts(
     score = terminal.run("score", str(run.path))
     packaged = parse((result / "accuracy" / "accuracy.txt").read_text())
     assert parse(score.out).items() <= packaged.items()
-    assert score.code == any("fails" in reason for reason in run.reasons)
+    assert score.code == any("fails" in note for note in run.notes)
 
     verify = terminal.run("verify", str(runs[scenario, "TEST06"].path), "--scenario", scenario)
     assert verify.out == (result / "TEST06" / "verify_accuracy.txt").read_text()

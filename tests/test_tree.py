@@ -29,7 +29,6 @@ from harness_llm.submission.tree import build_tree
 RULES = load_round("v6.1")
 DEMO = load_benchmark(BENCHMARK, Workspace(CHECKOUT))
 LLAMA = official("llama2-70b", "llama2-70b-99.9", "llama2-70b-99")
-DETECTED = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "vllm 0.32.0"}
 TESTS = ("performance", "accuracy", "TEST06")
 PROGRAM = tree_module._PROGRAM
 
@@ -80,7 +79,7 @@ def pack(workspace: Workspace, *scenarios: str, **changes: Any) -> Package:
     wanted = Wanted(what.benchmark.name, what.profile, what.rules.round, what.division)
     runs = find_runs(workspace.logs, what.system)
     selection = select(runs, scenarios or ("Offline",), tests, wanted)
-    return package(what, selection, DETECTED, workspace, assets(workspace))
+    return package(what, selection, workspace, assets(workspace))
 
 
 def files(folder: Path) -> set[str]:
@@ -166,7 +165,7 @@ def test_source_is_packaged_without_caches(workspace: Workspace, monkeypatch: py
 
 
 def test_documents_describe_the_run(workspace: Workspace) -> None:
-    write_all(workspace.logs, reasons=["replica-3 failed (exit by signal 9 (SIGKILL)); 3 queries were requeued"])
+    write_all(workspace.logs, notes=["replica-3 failed (exit by signal 9 (SIGKILL)); 3 queries were requeued"])
     text = (pack(workspace).tree / "open/Acme/results/cpu-box/demo/Offline/README.md").read_text()
     for said in (
         "harness-llm submit --scenario Offline & # accuracy",
@@ -221,7 +220,6 @@ def test_empty_selection_is_refused(workspace: Workspace) -> None:
         package(
             submission(),
             select([], [], [], Wanted("demo", "smoke", "v6.1", "open")),
-            DETECTED,
             workspace,
             assets(workspace),
         )
@@ -231,7 +229,7 @@ def test_runs_of_another_system_are_refused(workspace: Workspace) -> None:
     runs = write_all(workspace.logs, system="slow-box")
     selection = select(runs, ["Offline"], TESTS, Wanted(BENCHMARK, "smoke", "v6.1", "open"))
     with pytest.raises(ConfigError, match="another system"):
-        package(submission(system="fast-box"), selection, DETECTED, workspace, assets(workspace))
+        package(submission(system="fast-box"), selection, workspace, assets(workspace))
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.write_text("")])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.errors import ConfigError
-from harness_llm.runs.record import LOCK, RECORD, Run, load_run
+from harness_llm.runs.record import LOCK, RECORD, Run, RunRecord, load_run
 from harness_llm.runs.selection import differences
 
 Runs = Mapping[str, Mapping[str, Sequence[Run]]]
@@ -78,7 +78,7 @@ def _check_settings(first: Run, other: Run) -> None:
 
 def _settings(run: Run) -> dict[str, Any]:
     """What is equal in repeats; the settings of the host and the counters of the engine may differ."""
-    varying = {"counters", *(run.record.host if run.record else ())}
+    varying = {"counters", *(_host_settings(run.record) if run.record else ())}
     return {name: value for name, value in facts(run).items() if name not in varying}
 
 
@@ -89,4 +89,10 @@ def facts(run: Run) -> dict[str, Any]:
     record = run.record
     run_facts = record.run_facts | {"user_conf": " ".join(str(record.run_facts.get("user_conf", "")).split())}
     named = {name: getattr(record, name) for name in ("system", "round", "division", "profile")}
-    return named | record.fingerprint | run_facts | record.host
+    return named | record.fingerprint | run_facts | _host_settings(record)
+
+
+def _host_settings(record: RunRecord) -> dict[str, str]:
+    """The settings of all machines; the names of a cluster's begin with the address."""
+    found = {f"{address}.{name}": value for address, host in record.hosts.items() for name, value in host.items()}
+    return {name.removeprefix("."): value for name, value in found.items()}

@@ -80,7 +80,7 @@ def run_row(run: Run) -> RunRow:
         score=metrics.get(metric),
         score_metric=metric,
         **_settings(record),
-        reason="; ".join(run.reasons),
+        reason="; ".join([*run.reasons, *run.notes]),
         path=str(run.path),
     )
 

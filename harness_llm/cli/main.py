@@ -14,6 +14,8 @@ from harness_llm.containers import lifeline
 from harness_llm.errors import INTERRUPTED, EnvironmentMissing, HarnessError, RunFailed
 
 VERBOSE = "HARNESS_LLM_VERBOSE"
+# Commands that use what an interrupted one has finished.
+_CONTINUED = {"submit", "prepare", "download", "tune"}
 
 app = typer.Typer(
     help="Run an MLPerf Inference submission for LLMs: prepare, measure, package and check.",
@@ -39,6 +41,10 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _continues() -> bool:
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "") in _CONTINUED
+
+
 def main() -> None:
     """Run a command and exit with its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
@@ -52,15 +58,15 @@ def main() -> None:
         sys.exit(error.exit_code)
     except OSError as error:
         if os.environ.get(VERBOSE):
-            raise
+            traceback.print_exc()
         sys.stderr.write(f"error: OS error: {error}\n\nhint: harness-llm -v shows the traceback\n")
         sys.exit(EnvironmentMissing.exit_code)
-    except Exception as error:  # a user sees no traceback without -v
+    except Exception as error:  # noqa: BLE001 - a user sees no traceback without -v
         if os.environ.get(VERBOSE):
-            raise
+            traceback.print_exc()
         sys.stderr.write(f"error: this is a bug: {error!r}\n\nhint: harness-llm -v shows the traceback\n")
         sys.exit(RunFailed.exit_code)
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer's exit code for KeyboardInterrupt
-            sys.stderr.write("interrupted; the same command continues\n")
+            sys.stderr.write("interrupted; the same command continues\n" if _continues() else "interrupted\n")
         raise

@@ -1,8 +1,10 @@
 """The commands package and check."""
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness_llm.checker import findings_report as report
@@ -10,6 +12,7 @@ from harness_llm.checker.final_report import keep_report
 from harness_llm.checker.findings import Finding, Severity, exit_code
 from harness_llm.checker.official import OfficialVerdict
 from harness_llm.checker.submission_tree import declared_round
+from harness_llm.cli.each_benchmark import each_benchmark
 from harness_llm.cli.submission_report import report_submission
 from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.options import Options
@@ -26,22 +29,27 @@ from harness_llm.submission.package import Package
 def package(options: Options, panel: Panel, *, calibration_only: bool) -> None:
     """Make the tree of finished runs, or only its calibration document, which needs no run."""
     require_names(options)
-    for request in load_requests(options, Workspace()):
-        pipeline = Pipeline(plan_scenarios(check_request(request)), panel)
-        if calibration_only:
-            document, notices = pipeline.package_calibration()
-            for notice in notices:
-                panel.say(notice)
-            sys.stdout.write(f"{document}\n")
-        elif request.profile.packaged:
-            made = pipeline.package()
-            check_and_archive(request, panel, made)
-            report_submission(pipeline.request, made.tree, panel)
-        else:
-            name = request.profile.name
-            raise ConfigError(
-                f"runs of the profile {name} are not packaged", hint="--profile smoke, or valid for a result"
-            )
+    make = _package_calibration if calibration_only else _package
+    each_benchmark(load_requests(options, Workspace()), lambda request: make(request, panel), panel)
+
+
+def _package_calibration(request: Request, panel: Panel) -> None:
+    document, notices = Pipeline(plan_scenarios(check_request(request)), panel).package_calibration()
+    for notice in notices:
+        panel.say(notice)
+    sys.stdout.write(f"{document}\n")
+
+
+def _package(request: Request, panel: Panel) -> None:
+    pipeline = Pipeline(plan_scenarios(check_request(request)), panel)
+    if not request.profile.packaged:
+        raise ConfigError(
+            f"runs of the profile {request.profile.name} are not packaged",
+            hint="--profile smoke, or valid for a result",
+        )
+    made = pipeline.package()
+    check_and_archive(request, panel, made)
+    report_submission(pipeline.request, made.tree, panel)
 
 
 def check_and_archive(request: Request, panel: Panel, made: Package) -> None:
@@ -65,9 +73,14 @@ def check_and_archive(request: Request, panel: Panel, made: Package) -> None:
         raise GateFailed(
             "the check of the tree found errors, so no archive was made",
             where=str(made.tree),
-            hint=f"after a correction: {request.options.command(verb='package')} --company {request.options.company}",
+            hint=f"after a correction: {_again(request.options)}",
         )
     sys.stdout.write(f"{archive(made.tree, request.options.company)}\n")
+
+
+def _again(options: Options) -> str:
+    """The command line of package, which does not use the cluster of the runs."""
+    return f"{replace(options, ray='').command(verb='package')} --company {shlex.quote(options.company)}"
 
 
 def _check_exit_code(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -> int:

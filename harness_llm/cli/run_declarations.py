@@ -8,6 +8,7 @@ import typer
 
 from harness_llm.cli.declaration import AsJson, option, options_command
 from harness_llm.config.options import OUTPUT, SETTINGS, WHAT_TO_RUN, Options
+from harness_llm.errors import ConfigError
 from harness_llm.pipeline.doctor.purpose import Part
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def run(
     """Run the tests of --tests (default: performance), even if results of them exist."""
     from harness_llm.cli.submit_command import run as command
 
+    if accuracy and options.tests:
+        raise ConfigError("--accuracy contradicts --tests", hint="--tests performance,accuracy")
     tests = ("accuracy",) if accuracy else options.tests or ("performance",)
     command(replace(options, tests=tests), _panel())
 

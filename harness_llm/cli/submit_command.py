@@ -1,15 +1,15 @@
 """The commands that run tests: submit, prepare, run."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from harness_llm.cli.each_benchmark import each_benchmark
 from harness_llm.cli.package_command import check_and_archive
 from harness_llm.cli.submission_report import report_submission
 from harness_llm.config.options import Options
 from harness_llm.config.plan import plan_scenarios
 from harness_llm.config.profile import Profile
 from harness_llm.config.request import Request, check_request, load_requests, require_names
-from harness_llm.errors import HarnessError
 from harness_llm.evaluate.run_result import TOO_FEW
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import RunAttempts, missing_runs_error
@@ -34,7 +34,8 @@ def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
             _print_plan(request, panel)
         return
     with serve_metrics(panel.state, options.metrics_port):
-        _each(require_checks(requests, purpose_of, panel.say), lambda ready: _submit(ready, panel), panel)
+        ready = require_checks(requests, purpose_of, panel.say)
+        each_benchmark(ready, lambda one: _submit(one, panel), panel, stop_on_failure=options.stop_on_failure)
 
 
 def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
@@ -45,27 +46,6 @@ def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
         report_submission(request, made.tree, panel)
     else:
         _report_runs(pipeline.complete(), request.profile, panel, f"{request.options.command()} --no-package")
-
-
-def _each(benchmarks: Sequence[ReadyBenchmark], do: Callable[[ReadyBenchmark], None], panel: Panel) -> None:
-    """Call `do` with each benchmark, after the failure of another one too, unless --stop-on-failure is set.
-
-    Raises:
-        HarnessError: the failure with the highest exit code; the others are printed.
-    """
-    failures: list[HarnessError] = []
-    for ready in benchmarks:
-        try:
-            do(ready)
-        except HarnessError as error:
-            if ready.request.options.stop_on_failure:
-                raise
-            failures.append(error)
-    failures.sort(key=lambda failure: failure.exit_code)
-    for failure in failures[:-1]:
-        panel.say(f"error: {failure}")
-    if failures:
-        raise failures[-1]
 
 
 def _print_plan(request: Request, panel: Panel) -> None:
@@ -94,21 +74,24 @@ def run(options: Options, panel: Panel) -> None:
     for request in requests:
         check_profiling(request)
 
-    def measure(ready: ReadyBenchmark) -> None:
-        request = ready.request
+    def measure(one: ReadyBenchmark) -> None:
+        request = one.request
+        window = request.options.profile_window
         again = f"{request.options.command(verb='run')} --tests {','.join(request.requested_tests)}"
-        _report_runs(build_pipeline(request, panel, ready.cluster).run(), request.profile, panel, again)
+        again += f" --profile-window {window}" if window else ""
+        _report_runs(build_pipeline(request, panel, one.cluster).run(), request.profile, panel, again)
 
     with serve_metrics(panel.state, options.metrics_port):
-        _each(require_checks(requests, lambda _: Purpose.MEASURE, panel.say), measure, panel)
+        ready = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
+        each_benchmark(ready, measure, panel, stop_on_failure=options.stop_on_failure)
 
 
 def _report_runs(runs: Sequence[RunAttempts], profile: Profile, panel: Panel, command: str) -> None:
     """Print the folder of each run.
 
     Raises:
-        HarnessError: a run is not VALID, for another reason than that the profile's runs are short; `command` repeats
-            them.
+        HarnessError: a run is not VALID or not allowed in the division, for another reason than that the profile's runs
+            are short; `command` repeats them.
     """
     for attempts in runs:
         if attempts.run:

@@ -16,7 +16,13 @@ from harness_llm.config.server_location import location_violations
 from harness_llm.config.speculation import draft_folder, with_speculation
 from harness_llm.config.system_file import system_file
 from harness_llm.config.user_conf import UserConf, parse
-from harness_llm.config.violations import refuse_engine, refuse_violations, rule_violations, violations
+from harness_llm.config.violations import (
+    refuse_engine,
+    refuse_unproven_servers,
+    refuse_violations,
+    rule_violations,
+    violations,
+)
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_text
 from harness_llm.hardware.gpus import NO_ACCELERATOR
@@ -103,6 +109,7 @@ def plan_scenario(scenario: str, request: Request, targets: tuple[Path, UserConf
     values = {name.key: value for name, value in confs["performance"].values.items()}
     load = _load(loadgen, request, values, f"{file}: {model}.{loadgen}")
     stream = loadgen != "Offline" and request.rules.token_latencies
+    refuse_unproven_servers(request.options.engine, config, request.options.division)
     refuse_engine(request.options.engine, config, stream=stream)
     found = [
         *_location_violations(config, request),

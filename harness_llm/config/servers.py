@@ -54,6 +54,15 @@ class ServerKind(BaseModel):
     counters: dict[str, tuple[str, ...]]
     kv_cache: dict[str, Figure] = {}
 
+    def unproven(self, *, running: bool) -> list[str]:
+        """The proofs that closed requires and servers of this kind do not report.
+
+        Args:
+            running: whether the server runs before the submission, so that its version is not that of a package here.
+        """
+        found = [] if self.metrics and self.counters.get("cache_hits") else ["counters of cache hits"]
+        return found + (["version"] if running and not self.version else [])
+
 
 @functools.cache
 def server_kinds() -> dict[str, ServerKind]:

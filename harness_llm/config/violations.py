@@ -5,6 +5,7 @@ from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.llmboost import find_wheel
 from harness_llm.config.rules import BenchmarkRules
+from harness_llm.config.servers import server_kinds
 from harness_llm.errors import ConfigError
 
 
@@ -73,6 +74,27 @@ def refuse_engine(engine: str, config: EngineConfig, *, stream: bool) -> None:
         if asked and not getattr(ENGINES[engine], able):
             having = ", ".join(name for name, facts in ENGINES.items() if getattr(facts, able))
             raise ConfigError(f"the engine {engine} {what}", where=where, expected=f"one of: {having}")
+
+
+def refuse_unproven_servers(engine: str, config: EngineConfig, division: str) -> None:
+    """Refuse servers in closed that cannot show which software computed every prompt.
+
+    Raises:
+        ConfigError: their kind reports no cache hits, or no version although they run already.
+    """
+    if division != "closed" or not ENGINES[engine].serves:
+        return
+    own, kinds, running = ENGINES[engine].kind, server_kinds(), bool(config.server_config.url)
+    name = own or config.server_config.kind
+    if missing := kinds[name].unproven(running=running):
+        proven = [other for other, kind in kinds.items() if not kind.unproven(running=running)]
+        raise ConfigError(
+            f"closed does not count runs of {name} servers",
+            where=f"--engine {engine}" if own else "server_config.kind",
+            expected=f"a server that reports cache hits, and its version if it runs already: {', '.join(proven)}",
+            found=f"no {' and no '.join(missing)}",
+            hint="--division open, or --engine vllm",
+        )
 
 
 def refuse_violations(found: list[str], division: str) -> None:

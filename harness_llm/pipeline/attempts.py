@@ -1,7 +1,7 @@
 """Attempts at a run: which failures are repeated, and why a run is missing. No I/O."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness_llm.errors import (
     ConfigError,
@@ -12,7 +12,7 @@ from harness_llm.errors import (
     RunFailed,
 )
 from harness_llm.runs.record import Run, RunKey, State
-from harness_llm.runs.selection import MISSING
+from harness_llm.runs.selection import MISSING, NOT_COUNTED, Selection
 
 MAX_REPEATS = 2
 
@@ -54,11 +54,13 @@ class RunAttempts:
 
     Attributes:
         blocked: why the run was not attempted.
+        obstacle: why a VALID run is not selected for the result; empty if it is.
     """
 
     run_key: RunKey
     attempts: tuple[Attempt, ...] = ()
     blocked: HarnessError | None = None
+    obstacle: str = ""
 
     @property
     def run(self) -> Run | None:
@@ -73,7 +75,7 @@ class RunAttempts:
     @property
     def valid(self) -> bool:
         """Whether the last attempt is a result."""
-        return not self.error and self.run is not None and self.run.state is State.VALID
+        return not (self.error or self.obstacle) and self.run is not None and self.run.state is State.VALID
 
     @property
     def profiled(self) -> bool:
@@ -82,7 +84,7 @@ class RunAttempts:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of a command that needs this run; 0 if it is VALID."""
+        """Exit code of a command that needs this run; 0 if it is a result."""
         if self.valid:
             return 0
         if self.error:
@@ -91,11 +93,11 @@ class RunAttempts:
 
     @property
     def cause(self) -> str:
-        """Why the run is not VALID, in one line."""
+        """Why the run is not a result, in one line."""
         if self.error:
             parts = ["not attempted" if self.blocked else "", self.error.what, self.error.found]
             return " ".join(": ".join(filter(None, parts)).split())
-        return "; ".join(self.run.reasons) if self.run else ""
+        return self.obstacle or ("; ".join(self.run.reasons) if self.run else "")
 
     @property
     def place(self) -> str:
@@ -104,11 +106,17 @@ class RunAttempts:
         return place or (str(self.run.path) if self.run else "")
 
 
+def with_obstacles(made: Sequence[RunAttempts], selection: Selection) -> list[RunAttempts]:
+    """Return `made` with the reason for each VALID run that `selection`, which was made with it, leaves out."""
+    reasons = {status.run_key: status.reason for status in selection.missing}
+    return [replace(one, obstacle=reasons.get(one.run_key, "")) if one.valid else one for one in made]
+
+
 def missing_runs_error(missing: Sequence[RunAttempts], asked: int, command: str) -> HarnessError:
     """Return the error of a command that ends without `missing` of the `asked` runs; `command` makes them."""
     kind = _KINDS[max(run.exit_code for run in missing)]
     return kind(
-        "not every run is VALID",
+        "not every run is VALID and counted",
         found=f"{len(missing)} of {asked} runs are missing\n\n{missing_table(missing)}",
         hint=f"after removing the causes: {command}",
     )
@@ -128,4 +136,4 @@ def missing_table(missing: Sequence[RunAttempts]) -> str:
 
 def _row(run: RunAttempts) -> tuple[str, str, str, str]:
     state = run.run.state.value if run.run else MISSING
-    return str(run.run_key), state, str(len(run.attempts)), run.cause
+    return str(run.run_key), NOT_COUNTED if run.obstacle else state, str(len(run.attempts)), run.cause

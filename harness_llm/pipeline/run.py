@@ -2,7 +2,8 @@
 
 import datetime as dt
 import itertools
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +19,6 @@ from harness_llm.config.load import issued
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import GateFailed, HarnessError, RunFailed
 from harness_llm.evaluate.run_result import RunResult, Scorer, after_losses, gather, judge_compliance, judge_performance
-from harness_llm.hardware.host_settings import read_host_settings
 from harness_llm.loadgen.logs import ACCURACY
 from harness_llm.loadgen.probe import ProbeSpec
 from harness_llm.loadgen.replica_client import IDLE_TIMEOUT_S
@@ -46,6 +46,8 @@ CONFIG = "config.yaml"
 _ATTACHMENTS = 16
 # After a failure, LoadGen's process writes its records before it exits.
 _RECORDS_S = 10.0
+# LoadGen's process sends no status message while it attaches to the replicas and probes them.
+_PREPARATION_S = 300.0
 _generations = itertools.count(1, _ATTACHMENTS)
 _KvCaches = list[tuple[KvCache | None, KvCache | None]]
 
@@ -55,6 +57,7 @@ class ScenarioContext:
     """What all runs of a scenario share: settings, assets and the replica pool.
 
     Attributes:
+        nodes: reads the machines of the next run; benchmarks record none.
         records: whether runs record queries, replicas and devices; benchmarks measure the cost.
         loadgen: module of LoadGen's process.
         profiling: of --profile-window.
@@ -66,7 +69,7 @@ class ScenarioContext:
     scorer: Scorer
     fingerprint: dict[str, Any]
     pool: ReplicaPool
-    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    nodes: Callable[[], dict[str, NodeRecord]] = dict
     records: bool = True
     loadgen: str = "harness_llm.loadgen.process"
     profiling: Profiling | None = None
@@ -83,12 +86,12 @@ def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
     run_key = RunKey(request.benchmark.name, plan.scenario, test)
     path = request.log_folder / run_key.scenario / run_key.test
     with open_run(path):
-        started, host = dt.datetime.now(dt.UTC), read_host_settings()
+        started, nodes = dt.datetime.now(dt.UTC), context.nodes()
         _write_inputs(context, test, path)
         attempt = _Attempt(context, run_key, path, watcher, context.profile_window())
 
         def record(run_result: RunResult) -> Run:
-            return finish(path, _record(context, run_key, run_result, attempt, started=started, host=host))
+            return finish(path, _record(context, run_key, run_result, attempt, started=started, nodes=nodes))
 
         try:
             run_result = attempt.make()
@@ -152,7 +155,8 @@ class _Attempt:
         child = start(context.loadgen, [str(spec)], name="LoadGen", log=log, environment=environment)
         survives = harness.on_replica_failure == "requeue"
         # A stalled replica fails after stall_timeout_s; the run ends if no query completes after that.
-        run_monitor = RunMonitor(child, context.pool, self, survives, Stall(2 * harness.stall_timeout_s))
+        stall = Stall(2 * harness.stall_timeout_s, time.monotonic() + _PREPARATION_S)
+        run_monitor = RunMonitor(child, context.pool, self, survives, stall)
         try:
             finished = run_monitor.follow()
             self.counted = growth(finished["counters"])
@@ -272,7 +276,7 @@ def _record(
     attempt: _Attempt,
     *,
     started: dt.datetime,
-    host: dict[str, str],
+    nodes: dict[str, NodeRecord],
 ) -> RunRecord:
     request = context.request
     options = request.options
@@ -284,7 +288,8 @@ def _record(
     measured = attempt.kv_cache if run_key.test == "performance" else {}
     return RunRecord(
         state=run_result.state,
-        reasons=run_result.reasons + notes + [f"not for closed: {line}" for line in seen],
+        reasons=run_result.reasons,
+        notes=notes + [f"not for closed: {line}" for line in seen],
         **asdict(run_key),
         system=options.system_name,
         round=request.round.round,
@@ -295,8 +300,7 @@ def _record(
         started=started,
         ended=dt.datetime.now(dt.UTC),
         fingerprint=context.fingerprint,
-        host=host,
-        nodes=context.nodes,
+        nodes=nodes,
         run_facts=facts | {"violations": facts["violations"] + seen, "counters": attempt.counted},
         metrics=run_result.metrics | measured,
         prediction=_with_error(attempt.prediction, run_result, context.plan.load.scenario),

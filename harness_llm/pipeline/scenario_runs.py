@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from harness_llm.analysis.diagnosis.explanation import explain
 from harness_llm.config.request import Request
-from harness_llm.errors import HarnessError
+from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.pipeline.attempts import MAX_REPEATS, Attempt, RunAttempts, may_repeat
 from harness_llm.pipeline.run import ScenarioContext
 from harness_llm.runs.record import Run, RunKey, load_run
@@ -49,10 +49,21 @@ class ScenarioRuns:
             return RunAttempts(run_key, blocked=self._no_start)
         attempts = [self._attempt(test)]
         while may_repeat(attempts):
+            self._check_stop(attempts[-1])
             self.say(f"  {self.scenario} {test} is repeated: attempt {len(attempts) + 1} of {1 + MAX_REPEATS}")
             self.request = later(self.request)
             attempts.append(self._attempt(test))
         return RunAttempts(run_key, tuple(attempts))
+
+    def _check_stop(self, failed: Attempt) -> None:
+        """Raise the failure of a run that is otherwise repeated, with --stop-on-failure."""
+        if failed.run and self.request.options.stop_on_failure:
+            raise RunFailed(
+                f"{failed.run.run_key} is {failed.run.state}",
+                where=str(failed.run.path),
+                found="; ".join(failed.run.reasons),
+                hint="without --stop-on-failure the run is repeated",
+            )
 
     def _attempt(self, test: str) -> Attempt:
         try:

@@ -17,15 +17,16 @@ from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.load import issued, seconds
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.config.rules import load_round
-from harness_llm.errors import EnvironmentMissing
+from harness_llm.errors import EnvironmentMissing, HarnessError
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.hardware.device_lock import hold
-from harness_llm.hardware.ecc import UNTOLD
+from harness_llm.hardware.ecc import UNTOLD, read_ecc
+from harness_llm.hardware.host_settings import read_host_settings
 from harness_llm.hardware.machine import detect
-from harness_llm.hardware.nodes import merged, merged_ecc
+from harness_llm.hardware.nodes import merged
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.paths import Workspace
-from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error
+from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error, with_obstacles
 from harness_llm.pipeline.live.run_progress import RunView, clock
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.profiling import profiling_of
@@ -37,7 +38,7 @@ from harness_llm.prepare.provision import provide
 from harness_llm.prepare.published import PublishedPreparation
 from harness_llm.replicas.ray.cluster import Cluster, query_cluster
 from harness_llm.runs.fingerprint import fingerprint
-from harness_llm.runs.record import Run, find_runs
+from harness_llm.runs.record import NodeRecord, Run, State, find_runs
 from harness_llm.runs.selection import Candidates, Selection, Wanted, with_inferred
 from harness_llm.submission.package import Package, package, package_calibration
 
@@ -65,10 +66,10 @@ class Pipeline:
         """Run the requested tests that are missing, and make the tree; the same call again continues.
 
         Raises:
-            HarnessError: a run is not VALID; with a table of all such runs.
+            HarnessError: a run is not VALID or not allowed in the division; with a table of all such runs.
         """
         options = self.request.options
-        with self._devices():
+        with self._devices("submit"):
             selection, assets, made = self._complete()
             if missing := [run for run in made if not run.valid]:
                 again = f"{options.command()} --company {shlex.quote(options.company)}"
@@ -77,7 +78,7 @@ class Pipeline:
 
     def complete(self) -> list[RunAttempts]:
         """Run the requested tests that are missing; returns every requested test, with the selected earlier runs."""
-        with self._devices():
+        with self._devices("submit"):
             selection, _, made = self._complete()
             tests = self.request.requested_tests
             earlier = [s for s in selection.run_keys if s.run and s.done and s.run_key.test in tests]
@@ -86,25 +87,25 @@ class Pipeline:
 
     def run(self) -> list[RunAttempts]:
         """Run the requested tests of every scenario, even if they have results."""
-        with self._devices():
+        with self._devices("run"):
             assets = self._prepare()
             tests = self.request.requested_tests
             return [run for plan in self.request.scenarios for run in self.scenario_runs(plan, assets).run(tests)]
 
     def prepare(self) -> None:
         """Download, train and quantize what the runs need."""
-        with self._devices():
+        with self._devices("prepare"):
             self._prepare()
 
     @contextmanager
-    def prepared(self) -> Iterator[Assets]:
-        """Hold the devices, and prepare the assets."""
-        with self._devices():
+    def prepared(self, verb: str) -> Iterator[Assets]:
+        """Hold the devices for the command `verb`, and prepare the assets."""
+        with self._devices(verb):
             yield self._prepare()
 
-    def _devices(self) -> AbstractContextManager[None]:
+    def _devices(self, verb: str) -> AbstractContextManager[None]:
         options = self.request.options
-        return hold(options.gpu, options.command())
+        return hold(options.gpu, options.command(verb=verb))
 
     def _complete(self) -> tuple[Selection, Assets, list[RunAttempts]]:
         """Run what is missing; returns the selection with the new runs, the assets, and the new runs."""
@@ -122,7 +123,8 @@ class Pipeline:
             if tests := [test for test in missing if test in self.request.requested_tests]:
                 made += self.scenario_runs(plan, assets).run(tests)
         new = [attempt.run for run in made for attempt in run.attempts if attempt.run]
-        return candidates.select(new), assets, made
+        selection = candidates.select(new)
+        return selection, assets, with_obstacles(made, selection) if self.request.profile.packaged else made
 
     def package(self) -> Package:
         """Make the tree of finished runs.
@@ -150,16 +152,17 @@ class Pipeline:
 
     def _package(self, selection: Selection, assets: Assets) -> Package:
         request = self.request
-        records = [status.run.record for status in selection.run_keys if status.run and status.run.record]
-        nodes = records[0].nodes if records else {}
-        machine = merged([node.machine for node in nodes.values()]) if nodes else self.machine
-        ecc = merged_ecc([node.ecc for node in nodes.values()]) if nodes else None
-        if not nodes and not request.measures_this_host:
-            machine, ecc = {}, UNTOLD
         selection = with_inferred(selection, request.options.inferred)
         if checkout(request.workspace):
             self.panel.say("the official scripts score the logs that they have not scored yet; this takes minutes")
-        return package(request.submission, selection, machine, request.workspace, assets, ecc=ecc)
+        return package(request.submission, selection, request.workspace, assets)
+
+    def _nodes(self) -> dict[str, NodeRecord]:
+        """The machines of a run; only the host settings of this one if the system file alone describes the system."""
+        if self.cluster:
+            return self.cluster.records()
+        machine, ecc = (self.machine, read_ecc()) if self.request.measures_this_host else ({}, UNTOLD)
+        return {"": NodeRecord(machine=machine, host=read_host_settings(), ecc=ecc)}
 
     def _prepare(self) -> Assets:
         """Download, train and quantize what is missing; check that every node of a cluster has it."""
@@ -313,10 +316,9 @@ class Pipeline:
             pool = start_scenario_pool(request, plan, assets, self.cluster, self.panel.starting)
         finally:
             self.panel.end()
-        nodes = self.cluster.records() if self.cluster else {}
         facts, profiling = self.fingerprint(plan, assets), profiling_of(request, plan.scenario)
         scorer = self.scorer(assets)
-        return ScenarioContext(request, plan, assets, scorer, facts, pool, nodes, profiling=profiling)
+        return ScenarioContext(request, plan, assets, scorer, facts, pool, self._nodes, profiling=profiling)
 
     def execute(self, context: ScenarioContext, test: str) -> Run:
         """Run `test` on a complete replica pool."""
@@ -324,14 +326,23 @@ class Pipeline:
         try:
             context.pool.await_restarts(self.panel.say, self.panel.starting)
             self.panel.begin(self._view(scenario, test))
-            run = execute_run(context, test, self)
+            run = self._counted(context, test)
         finally:
             self.panel.end()
-        self.panel.state.finished[run.state] += 1
         self.panel.say(describe_run(run))
         if run.record:
             found = run.record.prediction | run.record.metrics
             self.rates[scenario] = found.get("samples_per_second", self.rates.get(scenario, 0))
+        return run
+
+    def _counted(self, context: ScenarioContext, test: str) -> Run:
+        """Run `test`, and count the run by its state."""
+        try:
+            run = execute_run(context, test, self)
+        except HarnessError:
+            self.panel.state.count(State.FAILED)
+            raise
+        self.panel.state.count(run.state)
         return run
 
     def progress(self, body: Mapping[str, Any]) -> None:
@@ -347,10 +358,10 @@ def build_pipeline(request: Request, panel: Panel, cluster: Cluster | None) -> P
 
 
 def describe_run(run: Run) -> str:
-    """The state and metrics of a run in one line, then one line for each reason."""
+    """The state and metrics of a run in one line, then one line for each reason and note."""
     figures = ", ".join(f"{k} {v:,.2f}" for k, v in (run.record.metrics if run.record else {}).items())
     lines = [f"{run.run_key.scenario} {run.run_key.test}: {run.state}" + (f", {figures}" if figures else "")]
-    return "\n".join([*lines, *(f"  {reason}" for reason in run.reasons)])
+    return "\n".join([*lines, *(f"  {text}" for text in (*run.reasons, *run.notes))])
 
 
 def check_tree(tree: Path, round_name: str) -> tuple[list[Finding], list[OfficialVerdict]]:

@@ -54,11 +54,11 @@ def digest(facts: dict[str, Any]) -> str:
 
 
 class NodeRecord(BaseModel):
-    """A node of the cluster that made a run.
+    """A machine that made a run: a node of the cluster, or a single machine.
 
     Attributes:
-        machine: from `detect`.
-        host: settings of the machine that may change its speed.
+        machine: from `detect`; empty if the system file alone describes the machine.
+        host: settings of the machine that may change its speed (governor, power caps, ECC …).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,10 +72,10 @@ class RunRecord(BaseModel):
     """The content of run.json.
 
     Attributes:
-        reasons: why the state is not VALID, and notes, one sentence each.
+        reasons: why the state is not VALID, one sentence each.
+        notes: what the state does not depend on, such as preemptions and what closed does not allow.
         fingerprint: the facts that performance, accuracy and compliance of one result must share.
-        host: settings of the machine that may change its speed (governor, power caps, ECC …).
-        nodes: of a cluster, by address; empty for a single machine.
+        nodes: the machines of the run, by address; a single machine has the address "". Empty in benchmarks.
         run_facts: data set, sampling, user.conf and audit settings; a rule of its own applies to each.
         metrics: by name; the name has the unit.
         prediction: of the probe: fields of `Prediction`, and the relative `error` after the run; empty without a probe.
@@ -85,6 +85,7 @@ class RunRecord(BaseModel):
 
     state: State
     reasons: list[str]
+    notes: list[str] = []
     benchmark: str
     scenario: str
     test: str
@@ -97,7 +98,6 @@ class RunRecord(BaseModel):
     started: dt.datetime
     ended: dt.datetime
     fingerprint: dict[str, Any]
-    host: dict[str, str] = {}
     nodes: dict[str, NodeRecord] = {}
     run_facts: dict[str, Any]
     metrics: dict[str, float]
@@ -110,8 +110,8 @@ class RunRecord(BaseModel):
 
     @property
     def hosts(self) -> dict[str, dict[str, str]]:
-        """The settings of every machine of the run, by address; a single machine has the address ""."""
-        return {address: node.host for address, node in self.nodes.items()} or {"": self.host}
+        """The settings of every machine of the run, by address as in `nodes`."""
+        return {address: node.host for address, node in self.nodes.items()}
 
     @property
     def fingerprint_digest(self) -> str:
@@ -139,6 +139,11 @@ class Run:
     def reasons(self) -> list[str]:
         """Why the run is not a result."""
         return self.record.reasons if self.record else [self.fault] if self.fault else []
+
+    @property
+    def notes(self) -> list[str]:
+        """What the state does not depend on."""
+        return self.record.notes if self.record else []
 
 
 @contextmanager

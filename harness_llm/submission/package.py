@@ -11,7 +11,7 @@ from harness_llm.config.checkpoint import checkpoint_digest
 from harness_llm.config.submission_names import Submission
 from harness_llm.config.system_file import load_overrides, system_file
 from harness_llm.errors import ConfigError, GateFailed
-from harness_llm.hardware.ecc import Ecc, State, read_ecc
+from harness_llm.hardware.ecc import State
 from harness_llm.paths import Workspace
 from harness_llm.runs.selection import Selection
 from harness_llm.submission.accuracy_manifest import write_manifest
@@ -19,6 +19,7 @@ from harness_llm.submission.calibration import read_quantization
 from harness_llm.submission.consistency import require_one_system
 from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.documents import Documents
+from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 from harness_llm.submission.outputs import official_outputs, own_notices
 from harness_llm.submission.release import availability_notices
 from harness_llm.submission.system_description import describe
@@ -34,14 +35,8 @@ class Package(NamedTuple):
     notices: list[str]
 
 
-def describe_system(
-    submission: Submission, detected: Mapping[str, str], workspace: Workspace, ecc: Ecc | None = None
-) -> Documents:
+def describe_system(submission: Submission, measured: MeasuredSystem, workspace: Workspace) -> Documents:
     """Describe the system, and check the requirements of closed datacenter.
-
-    Args:
-        detected: fields from `detect`, or of all nodes together.
-        ecc: of all nodes; None reads this machine.
 
     Raises:
         ConfigError: names, division or system description are wrong, or facts that closed requires are missing.
@@ -55,29 +50,20 @@ def describe_system(
         division=submission.division,
         category=submission.category,
         rules=submission.rules,
-        detected=detected,
+        detected=measured.machine,
         overrides=load_overrides(file, submission.rules),
         file=file,
     )
-    requirements = requirements_of(description, ecc or read_ecc(), file)
+    requirements = requirements_of(description, measured.ecc, file)
     if requirements and submission.division == "closed":
         requirements.require()
     return Documents(description, requirements)
 
 
-def package(
-    submission: Submission,
-    selection: Selection,
-    detected: Mapping[str, str],
-    workspace: Workspace,
-    assets: Assets,
-    *,
-    ecc: Ecc | None = None,
-) -> Package:
+def package(submission: Submission, selection: Selection, workspace: Workspace, assets: Assets) -> Package:
     """Describe the system and assemble the tree.
 
     Args:
-        detected, ecc: as for `describe_system`.
         assets: the served checkpoint and the data sets.
 
     Raises:
@@ -86,16 +72,16 @@ def package(
             requirements of closed.
         ConfigError: names, division or system description are wrong, or the checkpoint is not that of the runs.
     """
-    documents = describe_system(submission, detected, workspace, ecc)
     _refuse_missing(selection)
+    # A scenario that is inferred from another one shares its runs.
+    runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
+    documents = describe_system(submission, measured_system(runs), workspace)
     _refuse_other_runs(submission, selection)
     if documents.requirements and submission.division == "closed":
         _refuse_without_ecc(selection)
     fingerprints = _fingerprints(selection)
     require_one_system(fingerprints)
     _refuse_other_checkpoint(fingerprints, assets.checkpoint)
-    # A scenario that is inferred from another one shares its runs.
-    runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
     documents = replace(
         documents,
         quantization=read_quantization(assets.checkpoint, fingerprints),

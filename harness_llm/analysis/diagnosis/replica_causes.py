@@ -69,7 +69,8 @@ def _times_per_token(data: RunData) -> list[Mapping[str, float]]:
 
 def failed_replicas(data: RunData) -> Iterator[Finding]:
     """Replicas that failed during the run."""
-    for name, cause, requeued in (found.groups() for found in map(_FAILED.search, data.run.reasons) if found):
+    failures = filter(None, map(_FAILED.search, (*data.run.reasons, *data.run.notes)))
+    for name, cause, requeued in (found.groups() for found in failures):
         queries = data.queries
         yield Finding(
             Cause.REPLICA_FAILED,

@@ -104,7 +104,7 @@ def run_gates(record: RunRecord, workspace: Workspace) -> dict[str, Gates]:
 def _compliance(runs: Mapping[str, Run]) -> Iterator[Compliance]:
     for test, run in runs.items():
         if test not in (PERFORMANCE, ACCURACY):
-            yield Compliance(test, str(run.state), run.reasons, verdict_text(run.path))
+            yield Compliance(test, str(run.state), [*run.reasons, *run.notes], verdict_text(run.path))
 
 
 def verdict_text(folder: Path) -> str:

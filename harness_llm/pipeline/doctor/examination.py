@@ -97,9 +97,10 @@ def examine(
     options, workspace = loaded.options, loaded.workspace
     request, settings = resolve_settings(loaded, in_image=part is Part.HOST)
     if part is Part.SOFTWARE:
-        return Examination([*settings, *_software(request, usable=bool(accelerators(root)))], request, None)
+        results = [*settings, *_rules(request), *_software(request, usable=bool(accelerators(root)))]
+        return Examination(results, request, None)
     cluster, reached = _cluster(options, workspace, tell)
-    results = [*settings, *reached, _other_submissions(options)]
+    results = [*settings, *reached, _device_lock(options)]
     if request:
         results += check_assets(request)
     if purpose is not Purpose.PREPARE:
@@ -142,12 +143,12 @@ def _machine(request: Request | None, cluster: "Cluster | None", part: Part, roo
     return _Machine(in_image | detect(root), read_ecc(root))
 
 
-def _other_submissions(options: Options) -> CheckResult:
-    """Check that no other submission uses the same devices."""
-    name = "Other submissions"
+def _device_lock(options: Options) -> CheckResult:
+    """Check that no other process of harness-llm uses the same devices."""
+    name = "Device lock"
     try:
         with hold(options.gpu, f"process {os.getpid()} runs checks"):
-            return passed(name, f"none on {options.gpu}")
+            return passed(name, f"no other harness-llm process uses {options.gpu}")
     except HarnessError as error:
         return from_error(name, error)
 
@@ -160,13 +161,19 @@ def _system(
     yield from check_engine(request, purpose)
     yield from check_acceptance(request)
     yield from check_inferred(request)
-    yield from check_rules(request)
-    yield from check_nodes(request)
+    yield from _rules(request)
     if purpose is Purpose.SUBMIT and request.options.system_name:
         submission = replace(request.submission, submitter=request.submission.submitter or _UNNAMED)
         yield from check_system(submission, machine.detected, machine.ecc, workspace)
     if request.options.gpu != NO_ACCELERATOR and request.options.division != "closed":
         yield from check_ecc(machine.ecc)
+
+
+def _rules(request: Request | None) -> Iterator[CheckResult]:
+    """Check the planned scenarios; on the host side of containers without vLLM there are none."""
+    if request:
+        yield from check_rules(request)
+        yield from check_nodes(request)
 
 
 def _gpus(options: Options, request: Request | None, part: Part, root: Path) -> Iterator[CheckResult]:

@@ -28,7 +28,7 @@ Found = tuple[str, CheckResult]
 def check_rules(request: Request) -> list[CheckResult]:
     """Check all scenarios by the backend rules and the estimated KV cache capacity; does not use vLLM."""
     config, gpu = _config(request), gpu_facts(request.options.gpu, load_gpus(request.workspace))
-    if config is None or gpu is None:
+    if config is None or gpu is None or not request.scenarios:
         return []
     found = [
         (plan.scenario, result)

@@ -1,6 +1,6 @@
 """What the current command does: the start of a replica pool, the current run, and the finished runs."""
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness_llm.pipeline.live.run_progress import RunProgress
@@ -19,4 +19,8 @@ class LiveState:
 
     start: StartStatus | None = None
     run: RunProgress | None = None
-    finished: Counter[str] = field(default_factory=Counter)
+    finished: Mapping[str, int] = field(default_factory=dict)
+
+    def count(self, state: str) -> None:
+        """Count a finished run."""
+        self.finished = {**self.finished, state: self.finished.get(state, 0) + 1}
