@@ -18,7 +18,19 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ceiling, drain, front, growth, offline, pinned, probe, record_cost, search, server
+from benchmarks import (
+    ceiling,
+    drain,
+    engine_statistics,
+    front,
+    growth,
+    offline,
+    pinned,
+    probe,
+    record_cost,
+    search,
+    server,
+)
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
 from harness_llm.hardware.machine import detect
 
@@ -81,6 +93,14 @@ PARTS = {
         lambda repeats, seconds, folder, console: record_cost.run(folder, repeats, seconds, console),
         record_cost.table,
         record_cost.misses,
+    ),
+    "statistics": Part(
+        "Offline tokens/s of the demo with the engine's statistics against without, pair by pair",
+        10,
+        20,
+        lambda repeats, seconds, _, console: engine_statistics.run(repeats, seconds, console),
+        engine_statistics.table,
+        None,
     ),
     "drain": Part(
         "idle share at the end of Offline, against a static split, in simulated time",

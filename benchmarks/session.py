@@ -73,7 +73,7 @@ def measure_pairs(bench: ScenarioContext, raw: Raw, count: int, seconds: float) 
     """
     pair = _measure_pair(bench, raw, bench.request.samples("performance"), harness_first=False)
     for number in range(count):
-        rate = max(_rate(pair.harness), _rate(pair.raw))
+        rate = max(_rate(pair.harness), _rate(pair.reference))
         load = replace(bench.plan.load, min_duration_s=seconds, target_qps=rate)
         pair = _measure_pair(bench, raw, issued(load, "performance"), harness_first=number % 2 == 0)
         yield pair

@@ -129,14 +129,14 @@ class Soak:
         run = execute_run(bench, test, self)
         answers = self.queries - before
         self.runs += 1
-        self.losses += sum("queries were requeued" in reason for reason in run.reasons)
+        self.losses += sum("queries were requeued" in text for text in (*run.reasons, *run.notes))
         if test == "performance":
             log = parse_detail(run.path / DETAIL)
             issued = int(log.number("generated_query_count") * log.number("generated_samples_per_query"))
             require_once(
                 run.path, self.queries - before == issued, f"{self.queries - before} answers, {issued} queries"
             )
-        self.console.print(f"{run.run_key}: {run.state}, {answers:,} queries; {'; '.join(run.reasons)}")
+        self.console.print(f"{run.run_key}: {run.state}, {answers:,} queries; {'; '.join((*run.reasons, *run.notes))}")
 
 
 @contextmanager
