@@ -97,7 +97,7 @@ download: ## download model and data: MODEL=llama2-70b, PART=dataset, calibratio
 download: said = $(call options,MODEL) $${PART:+--part="$$PART"}
 
 .PHONY: check
-check: ## check a submission tree: TREE=path/to/inference_results_v6.1
+check: ## check a submission tree: TREE=path/to/inference_results_6.1
 	where=$$(setup/environments.sh where) || exit; \
 	if [ "$$where" = container ]; then \
 	    setup/environments.sh host && .venv-host/bin/harness-llm check $(said); \
@@ -162,31 +162,33 @@ ray: ## install Ray for a cluster: docs/cluster.md
 tools:
 	setup/environments.sh cpu loadgen quantize dev ray optuna
 
-# Engines wait as much as they compute, so `make test` has three workers on two cores.
 # Each worker runs whole modules in a random order; PYTEST_ADDOPTS=--randomly-seed=N repeats an order.
-PYTEST = $(TESTS)/python -m pytest --dist loadscope --no-loadscope-reorder \
-    --ignore=tests/containers --ignore=tests/gpu_rehearsal -n
+WORKERS := 2
+PYTEST = $(TESTS)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder \
+    --ignore=tests/containers --ignore=tests/gpu_rehearsal
 # One Docker daemon and one node serve all tests, and each step is measured.
 IN_ORDER := $(TESTS)/python -m pytest -p no:randomly
 # Temporary files are in memory (tests/temporary_root.py), except container images.
 ON_DISK := TMPDIR="$${TMPDIR:-/tmp}"
 
+# The engines of the submission wait as much as they compute.
+test: WORKERS := 3
 .PHONY: test
-test: tools ## run the tests: rules, faults, and one submission from command to checked tree (6 minutes on two cores)
-	$(PYTEST) 3 -m "not slow"
+test: tools ## run the tests: rules, faults, and one submission from command to checked tree (5 minutes on two cores)
+	$(PYTEST) -m "not slow"
 
 .PHONY: test-quick
-test-quick: tools ## run the tests that start no engine and no server (1 minute)
-	$(PYTEST) 2 -m "not engine and not processes and not slow"
+test-quick: tools ## run the tests that start no engine and no server (a minute on two cores)
+	$(PYTEST) -m "not engine and not processes and not slow"
 
 .PHONY: test-all
 test-all: tools ## run all tests but those of containers and GPUs; quantization needs `make quark` too
-	$(PYTEST) 2
+	$(PYTEST)
 
 .PHONY: test-repeat
 test-repeat: tools ## run the tests with processes COUNT times (20) and count the failures
 	failed=0; for run in $$(seq $${COUNT:-20}); do \
-	    $(PYTEST) 2 -m "processes and not slow" || failed=$$((failed + 1)); done; \
+	    $(PYTEST) -m "processes and not slow" || failed=$$((failed + 1)); done; \
 	echo "$$failed of $${COUNT:-20} runs failed"; test $$failed = 0
 
 .PHONY: test-containers
