@@ -8,7 +8,7 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.protocol.child_processes import STATUS_VARIABLE, Parent, start, watch
+from harness_llm.protocol.child_processes import STATUS_VARIABLE, Parent, before_exit, start, watch
 
 LONG_S = 60
 
@@ -43,6 +43,20 @@ def wait(clean_up: str = "") -> None:
 def deaf() -> None:
     """Watch neither the lifeline nor signals."""
     os.write(int(os.environ[STATUS_VARIABLE]), b'{"event": "up"}\n')
+    time.sleep(LONG_S)
+
+
+def waiting(own: str, other: str) -> None:
+    """Exit slowly: create the folder `own`, and `own`/seen as soon as the folder `other` exists."""
+
+    def end() -> None:
+        Path(own).mkdir()
+        while not Path(other).exists():
+            time.sleep(0.01)
+        (Path(own) / "seen").touch()
+
+    before_exit(end)
+    Parent().send(event="up")
     time.sleep(LONG_S)
 
 

@@ -12,7 +12,7 @@ import pytest
 from waiting import ends, wait_until
 
 from harness_llm.protocol import child_processes
-from harness_llm.protocol.child_processes import Child, Exit, Message, start, watch
+from harness_llm.protocol.child_processes import Child, Exit, Message, start, stop_all, watch
 from harness_llm.protocol.sessions import SHARED
 
 pytestmark = pytest.mark.processes
@@ -129,6 +129,15 @@ def test_stop_does_not_wait_for_a_child_that_cannot_be_killed(begin: Start, monk
         patch.setattr(child_processes, "kill_session", lambda _: None)
         patch.setattr(child_processes, "KILL_TIMEOUT_S", 0.1)
         assert child.stop(patience_s=0) is None
+
+
+def test_stopped_children_exit_at_the_same_time(begin: Start, tmp_path: Path) -> None:
+    folders = [str(tmp_path / name) for name in "ab"]
+    children = [begin("waiting", *order) for order in (folders, folders[::-1])]
+    for child in children:
+        first_words(child)
+    stop_all(children, PATIENCE_S)
+    assert [(Path(folder) / "seen").exists() for folder in folders] == [True, True]
 
 
 def test_shared_memory_of_a_killed_child_is_removed(begin: Start) -> None:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
@@ -25,6 +26,7 @@ from harness_llm.protocol.sessions import await_exit, kill_session
 from harness_llm.protocol.status_writer import StatusWriter
 
 STATUS_VARIABLE = "HARNESS_LLM_STATUS_FD"
+PATIENCE_S = 5.0
 # A killed process releases the memory of its devices before it exits. One that a driver blocks never exits.
 KILL_TIMEOUT_S = 60.0
 
@@ -91,23 +93,35 @@ class Child:
         """Return the end of the child's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
-    def stop(self, patience_s: float = 5.0) -> int | None:
-        """Close the control channel, kill the session after `patience_s`; return the exit code.
-
-        None if the process has not exited KILL_TIMEOUT_S later.
-        """
-        if self.process.stdin:
-            self.process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(patience_s)
-            await_exit(self.process.pid)  # multiprocessing's resource tracker unlinks what a killed child has left
-        kill_session(self.process.pid)
-        self.status.close()
-        self.exited.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(KILL_TIMEOUT_S)
-            await_exit(self.process.pid)
+    def stop(self, patience_s: float = PATIENCE_S) -> int | None:
+        """Stop this child as `stop_all` does; return the exit code, None if the process has not exited."""
+        stop_all([self], patience_s)
         return self.process.returncode
+
+
+def stop_all(children: Sequence[Child], patience_s: float = PATIENCE_S) -> None:
+    """Close the control channels of `children`, and kill the sessions `patience_s` later.
+
+    All exit at the same time, because the driver needs seconds to free the memory of a device. The wait for killed
+    processes ends after KILL_TIMEOUT_S.
+    """
+    for child in children:
+        if child.process.stdin:
+            child.process.stdin.close()
+    _await_exits(children, patience_s)
+    for child in children:
+        kill_session(child.process.pid)
+        child.status.close()
+        child.exited.close()
+    _await_exits(children, KILL_TIMEOUT_S)
+
+
+def _await_exits(children: Sequence[Child], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for child in children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(max(deadline - time.monotonic(), 0))
+            await_exit(child.process.pid)  # multiprocessing's resource tracker unlinks what a killed child has left
 
 
 def start(

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from harness_llm.errors import HarnessError, ProcessFailed, rebuild
-from harness_llm.protocol.child_processes import KILL_TIMEOUT_S, Child, Exit, Message, watch
+from harness_llm.protocol.child_processes import KILL_TIMEOUT_S, Child, Exit, Message, stop_all, watch
 from harness_llm.protocol.messages import Endpoint
 from harness_llm.replicas.failure_cause import cause_before_exit, cause_of_exit
 from harness_llm.replicas.pool_folder import PoolFolder
@@ -313,6 +313,5 @@ class ReplicaPool:
 
     def stop(self) -> None:
         """Stop all replicas and remove the folder."""
-        for child in self.replicas:
-            child.stop()
+        stop_all(self.replicas)
         self._own_folder.remove()
