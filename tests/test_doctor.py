@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from command_line import CommandLine
 from machines import hide_tools
+from token_server import TokenServer
 from workspaces import NAMES, edit, make_workspace
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
@@ -291,3 +292,30 @@ def test_official_script_that_cannot_run_is_a_warning(
     assert (result["level"], result["hint"]) == ("warning", "make graders")
     assert "accuracy.txt would be computed by harness-llm" in result["found"]
     assert "Official scripts" not in results(harness, *DEMO, *NAMES, "--tests", "performance")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("division", "server", "level", "shown"),
+    [
+        ("open", TokenServer(), "ok", "stand-in, version unknown"),
+        ("closed", TokenServer(version="0.32.0"), "ok", "stand-in, version 0.32.0"),
+        ("closed", TokenServer(), "error", "does not report its version, so the measured software is unknown"),
+    ],
+)
+def test_running_servers_are_asked_before_any_run(
+    harness: CommandLine, division: str, server: TokenServer, level: str, shown: str
+) -> None:
+    words = ["--model", "toy", *ON_CPU, *NAMES, "--division", division, "--profile", "valid", "--engine", "openai"]
+    with server:
+        [found] = results(harness, *words, "--set", f"server_config.url={server.url}")["Servers"]
+    assert shown in found["found"]
+    assert found["level"] == level
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+@pytest.mark.usefixtures("nothing_starts")
+def test_server_that_does_not_answer_is_refused_before_any_run(harness: CommandLine, command: str) -> None:
+    done = harness(command, *DEMO, *NAMES, "--engine", "openai", "--set", "server_config.url=http://127.0.0.1:1")
+    assert done.code == 3
+    assert "http://127.0.0.1:1/health (server_config.url)" in done.err

@@ -11,6 +11,14 @@ _TIMEOUT_S = 3  # a command asks more than once
 _MODEL_FACTS = ("id", "root", "max_model_len")
 
 
+def is_ready(url: str, kind: ServerKind) -> bool:
+    """Whether the health page of the server at `url` has status 200."""
+    try:
+        return httpx.get(f"{url}{kind.health}", timeout=_TIMEOUT_S, trust_env=False).status_code == httpx.codes.OK
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return False
+
+
 def ask_server(url: str, kind: ServerKind) -> dict[str, Any]:
     """Version and model of the server at `url`; None for each that the server does not report."""
     version = _document(f"{url}{kind.version}") if kind.version else {}

@@ -25,6 +25,7 @@ from harness_llm.pipeline.doctor.disk_space import SpaceNeed
 from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus, installed_cuda
 from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
+from harness_llm.pipeline.doctor.server_checks import check_servers
 from harness_llm.pipeline.doctor.settings_checks import (
     check_acceptance,
     check_engine,
@@ -231,6 +232,7 @@ def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]
     """Check installed software; `usable` as for `check_engine_arguments`."""
     if request:
         yield check_loadgen(request)
+        yield from check_servers(request)
         yield from check_vllm_build(request)
         yield from check_engine_arguments(request, usable=usable)
         yield from check_compilers(request)
