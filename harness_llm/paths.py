@@ -12,8 +12,16 @@ ROOT_VARIABLE = "HARNESS_LLM_WORKSPACE"
 MODELS_VARIABLE = "LAB_MODEL"
 DATA_VARIABLE = "LAB_DATASET"
 SCRATCH_VARIABLE = "MLPERF_SCRATCH_PATH"
+IMAGE_VARIABLE = "HARNESS_LLM_IMAGE"
+"""Set in containers to the name of the image."""
 LOG_TIME = "%Y%m%dT%H%M%SZ"
 """Name of the folder of all runs of a submission: when it started, in UTC."""
+
+
+def installed_by(target: str) -> str:
+    """The command that installs what make's `target` installs; in a container, the build of its image."""
+    image = os.environ.get(IMAGE_VARIABLE)
+    return f"on the host: bash setup/build_{image}_env.sh" if image else f"make {target}"
 
 
 def default_root() -> Path:

@@ -310,7 +310,7 @@ def test_recipe_is_applied_by_its_tool(
 ) -> None:
     own = recipe(name)
     if not PROGRAMS[own.tool].python.is_file():
-        pytest.skip(f"the environment of {own.tool} is not there: {PROGRAMS[own.tool].made_by}")
+        pytest.skip(f"the environment of {own.tool} is not there: make {PROGRAMS[own.tool].target}")
     shutil.copytree(assets.original, workspace.models / "demo", dirs_exist_ok=True)
     shutil.rmtree(workspace.data)
     shutil.copytree(assets.calibration, workspace.data / DEMO.dataset.calibration)

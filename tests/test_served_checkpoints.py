@@ -55,7 +55,7 @@ def _skip_without_tool(request: pytest.FixtureRequest) -> None:
     case = getattr(request.node, "callspec", None) and request.node.callspec.params.get("case")
     if case and not has_tool(case):
         tool = RECIPES[case].tool
-        pytest.skip(f"the environment of {tool} is missing: {PROGRAMS[tool].made_by}")
+        pytest.skip(f"the environment of {tool} is missing: make {PROGRAMS[tool].target}")
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.paths import CHECKOUT, IMAGE_VARIABLE, Workspace, installed_by
 
 
 def test_workspace_is_the_checkout_unless_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,3 +20,11 @@ def test_written_files_are_below_build_and_submission(tmp_path: Path) -> None:
     assert workspace.systems.parent == workspace.submission == tmp_path / "submission"
     assert (CHECKOUT / workspace.benchmarks.name).is_dir()
     assert (CHECKOUT / workspace.user_confs.name).is_dir()
+
+
+def test_packages_of_an_image_are_installed_by_its_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(IMAGE_VARIABLE, raising=False)
+    assert installed_by("setup") == "make setup"
+    monkeypatch.setenv(IMAGE_VARIABLE, "submission")
+    command = installed_by("setup").removeprefix("on the host: bash ")
+    assert (CHECKOUT / command).is_file()

@@ -6,6 +6,7 @@ from typing import Any
 from harness_llm.config.rules import BenchmarkRules, Round
 from harness_llm.config.user_conf import KEYS
 from harness_llm.errors import ConfigError
+from harness_llm.paths import installed_by
 
 NS_PER_MS = 1_000_000
 # LoadGen 5.x reads these but has no such attributes in TestSettings; `check` reads their effect in the detail log.
@@ -48,5 +49,5 @@ def compare(settings: Any, expected: Mapping[str, int | float]) -> None:
         where=", ".join(seeds or wrong),
         expected=", ".join(f"{name} = {expected[name]}" for name in wrong),
         found=", ".join(f"{name} = {value}" for name, value in wrong.items()),
-        hint="make setup installs the round's LoadGen" if seeds else "",
+        hint=f"to install the round's LoadGen: {installed_by('setup')}" if seeds else "",
     )

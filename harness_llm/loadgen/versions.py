@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness_llm.config.rules import Round
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.paths import installed_by
 
 
 def loadgen_folder(round_: Round) -> Path:
@@ -27,7 +28,7 @@ def loadgen_folder(round_: Round) -> Path:
             where=str(folder),
             expected=f"{rules.package} {rules.version}",
             found=", ".join(found) or "none",
-            hint="make setup",
+            hint=installed_by("setup"),
         )
     return folder
 

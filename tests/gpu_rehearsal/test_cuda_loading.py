@@ -31,7 +31,7 @@ def test_every_tensor_of_a_published_checkpoint_is_loaded(name: str, libraries: 
 def test_every_tensor_of_an_nvfp4_checkpoint_is_loaded(libraries: Path, tmp_path: Path) -> None:
     case = ("llama-bf16", "nvfp4")
     if not has_tool(case):
-        pytest.skip(f"the environment of llmcompressor is missing: {PROGRAMS[RECIPES[case].tool].made_by}")
+        pytest.skip(f"the environment of llmcompressor is missing: make {PROGRAMS[RECIPES[case].tool].target}")
     published = {case[0]: tiny_checkpoints.make(case[0], tmp_path / case[0])}
     folder = quantized([case], published, tmp_path)[case]
     report = loaded(PYTHON, [folder], environment(GPUS["b200"], libraries))[folder]

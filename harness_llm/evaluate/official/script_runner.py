@@ -27,7 +27,7 @@ from harness_llm.evaluate.sandbox import Finished, run_sandboxed, with_variables
 from harness_llm.evaluate.score import answers_by_index, token_counts
 from harness_llm.fileio import write_atomically
 from harness_llm.loadgen.logs import read_accuracy_log
-from harness_llm.paths import ENVIRONMENTS, Workspace
+from harness_llm.paths import ENVIRONMENTS, Workspace, installed_by
 
 # A closed port: nltk.download, which ROUGE scripts call, fails at once instead of waiting for dropped packets.
 _NO_PROXY = "http://127.0.0.1:9"
@@ -98,8 +98,8 @@ def require_accuracy_script(method: str) -> None:
             where=str(_checkout(method) / find_script(method).path),
             expected="its packages, and the submodules LiveCodeBench and prm800k if it executes programs",
             found=_last_line(done),
-            hint="make graders; in a checkout of mlcommons/inference: git submodule update --init --depth 1 "
-            "language/deepseek-r1/submodules; for an image: bash setup/build_submission_env.sh",
+            hint=f"{installed_by('graders')}; in a checkout of mlcommons/inference: "
+            "git submodule update --init --depth 1 language/deepseek-r1/submodules",
         )
 
 
@@ -141,7 +141,9 @@ def _run(method: str, inputs: Inputs | None) -> Finished:
 
 def missing_packages() -> EnvironmentMissing:
     """The error that the environment of the official scripts is not installed."""
-    return EnvironmentMissing("missing packages of the official scripts", where=str(PYTHON), hint="make graders")
+    return EnvironmentMissing(
+        "missing packages of the official scripts", where=str(PYTHON), hint=installed_by("graders")
+    )
 
 
 @contextmanager

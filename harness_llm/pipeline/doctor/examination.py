@@ -18,7 +18,7 @@ from harness_llm.hardware.host_settings import read_host_settings
 from harness_llm.hardware.machine import detect
 from harness_llm.hardware.nodes import merged, merged_ecc
 from harness_llm.hardware.pci import accelerators
-from harness_llm.paths import Workspace
+from harness_llm.paths import IMAGE_VARIABLE, Workspace
 from harness_llm.pipeline.doctor.asset_checks import check_assets, space_needs
 from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
 from harness_llm.pipeline.doctor.disk_space import SpaceNeed
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from harness_llm.replicas.ray.cluster import Cluster
 
 Tell = Callable[[str], None]
-IN_IMAGE = "HARNESS_LLM_IMAGE"  # set in containers to the name of the image
 # Value of the field on the host, where vLLM is installed only in the image.
 _FRAMEWORK, _IN_IMAGE = "framework", "that of the image"
 _UNNAMED = "unnamed"  # replaces a missing submitter, so that the system is checked too
@@ -197,7 +196,7 @@ def _gpus(options: Options, request: Request | None, part: Part, root: Path) -> 
             visible=_visible(gpu, part),
             opened_here=part is not Part.HOST,
         )
-        in_container = IN_IMAGE in os.environ
+        in_container = IMAGE_VARIABLE in os.environ
         yield from check_gpus(wanted, read_devices(gpu.vendor, root), in_container=in_container)
 
 

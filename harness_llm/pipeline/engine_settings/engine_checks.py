@@ -12,7 +12,7 @@ from harness_llm.config.engine_facts import FP8_CACHES, resolve_facts
 from harness_llm.config.request import Request
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import NO_ACCELERATOR, Gpu, load_gpus
-from harness_llm.paths import Workspace
+from harness_llm.paths import Workspace, installed_by
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, not_checked, passed, warned
 from harness_llm.pipeline.engine_settings.backend_rules import broken_rules
 from harness_llm.pipeline.engine_settings.capacity import GIB, cache_bytes, sequence_bytes
@@ -50,7 +50,7 @@ def check_by_vllm(request: Request) -> list[CheckResult]:
     if config is None or gpu is None or not request.scenarios:
         return []
     if not vllm_installed():
-        return [not_checked(BY_VLLM, "vLLM is not installed here", hint="make setup")]
+        return [not_checked(BY_VLLM, "vLLM is not installed here", hint=installed_by("setup"))]
     engines = [_without_missing_head(plan.config) for plan in request.scenarios]
     candidates = [candidate(engine, config, gpu) for engine in engines]
     resolutions = resolve_candidates(candidates, request.workspace.cache)

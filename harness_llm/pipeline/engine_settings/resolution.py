@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.paths import installed_by
 
 PROGRAM = "harness_llm.pipeline.engine_settings.vllm_config"
 TIMEOUT_S = 1800
@@ -107,7 +108,7 @@ def run_vllm(
                 "check of the engine settings by vLLM failed",
                 where=f"{python} -m {PROGRAM}",
                 found="\n".join(process.stderr.splitlines()[-5:]),
-                hint="make setup",
+                hint=installed_by("setup"),
             )
         return msgspec.json.decode(results.read_bytes(), type=list[Resolution])
 

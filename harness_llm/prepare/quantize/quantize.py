@@ -9,7 +9,7 @@ from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.checkpoint import file_digest, is_complete
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.gpus import NO_ACCELERATOR, detect_gpu, load_gpus
-from harness_llm.paths import ENVIRONMENTS, Workspace
+from harness_llm.paths import ENVIRONMENTS, Workspace, installed_by
 from harness_llm.prepare.datasets.convert import convert
 from harness_llm.prepare.quantize.job import CalibrationSet, Job
 from harness_llm.prepare.quantize.recipes import Tool, load_recipes, require_format
@@ -20,7 +20,7 @@ from harness_llm.protocol.token_store import open_store
 class _Program(NamedTuple):
     python: Path
     module: str
-    made_by: str
+    target: str
 
 
 # `.venv-cuda` pairs with `.venv-quantize-cuda`, where llm-compressor uses the GPUs.
@@ -29,10 +29,10 @@ PROGRAMS: dict[Tool, _Program] = {
     "llmcompressor": _Program(
         ENVIRONMENTS / f".venv-quantize{_BUILD}" / "bin" / "python",
         "harness_llm.prepare.quantize.llm_compressor",
-        "make setup",
+        "setup",
     ),
     "quark": _Program(
-        ENVIRONMENTS / ".venv-quark" / "bin" / "python", "harness_llm.prepare.quantize.quark_recipe", "make quark"
+        ENVIRONMENTS / ".venv-quark" / "bin" / "python", "harness_llm.prepare.quantize.quark_recipe", "quark"
     ),
 }
 
@@ -84,7 +84,7 @@ def quantize_checkpoint(job: Job, workspace: Workspace, report: Report, python: 
         raise EnvironmentMissing(
             f"missing environment of {job.recipe.tool}",
             where=str(python),
-            hint=program.made_by,
+            hint=installed_by(program.target),
         )
     if job.calibration:
         job.prompts()  # raises before the tool starts

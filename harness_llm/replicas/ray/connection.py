@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.paths import installed_by
 
 NAMESPACE = "harness-llm"
 AUTO = "auto"
@@ -23,7 +24,7 @@ def join(address: str) -> Any:
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
-        raise EnvironmentMissing("Ray is not installed", found=str(error), hint="make ray") from error
+        raise EnvironmentMissing("Ray is not installed", found=str(error), hint=installed_by("ray")) from error
     if address != AUTO:
         _require_listener(address)
     try:
