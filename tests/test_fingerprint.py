@@ -131,6 +131,9 @@ def test_every_source_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     seen = [source_digest()]
     (root / "__pycache__").mkdir()
     (root / "__pycache__" / "plan.pyc").write_bytes(b"1")
+    for editor in (".plan.py.swp", ".ipynb_checkpoints/plan.py", "plan.py.orig", ".#plan.py"):
+        (root / editor).parent.mkdir(exist_ok=True)
+        (root / editor).touch()
     assert source_digest() == seen[0]
     for change in (
         lambda: (root / "plan.py").write_text("# other\n"),

@@ -66,9 +66,11 @@ def test_default_round_is_the_newest_with_the_benchmark() -> None:
         ("", "box", True, "missing --company", 'COMPANY="Acme"'),
         ("Acme", "", True, "missing --system-name", "SYSTEM_NAME=my-box"),
         ("", "", False, "missing --system-name", "--system-name"),
+        ("", "8xH200[SXM]", False, "the system name is not a folder name", "write 8xH200_SXM"),
+        ("", "8xH200/2xXeon", False, "the system name is not a folder name", "write 8xH200_2xXeon"),
     ],
 )
-def test_missing_names_are_refused(submitter: str, system: str, company: bool, what: str, hint: str) -> None:
+def test_missing_and_unfit_names_are_refused(submitter: str, system: str, company: bool, what: str, hint: str) -> None:
     choices = options(**(WORDS | {"company": submitter, "system_name": system}))
     with pytest.raises(ConfigError, match=what) as caught:
         require_names(choices, company=company)

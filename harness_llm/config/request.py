@@ -17,7 +17,7 @@ from harness_llm.config.profile import Profile, load_profile
 from harness_llm.config.rules import BenchmarkRules, Round, load_round, round_names
 from harness_llm.config.server_location import distant_servers
 from harness_llm.config.stand_in import DEMO, stand_in
-from harness_llm.config.submission_names import Submission
+from harness_llm.config.submission_names import Submission, check_name
 from harness_llm.config.user_conf import UserConf
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import NO_ACCELERATOR, detect_gpu
@@ -226,15 +226,18 @@ def newest_round(variants: Sequence[str] = ()) -> str:
 
 
 def require_names(options: Options, *, company: bool = True) -> None:
-    """Require the name of the system, and of the submitter unless `company` is False.
+    """Require the name of the system, and of the submitter unless `company` is False; both name folders.
 
     Raises:
-        ConfigError: a name is missing.
+        ConfigError: a name is missing, or is not a folder name.
     """
     if company and not options.company:
         raise ConfigError("missing --company", hint='--company Acme, or COMPANY="Acme" for make and scripts')
     if not options.system_name:
         raise ConfigError("missing --system-name", hint="--system-name my-box, or SYSTEM_NAME=my-box for make")
+    for option, name in (("submitter", options.company), ("system name", options.system_name)):
+        if name:
+            check_name(option, name)
 
 
 def _scenarios(options: Options, rules: BenchmarkRules, category: str) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
 SUPERVISION = {"startup_timeout_s", "heartbeat_timeout_s", "stall_timeout_s", "on_replica_failure"}
 # llm_config has it in the scenarios that speculate; it does not affect the others.
 _ELSEWHERE = {"speculative_decoding"}
+# Editors, file systems and Python write other files, which change no run.
+_SOURCE = {".py", ".yaml", ".j2", ".js", ".css", ".json"}
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 IMAGE_VARIABLE = "HARNESS_LLM_IMAGE_ID"
 """The image of this container; the program that starts the container sets it."""
@@ -130,10 +132,14 @@ def versions() -> dict[str, str]:
     return found
 
 
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
 def source_digest() -> str:
-    """sha256 of the files of harness_llm."""
+    """sha256 of the files of harness_llm that it reads; those of editors and file systems do not count."""
     root = Path(harness_llm.__file__).parent
-    files = sorted(f for f in root.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    files = sorted(f for f in root.rglob("[!.]*") if f.suffix in _SOURCE and not _is_hidden(f.relative_to(root)))
     hasher = hashlib.sha256()
     for file in files:
         hasher.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
