@@ -5,12 +5,13 @@ import math
 import random
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness_llm.config.load import Load
 from harness_llm.loadgen.early_stopping import allowed_over, fewest_queries
-from harness_llm.pipeline.tuning.duration_search import next_duration_trial
+from harness_llm.pipeline.tuning.duration_search import next_duration_trial, target_of
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
 from harness_llm.pipeline.tuning.target_search import MAX_PROBES, drift, model, next_target_trial
 
@@ -294,6 +295,33 @@ def test_budget_is_checked_before_the_first_probe() -> None:
     assert isinstance(done, Done)
     assert done.target is None
     assert "budget" in done.reason
+
+
+def full_run(goal: Goal, passes: int, duration_s: float) -> Measurement:
+    rate = passes * goal.load.samples / duration_s
+    target, valid = target_of(goal, passes, rate), duration_s >= goal.load.min_duration_s
+    return Measurement(target, True, valid, duration_s, throughput=rate, duration_s=duration_s)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [(10, 690), (9, 598)],
+        [(9, 598), (10, 690)],
+        [(10, 780), (8, 560), (9, 590)],
+    ],
+)
+def test_passes_that_were_valid_are_not_measured_again(runs: list[tuple[int, float]]) -> None:
+    goal, trials = Goal(Load("Offline", 1000, 1000, DURATION_S, 16.0)), list[Measurement]()
+    for passes, duration_s in runs:
+        trials.append(full_run(goal, passes, duration_s))
+        step = next_duration_trial(goal, trials)
+        if len(trials) < len(runs):
+            assert isinstance(step, Confirm)
+            assert goal.full_queries(step.target) == 1000 * runs[len(trials)][0]
+    assert isinstance(step, Done)
+    assert step.target is not None
+    assert goal.full_queries(step.target) == 10_000
 
 
 def test_early_stopping_needs_as_many_queries_as_loadgen() -> None:

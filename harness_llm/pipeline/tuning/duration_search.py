@@ -104,17 +104,22 @@ class _Search:
 
     def _after_confirmation(self) -> Step:
         last = self._confirmations[-1]
-        made = self.goal.full_queries(last.target) // self.goal.load.samples
-        wanted = self._passes(self._samples(made) / last.duration_s) if last.duration_s else made
-        tried = {self.goal.full_queries(trial.target) // self.goal.load.samples for trial in self._confirmations}
-        too_short = last.duration_s < self.goal.load.min_duration_s
-        if last.valid and (wanted >= made or wanted in tried):
-            return self._done()
-        if not last.valid and not too_short:
+        if not last.valid and last.duration_s >= self.goal.load.min_duration_s:
             return self._done("a run of full length is INVALID, and not because it was too short")
+        made = self._made(last)
+        wanted = self._passes(self._samples(made) / last.duration_s) if last.duration_s else made
+        too_few = max((self._made(run) for run in self._confirmations if not run.valid), default=0)
+        enough = min((self._made(run) for run in self._confirmations if run.valid), default=math.inf)
+        passes = max(wanted, too_few + 1)
+        if passes >= enough:
+            return self._done()
         if len(self._confirmations) >= MAX_CONFIRMATIONS:
             return self._done(f"{len(self._confirmations)} runs of full length")
-        return self._confirm(max(wanted, made + 1) if too_short else wanted)
+        return self._confirm(passes)
+
+    def _made(self, run: Measurement) -> int:
+        """Passes over the data set of a run of full length."""
+        return self.goal.full_queries(run.target) // self.goal.load.samples
 
     def _done(self, reason: str = "") -> Done:
         valid = [trial.target for trial in self._confirmations if trial.valid]
