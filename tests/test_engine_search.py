@@ -10,8 +10,9 @@ from tuning_sessions import SEQS, SESSION, Simulated, best_at_256, no_difference
 from waiting import PATIENCE_S, wait_until
 
 from harness_llm.errors import ConfigError, RunFailed
-from harness_llm.pipeline.tuning.engine_search import BASELINE, FINALISTS, LOOKS, MAX_SETTINGS
+from harness_llm.pipeline.tuning.engine_search import BASELINE, FINALISTS, LOOKS, MAX_SETTINGS, Comparison, Outcome
 from harness_llm.pipeline.tuning.engine_tuning import describe_outcome
+from harness_llm.pipeline.tuning.search_space import Settings
 from harness_llm.runs.trial_store import Trial, open_session, read_trials, session_folders
 
 
@@ -55,6 +56,48 @@ def test_failures_of_the_shipped_settings_end_the_search(tmp_path: Path) -> None
     with pytest.raises(RunFailed, match="shipped engine settings") as error:
         search(tmp_path, Simulated(broken=lambda settings: not settings))
     assert "CUDA out of memory" in error.value.found
+
+
+def third_pair(root: Path) -> tuple[int, Settings]:
+    """The third pair of the first finalist: the number of the trial of the shipped settings, before the finalist's."""
+    trials = search(root, Simulated())[0].trials
+    number = [one.number for one in trials if not one.settings][1 + BASELINE + 2]
+    return number, trials[number + 1].settings
+
+
+def compared(outcome: Outcome, settings: Settings) -> Comparison:
+    return next(one for one in outcome.finalists if one.settings == settings)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_failed_trials_of_the_shipped_settings_in_a_pair_do_not_drop_the_finalist(
+    tmp_path: Path, failures: int
+) -> None:
+    number, finalist = third_pair(tmp_path / "whole")
+    failing = frozenset(range(number, number + failures))
+    store, outcome = search(tmp_path / "failing", Simulated(failing=failing))
+    assert compared(outcome, finalist).is_faster
+    assert {one.number for one in store.trials if one.state == "FAILED" and not one.settings} == failing
+    assert finish(tmp_path / "cut", Interrupted(failing=failing)) == store.trials
+
+
+def test_three_failed_trials_of_the_shipped_settings_in_a_pair_end_the_session(tmp_path: Path) -> None:
+    number, finalist = third_pair(tmp_path / "whole")
+    with pytest.raises(RunFailed, match="shipped engine settings"):
+        search(tmp_path / "failing", Simulated(failing=frozenset(range(number, number + 3))))
+    assert compared(search(tmp_path / "failing", Simulated())[1], finalist).is_faster
+
+
+@pytest.mark.parametrize(("later", "measured"), [((1,), True), ((1, 2), False), ((1, 3), False)])
+def test_finalist_is_left_out_after_its_second_failed_trial(
+    tmp_path: Path, later: tuple[int, ...], measured: bool
+) -> None:
+    number, finalist = third_pair(tmp_path / "whole")
+    failing = frozenset(number + one for one in later)
+    store, outcome = search(tmp_path / "failing", Simulated(failing=failing))
+    assert [one.settings for one in store.trials if one.state == "FAILED"] == [finalist] * len(later)
+    assert compared(outcome, finalist).is_faster is measured
+    assert len(outcome.finalists) == FINALISTS
 
 
 def test_budget_ends_the_screening_and_leaves_time_for_a_comparison(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ import math
 import random
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness_llm.config.load import Load
 from harness_llm.loadgen.early_stopping import allowed_over, fewest_queries
-from harness_llm.pipeline.tuning.duration_search import next_duration_trial
+from harness_llm.pipeline.tuning.duration_search import next_duration_trial, target_of
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
 from harness_llm.pipeline.tuning.target_search import MAX_PROBES, drift, model, next_target_trial
 
@@ -229,8 +230,8 @@ def test_next_trial_depends_on_the_trials_only() -> None:
         assert step.target == trials[number].target
 
 
-def duration_search(rate: float, load: Load, *, error: float = 0.0) -> tuple[Done, list[Measurement]]:
-    goal, trials = Goal(load, seats=128), list[Measurement]()
+def duration_search(rate: float, load: Load, *, error: float = 0.0, seats: int = 128) -> tuple[Done, list[Measurement]]:
+    goal, trials = Goal(load, seats=seats), list[Measurement]()
     while not isinstance(step := next_duration_trial(goal, trials), Done):
         full = isinstance(step, Confirm)
         queries = goal.full_queries(step.target) if isinstance(step, Confirm) else step.queries
@@ -249,17 +250,78 @@ def duration_search(rate: float, load: Load, *, error: float = 0.0) -> tuple[Don
     st.sampled_from([0.1, 1.0, 10.0]),
     st.floats(-0.1, 0.1),
     st.sampled_from(["Offline", "SingleStream"]),
+    st.sampled_from([128, 8192]),
 )
-def test_run_is_long_enough_and_no_longer_than_needed(rate: float, start: float, error: float, scenario: str) -> None:
+def test_run_is_long_enough_and_no_longer_than_needed(
+    rate: float, start: float, error: float, scenario: str, seats: int
+) -> None:
     load = Load(scenario, 5000, 5000, DURATION_S, start * rate, target_latency_s=1 / (start * rate))
-    done, trials = duration_search(rate, load, error=error)
+    done, trials = duration_search(rate, load, error=error, seats=seats)
     assert done.target is not None
     samples = Goal(load).full_queries(done.target)
     assert samples / rate >= DURATION_S
     fewer = samples - load.samples
     assert fewer <= load.samples or fewer / rate < DURATION_S * 1.02
     assert sum(trial.full for trial in trials) <= 3
-    assert sum(not trial.full for trial in trials) <= 2
+    probes = [trial.seconds for trial in trials if not trial.full]
+    assert len(probes) <= 2
+    assert max(probes) <= next(trial.seconds for trial in trials if trial.full) / 2
+
+
+def first_duration_trial(scenario: str, *, samples: int, budget_s: float = math.inf) -> Probe | Confirm | Done:
+    """The first trial of 8 replicas with 1024 sequences, whose target is 10 samples per second."""
+    load = Load(scenario, samples, samples, DURATION_S, 10.0, target_latency_s=0.1)
+    return next_duration_trial(Goal(load, budget_s, seats=8 * 1024), [])
+
+
+def test_first_probe_fills_the_batches_but_has_at_most_half_of_the_queries_of_the_shortest_full_run() -> None:
+    probes = [first_duration_trial("Offline", samples=samples) for samples in (5000, 24_576, 100_000)]
+    assert [probe.queries for probe in probes if isinstance(probe, Probe)] == [2500, 12_288, 3 * 8 * 1024]
+
+
+def test_first_probe_of_single_stream_does_not_depend_on_the_seats() -> None:
+    probe = first_duration_trial("SingleStream", samples=24_576)
+    assert isinstance(probe, Probe)
+    assert probe.queries == 64
+
+
+def test_budget_is_checked_before_the_first_probe() -> None:
+    """At 10 samples per second the probe takes 250 s, and the run of full length 1000 s."""
+    unlimited = Probe(10.0, 2500, predict=True)
+    assert first_duration_trial("Offline", samples=5000, budget_s=1251) == unlimited
+    assert first_duration_trial("Offline", samples=5000, budget_s=1249) == Confirm(10.0)
+    assert first_duration_trial("Offline", samples=5000, budget_s=999) == unlimited  # the target may be too low
+    done = first_duration_trial("Offline", samples=5000, budget_s=249)
+    assert isinstance(done, Done)
+    assert done.target is None
+    assert "budget" in done.reason
+
+
+def full_run(goal: Goal, passes: int, duration_s: float) -> Measurement:
+    rate = passes * goal.load.samples / duration_s
+    target, valid = target_of(goal, passes, rate), duration_s >= goal.load.min_duration_s
+    return Measurement(target, True, valid, duration_s, throughput=rate, duration_s=duration_s)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [(10, 690), (9, 598)],
+        [(9, 598), (10, 690)],
+        [(10, 780), (8, 560), (9, 590)],
+    ],
+)
+def test_passes_that_were_valid_are_not_measured_again(runs: list[tuple[int, float]]) -> None:
+    goal, trials = Goal(Load("Offline", 1000, 1000, DURATION_S, 16.0)), list[Measurement]()
+    for passes, duration_s in runs:
+        trials.append(full_run(goal, passes, duration_s))
+        step = next_duration_trial(goal, trials)
+        if len(trials) < len(runs):
+            assert isinstance(step, Confirm)
+            assert goal.full_queries(step.target) == 1000 * runs[len(trials)][0]
+    assert isinstance(step, Done)
+    assert step.target is not None
+    assert goal.full_queries(step.target) == 10_000
 
 
 def test_early_stopping_needs_as_many_queries_as_loadgen() -> None:

@@ -72,11 +72,13 @@ class Simulated:
 
     Attributes:
         broken: settings whose engine does not start.
+        failing: numbers of the trials whose engine does not start.
         pause_s: real time of a trial.
     """
 
     speed: Callable[[Settings], float] = best_at_256
     broken: Callable[[Settings], bool] = lambda _: False
+    failing: frozenset[int] = frozenset()
     noise: float = NOISE
     pause_s: float = 0.0
     made: list[Settings] = field(default_factory=list)
@@ -85,7 +87,7 @@ class Simulated:
         time.sleep(self.pause_s)
         self.made.append(step.settings)
         settings = dict(step.settings)
-        if self.broken(step.settings):
+        if number in self.failing or self.broken(step.settings):
             return trial(number, settings=settings, state="FAILED", throughput=None, reason="CUDA out of memory")
         luck = np.random.default_rng(number).normal(0, self.noise)
         return trial(number, settings=settings, throughput=500 * self.speed(step.settings) * math.exp(luck))

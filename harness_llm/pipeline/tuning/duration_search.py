@@ -26,6 +26,8 @@ MARGIN = 0.02
 _LARGEST = 1e7
 # The first fills the batches a few times; the second one lasts longer, at the throughput of the first.
 _PROBES = 2
+# Most queries of a probe, relative to a full run.
+_LONGEST = 0.5
 
 
 def next_duration_trial(goal: Goal, trials: Sequence[Measurement]) -> Step:
@@ -41,7 +43,7 @@ class _Search:
     def next(self) -> Step:
         probes = [trial for trial in self._measured if not trial.full]
         if not self._throughput:
-            return Probe(self.goal.first, self._queries(0.0), predict=True)
+            return self._first()
         if self._confirmations:
             return self._after_confirmation()
         if len(probes) < _PROBES and (probe := self._probe()):
@@ -61,15 +63,28 @@ class _Search:
         """Samples per second, by the newest trial."""
         return next((trial.throughput for trial in reversed(self._measured) if trial.throughput), 0.0)
 
-    def _queries(self, throughput: float) -> int:
-        batches = COMPLETIONS * self.goal.seats
-        return math.ceil(max(self.goal.shortest_s * throughput, batches, FEWEST_QUERIES[self.goal.load.scenario]))
+    def _first(self) -> Step:
+        """A probe at the target of user.conf; a run of full length if the budget leaves time for one of both only."""
+        rate, queries, left_s = self.goal.first, self._queries(0.0), self.goal.left_s(self.trials)
+        probe_s, full_s = queries / rate, self.goal.full_s(rate, rate)
+        if full_s <= left_s < probe_s + full_s:
+            return Confirm(rate)
+        if left_s < probe_s:
+            return self._done("the budget leaves no time for a probe at the target of user.conf")
+        return Probe(rate, queries, predict=True)
+
+    def _queries(self, rate: float) -> int:
+        """Queries of a probe at `rate`, which is 0 if it is unknown."""
+        scenario = self.goal.load.scenario
+        batches = COMPLETIONS * self.goal.seats if scenario == "Offline" else 0
+        wanted = max(self.goal.shortest_s * rate, batches, FEWEST_QUERIES[scenario])
+        return math.ceil(min(wanted, _LONGEST * self._samples(self._passes(rate))))
 
     def _probe(self) -> Probe | None:
-        """A longer probe, if a full run is longer still and the budget allows both."""
-        rate, queries = self._throughput, self._queries(self._throughput)
-        full_s = self._samples(self._passes(rate)) / rate
-        if queries / rate > full_s / 2 or self.goal.left_s(self.trials) < queries / rate + full_s:
+        """A probe longer than the first, if the budget allows it and a full run."""
+        rate = self._throughput
+        queries, full = self._queries(rate), self._samples(self._passes(rate))
+        if queries <= self._queries(0.0) or self.goal.left_s(self.trials) < (queries + full) / rate:
             return None
         return Probe(rounded(rate), queries)
 
@@ -89,17 +104,22 @@ class _Search:
 
     def _after_confirmation(self) -> Step:
         last = self._confirmations[-1]
-        made = self.goal.full_queries(last.target) // self.goal.load.samples
-        wanted = self._passes(self._samples(made) / last.duration_s) if last.duration_s else made
-        tried = {self.goal.full_queries(trial.target) // self.goal.load.samples for trial in self._confirmations}
-        too_short = last.duration_s < self.goal.load.min_duration_s
-        if last.valid and (wanted >= made or wanted in tried):
-            return self._done()
-        if not last.valid and not too_short:
+        if not last.valid and last.duration_s >= self.goal.load.min_duration_s:
             return self._done("a run of full length is INVALID, and not because it was too short")
+        made = self._made(last)
+        wanted = self._passes(self._samples(made) / last.duration_s) if last.duration_s else made
+        too_few = max((self._made(run) for run in self._confirmations if not run.valid), default=0)
+        enough = min((self._made(run) for run in self._confirmations if run.valid), default=math.inf)
+        passes = max(wanted, too_few + 1)
+        if passes >= enough:
+            return self._done()
         if len(self._confirmations) >= MAX_CONFIRMATIONS:
             return self._done(f"{len(self._confirmations)} runs of full length")
-        return self._confirm(max(wanted, made + 1) if too_short else wanted)
+        return self._confirm(passes)
+
+    def _made(self, run: Measurement) -> int:
+        """Passes over the data set of a run of full length."""
+        return self.goal.full_queries(run.target) // self.goal.load.samples
 
     def _done(self, reason: str = "") -> Done:
         valid = [trial.target for trial in self._confirmations if trial.valid]

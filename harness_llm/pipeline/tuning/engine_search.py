@@ -4,7 +4,7 @@
 2. Screening: one short probe for each proposal. Settings that are slower by more than the noise are pruned.
 3. Comparison of the FINALISTS fastest settings with the shipped ones, in pairs of trials, in the order AB BA AB …,
    which cancels a drift of the machine. Trials of the screening do not count: the fastest of many is partly the
-   luckiest.
+   luckiest. A failed trial is repeated; a finalist is left out when more than MAX_REPEATS of its trials failed.
 
 The interval of a finalist is Student's, of the logarithms of the ratios within its pairs. It is simultaneous: the error
 probability is divided by the number of finalists and of looks (Bonferroni).
@@ -25,6 +25,8 @@ FINALISTS = 2
 # Pairs after which the interval is computed; the comparison ends if it excludes 1.
 LOOKS = (4, 8)
 MAX_SETTINGS = 24
+# Failed trials of a finalist that are repeated.
+MAX_REPEATS = 1
 # Share of the budget after which no more settings are screened.
 _SCREENING = 0.5
 # Settings are pruned if they are slower by more than both.
@@ -56,7 +58,7 @@ class Comparison:
     """A finalist against the shipped settings.
 
     Attributes:
-        speed: ratio of the speeds; None if a trial failed.
+        speed: ratio of the speeds; None if more than MAX_REPEATS trials of the finalist failed.
         interval: None with fewer than FEWEST_RUNS pairs.
     """
 
@@ -123,6 +125,7 @@ class EngineSearch:
     _first: float | None = None
     _baseline: list[float] = field(default_factory=list)
     _results: list[Scored] = field(default_factory=list)
+    _finalist_failures: int = 0
 
     def run(self) -> Generator[Step, Trial, Outcome]:
         """Yield each step; return the outcome."""
@@ -186,6 +189,7 @@ class EngineSearch:
 
     def _compare(self, settings: Settings) -> Generator[Step, Trial, Comparison]:
         ratios: list[float] = []
+        self._finalist_failures = 0
         for look in LOOKS:
             if self._spent_s + 2 * (look - len(ratios)) * self._trial_s > self.budget_s:
                 break
@@ -201,16 +205,24 @@ class EngineSearch:
         return Comparison(settings, speed, _interval(ratios), len(ratios))
 
     def _pair(self, settings: Settings, index: int) -> Generator[Step, Trial, float | None]:
-        """Measure the shipped settings and `settings`; return the ratio of the speeds, None if `settings` failed."""
+        """Measure the shipped settings and `settings`; return the ratio of the speeds, None as `_speed`."""
         order = (_SHIPPED, settings) if index % 2 == 0 else (settings, _SHIPPED)
         speeds: dict[bool, float] = {}
         for one in order:
             note = f"pair {index + 1} of at most {LOOKS[-1]}: {'finalist' if one else 'shipped settings'}"
-            trial = yield from self._trial(Step(one, note, self._first))
-            if (speed := score(trial)) is None:
+            speed = yield from self._speed(Step(one, note, self._first))
+            if speed is None:
                 return None
             speeds[bool(one)] = speed
         return speeds[True] / speeds[False]
+
+    def _speed(self, step: Step) -> Generator[Step, Trial, float | None]:
+        """Repeat a failed trial of `step`; return None if a finalist fails more than MAX_REPEATS times."""
+        while (speed := score((yield from self._trial(step)))) is None:
+            self._finalist_failures += bool(step.settings)
+            if self._finalist_failures > MAX_REPEATS:
+                return None
+        return speed
 
     def _score_of(self, settings: Settings) -> float:
         return next(result.score or 0.0 for result in self._results if result.settings == settings)

@@ -9,6 +9,7 @@ from typing import Any
 from harness_llm.config.assets import Assets
 from harness_llm.config.plan import targets_path
 from harness_llm.config.request import ScenarioPlan
+from harness_llm.config.user_conf import UserConf
 from harness_llm.errors import RunFailed
 from harness_llm.pipeline.run import run_facts
 from harness_llm.pipeline.submit import Pipeline
@@ -27,10 +28,12 @@ _MAX_FAILURES = 3
 
 
 def target_session(pipeline: Pipeline, plan: ScenarioPlan, assets: Assets, what: What, command: str) -> Session:
-    """The session that measures `plan` now; the target of user.conf may differ."""
+    """The session that measures `plan` now; only the target of user.conf may differ."""
     request = pipeline.request
     facts = run_facts(request, plan, assets, _TEST)
-    del facts["user_conf"]
+    values = plan.confs[_TEST].values
+    others = UserConf({name: value for name, value in values.items() if str(name) != plan.target_key})
+    facts["user_conf"] = others.render()
     return Session(
         benchmark=request.benchmark.name,
         scenario=plan.scenario,
