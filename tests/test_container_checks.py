@@ -21,7 +21,7 @@ from harness_llm.errors import EnvironmentMissing
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import to_json
 
-ENVIRON = {"GPU_NAME": "h200", "DOCKER": "/bin/true", "RUN_AS": "1000:1000"}
+ENVIRON = {"GPU_NAME": "h200", "DOCKER": "/bin/true", "RUN_AS": f"{os.getuid() or 1000}:1000"}
 
 
 @dataclass

@@ -19,7 +19,7 @@ from harness_llm.containers.container_spec import load_accelerator
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.paths import CHECKOUT
 
-USER = {"RUN_AS": "1000:1001", "DOCKER": "/bin/true"}
+USER = {"RUN_AS": f"{os.getuid() or 1000}:1001", "DOCKER": "/bin/true"}
 
 
 def container(gpu: str = "cpu", **environ: str) -> Container:
@@ -43,6 +43,12 @@ def test_root_must_name_the_user_of_the_container() -> None:
 def test_invalid_user_of_the_container_is_refused(asked: str) -> None:
     with pytest.raises(ConfigError, match="invalid RUN_AS"):
         setting.run_as({"RUN_AS": asked}, 1000, 1000)
+
+
+def test_only_root_may_name_another_user() -> None:
+    assert setting.run_as({"RUN_AS": "1000:7"}, 1000, 1001) == (1000, 7)
+    with pytest.raises(ConfigError, match=r"only root(.|\n)*expected: 1000:1001\n.*found: 1007:100\n"):
+        setting.run_as({"RUN_AS": "1007:100"}, 1000, 1001)
 
 
 def test_models_and_data_are_mounted_from_the_named_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

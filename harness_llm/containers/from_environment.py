@@ -75,14 +75,14 @@ def run_as(environ: Mapping[str, str], uid: int, gid: int) -> tuple[int, int]:
     """Return user and group in the container: RUN_AS, else the current user, who must not be root.
 
     Raises:
-        ConfigError: invalid RUN_AS, or root without RUN_AS.
+        ConfigError: invalid RUN_AS, root without RUN_AS, or RUN_AS of another user without root.
     """
     asked = environ.get("RUN_AS", "")
     ids = _IDS.fullmatch(asked)
     if asked and not (ids and int(ids[1])):
         raise ConfigError("invalid RUN_AS", expected="uid:gid, not root", found=asked)
     if ids:
-        return int(ids[1]), int(ids[2])
+        return _permitted(int(ids[1]), int(ids[2]), uid, gid)
     if uid:
         return uid, gid
     example = "{}:{}".format(environ.get("SUDO_UID", "1000"), environ.get("SUDO_GID", "1000"))
@@ -91,6 +91,19 @@ def run_as(environ: Mapping[str, str], uid: int, gid: int) -> tuple[int, int]:
         where="RUN_AS",
         expected="uid:gid of the owner of the written files",
         hint=f"set RUN_AS={example} before the command, or run it as that user, in the group docker",
+    )
+
+
+def _permitted(uid: int, gid: int, own_uid: int, own_gid: int) -> tuple[int, int]:
+    """Return `uid` and `gid`; only root can give another user the files of the token and of the scoring service."""
+    if own_uid in (0, uid):
+        return uid, gid
+    raise ConfigError(
+        "only root can start containers as another user",
+        where="RUN_AS",
+        expected=f"{own_uid}:{own_gid}",
+        found=f"{uid}:{gid}",
+        hint="run the same command without RUN_AS, or as root",
     )
 
 
