@@ -119,7 +119,7 @@ def test_build_arguments_contain_no_secret_and_no_proxy_value() -> None:
         tag="harness-llm-submission:cuda",
         file=Path("/c/setup/Dockerfile"),
         context=Path("/c"),
-        arguments={"BASE_IMAGE": "vllm/vllm-openai:v1", "ROUND": "v6.0"},
+        arguments={"BASE_IMAGE": "vllm/vllm-openai:v1", "IMAGE": "any"},
         inherited=("HTTPS_PROXY",),
         labels={"harness-llm.rounds": "v6.0"},
         secrets={"pip.conf": Path("/c/build/containers/pip.conf")},
@@ -127,7 +127,7 @@ def test_build_arguments_contain_no_secret_and_no_proxy_value() -> None:
     assert build_arguments(build) == [
         *("docker", "build", "--network", "host", "--progress", "plain"),
         *("--tag", "harness-llm-submission:cuda", "--file", "/c/setup/Dockerfile"),
-        *("--build-arg", "BASE_IMAGE=vllm/vllm-openai:v1", "--build-arg", "ROUND=v6.0", "--build-arg", "HTTPS_PROXY"),
+        *("--build-arg", "BASE_IMAGE=vllm/vllm-openai:v1", "--build-arg", "IMAGE=any", "--build-arg", "HTTPS_PROXY"),
         *("--secret", "id=pip.conf,src=/c/build/containers/pip.conf", "--label", "harness-llm.rounds=v6.0", "/c"),
     ]
 

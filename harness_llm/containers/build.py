@@ -19,7 +19,7 @@ from harness_llm.containers.certificates import bundle_file, extra_certificate, 
 from harness_llm.containers.container_spec import SHARED, Accelerator, ImageName, image_tag, load_accelerator
 from harness_llm.containers.daemon import connect
 from harness_llm.containers.from_environment import CHECKOUT_LABEL, container_program, is_podman
-from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.evaluate.mbxp.container import IMAGE, IMAGE_SOURCE
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.runs.fingerprint import PACKAGES
@@ -50,7 +50,7 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
     """Build an image and print its name, or print the command.
 
     Raises:
-        ConfigError: unknown round or GPU, or invalid certificate.
+        ConfigError: unknown GPU, or invalid certificate.
         EnvironmentMissing: missing Docker, base image, packages or disk space.
         RunFailed: another failure of the build.
     """
@@ -109,7 +109,6 @@ def build_mbxp(program: str) -> None:
 def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Build:
     """Return the build's parameters without writing files; raises as `build`."""
     files = Workspace(CHECKOUT).build / "containers"
-    rounds = _rounds(environ.get("ROUND", ""))
     checker = image == "submission"
     base = environ.get("BASE_IMAGE") or accelerator.base_image
     layers = (*accelerator.layers[SHARED], *accelerator.layers[image])
@@ -124,14 +123,13 @@ def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping
             "PACKAGES": " ".join(accelerator.packages),
             "SHARED_LAYERS": " ".join(accelerator.layers[SHARED]),
             "LAYERS": " ".join(accelerator.layers[image]),
-            "ROUND": environ.get("ROUND", ""),
             "INFERENCE_URL": URL if checker else "",
             "INFERENCE_COMMIT": COMMIT if checker else "",
             "INFERENCE_SUBMODULES": " ".join(SUBMODULES) if checker else "",
             "IMAGE": image,
         },
         inherited=tuple(_proxies(environ)),
-        labels={f"{LABEL}.{key}": value for key, value in _labels(image, name, base, layers, rounds)}
+        labels={f"{LABEL}.{key}": value for key, value in _labels(image, name, base, layers)}
         | {"org.opencontainers.image.revision": _commit()},
         secrets={"pip.conf": files / "pip.conf", **certificate},
     )
@@ -141,22 +139,13 @@ def _proxies(environ: Mapping[str, str]) -> Iterator[str]:
     return (name for proxy in _PROXIES for name in (proxy, proxy.lower()) if environ.get(name))
 
 
-def _rounds(asked: str) -> tuple[str, ...]:
-    """Return the rounds whose LoadGen the image contains."""
-    if asked and asked not in round_names():
-        raise ConfigError(f"unknown round {asked}", where="ROUND", expected=", ".join(round_names()))
-    return (asked,) if asked else tuple(round_names())
-
-
-def _labels(
-    image: str, accelerator: str, base: str, layers: Sequence[str], rounds: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+def _labels(image: str, accelerator: str, base: str, layers: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield "image", image
     yield "accelerator", accelerator
     yield "base-image", base
     if image == "submission":
-        yield "rounds", " ".join(rounds)
-        yield "loadgen", " ".join(load_round(name).loadgen.version for name in rounds)
+        yield "rounds", " ".join(round_names())
+        yield "loadgen", " ".join(load_round(name).loadgen.version for name in round_names())
         yield "inference-commit", COMMIT
     pins = packages.pins(layers)
     yield from ((f"version.{package}", pins[package]) for package in PACKAGES if package in pins)
