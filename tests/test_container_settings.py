@@ -51,6 +51,19 @@ def test_only_root_may_name_another_user() -> None:
         setting.run_as({"RUN_AS": "1007:100"}, 1000, 1001)
 
 
+def test_groups_of_the_user_that_own_mounted_folders_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not os.getuid():
+        os.chown(tmp_path, -1, 4242)
+    owner = tmp_path.stat().st_gid
+    monkeypatch.setattr(os, "getgroups", lambda: [0, owner, 4343])
+    monkeypatch.setattr(os, "getuid", lambda: int(USER["RUN_AS"].partition(":")[0]))
+    assert container(LAB_MODEL=str(tmp_path)).groups == (owner,)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert container(LAB_MODEL=str(tmp_path)).groups == ()
+
+
 def test_models_and_data_are_mounted_from_the_named_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "_LAB", tmp_path / "inference")
     assert sources()["/model"] == CHECKOUT / "build/models"

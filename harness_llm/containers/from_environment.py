@@ -11,7 +11,7 @@ from pathlib import Path
 from harness_llm.containers.arguments import Container
 from harness_llm.containers.certificates import INSIDE, VARIABLES, extra_certificate
 from harness_llm.containers.container_spec import Accelerator, ImageName, image_tag
-from harness_llm.containers.mounts import folders
+from harness_llm.containers.mounts import folders, owning_groups
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import CHECKOUT
 
@@ -32,13 +32,15 @@ def container(
     """
     program = container_program(environ)
     certificate = extra_certificate(environ)
+    uid, gid = run_as(environ, os.getuid(), os.getgid())
+    mounts = tuple(folders(accelerator, environ))
     return Container(
         program=program,
         image=image_tag(image, accelerator_name),
         name=f"harness-llm-{image}-{os.getpid()}",
-        user="{}:{}".format(*run_as(environ, os.getuid(), os.getgid())),
-        mounts=tuple(folders(accelerator, environ)),
-        groups=_owning_groups(accelerator.device_groups),
+        user=f"{uid}:{gid}",
+        mounts=mounts,
+        groups=tuple(sorted(_device_groups(accelerator.device_groups) | owning_groups(mounts, accelerator, uid))),
         environment=dict.fromkeys(VARIABLES, INSIDE) if certificate else {},
         inherited=tuple(name for name in accelerator.inherited if environ.get(name)),
         labels={CHECKOUT_LABEL: str(CHECKOUT)},
@@ -112,10 +114,10 @@ def visible_devices(text: str) -> tuple[str, ...] | None:
     return None if text in ("", "all") else tuple(part.strip() for part in text.split(","))
 
 
-def _owning_groups(patterns: Sequence[str]) -> tuple[int, ...]:
+def _device_groups(patterns: Sequence[str]) -> set[int]:
     """Return the groups, except root's, of the files that match `patterns`."""
     files = [file for pattern in patterns for file in Path("/").glob(pattern.removeprefix("/"))]
-    return tuple(sorted({file.stat().st_gid for file in files} - {0}))
+    return {file.stat().st_gid for file in files} - {0}
 
 
 def _docker_args(text: str) -> tuple[str, ...]:

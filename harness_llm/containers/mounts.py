@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness_llm.containers.arguments import Container, Mount
@@ -58,9 +58,7 @@ def faults(started: Container, accelerator: Accelerator) -> Iterator[Environment
     """Yield the errors of mounts and devices; `prepare` creates missing folders below build/."""
     workspace = Workspace(CHECKOUT)
     uid, gid = map(int, started.user.split(":"))
-    own = (workspace.build, workspace.cache, workspace.submission)
-    inside = (Mount(f, f"{accelerator.mounts.checkout}/{f.relative_to(workspace.root)}") for f in own)
-    for mount in (*started.mounts, *inside):
+    for mount in (*started.mounts, *_written(accelerator)):
         if mount.source.exists() or not _is_made(mount.source, workspace):
             yield from _faults(mount, uid, gid)
     for device in accelerator.devices:
@@ -70,6 +68,24 @@ def faults(started: Container, accelerator: Accelerator) -> Iterator[Environment
                 where=device,
                 hint="install and load the vendor's driver; GPU_NAME=cpu ignores accelerators",
             )
+
+
+def _written(accelerator: Accelerator) -> Iterator[Mount]:
+    """Yield the folders of the mounted checkout that the container writes."""
+    workspace = Workspace(CHECKOUT)
+    for folder in (workspace.build, workspace.cache, workspace.submission):
+        yield Mount(folder, f"{accelerator.mounts.checkout}/{folder.relative_to(workspace.root)}")
+
+
+def owning_groups(mounts: Sequence[Mount], accelerator: Accelerator, uid: int) -> set[int]:
+    """Return the groups of the current user, except root's, that own a mounted folder; none for another `uid`.
+
+    Docker gives the user in the container no supplementary groups.
+    """
+    if uid != os.getuid():
+        return set()
+    sources = [mount.source for mount in (*mounts, *_written(accelerator))]
+    return {source.stat().st_gid for source in sources if source.exists()} & {*os.getgroups()} - {0}
 
 
 def _is_made(path: Path, workspace: Workspace) -> bool:
