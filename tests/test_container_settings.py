@@ -19,6 +19,7 @@ from harness_llm.containers.certificates import INSIDE, extra_certificate, write
 from harness_llm.containers.container_spec import load_accelerator
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.paths import CHECKOUT
+from harness_llm.runs.fingerprint import STEERING
 
 USER = {"RUN_AS": f"{os.getuid() or 1000}:1001", "DOCKER": "/bin/true"}
 
@@ -80,6 +81,25 @@ def test_unset_variables_are_not_passed_on() -> None:
     assert container("mi300x", HIP_VISIBLE_DEVICES="0,1").inherited == ("HIP_VISIBLE_DEVICES",)
     assert container("h200", NVIDIA_VISIBLE_DEVICES="2, 3").visible == ("2", "3")
     assert container("h200", NVIDIA_VISIBLE_DEVICES="all").visible is None
+
+
+def test_documented_variables_are_passed_by_name() -> None:
+    engine = [f"{prefix}SETTING" for prefix in STEERING]
+    names = ("HARNESS_LLM_SERVER_URL", "HARNESS_LLM_VERBOSE", "HF_ENDPOINT", *engine)
+    for gpu in ("mi300x", "h200", "cpu"):
+        assert set(container(gpu, **dict.fromkeys(names, "x")).inherited) == set(names)
+
+
+def test_paths_secrets_and_devices_of_the_machine_are_not_passed() -> None:
+    environ = {"CUDA_HOME": "/usr/local/cuda-12.1", "VLLM_CACHE_ROOT": "cache", "VLLM_API_KEY": "secret"}
+    devices = dict.fromkeys(("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "0")
+    assert container(**environ, **devices).inherited == ()
+    assert container("h200", **environ, **devices).inherited == ("CUDA_VISIBLE_DEVICES",)
+
+
+@pytest.mark.parametrize("name", ["VLLM_NO_USAGE_STATS", "NVIDIA_DRIVER_CAPABILITIES"])
+def test_variable_of_the_specification_is_not_overridden(name: str) -> None:
+    assert container("h200", **{name: "mine"}).inherited == ()
 
 
 def test_docker_args_are_split_as_by_a_shell() -> None:

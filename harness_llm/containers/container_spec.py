@@ -38,7 +38,7 @@ class Accelerator(_Model):
         packages: packages of the distribution.
         mounts: mount points in the container.
         environment: environment variables.
-        inherited: variables to pass if they are set.
+        inherited: variables to pass if they are set, in addition to engine variables.
         network: `docker run --network`.
         security: `docker run --security-opt`.
         capabilities: capabilities to keep.

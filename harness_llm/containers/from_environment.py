@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness_llm.containers.arguments import Container
@@ -14,6 +14,7 @@ from harness_llm.containers.container_spec import Accelerator, ImageName, image_
 from harness_llm.containers.mounts import folders, owning_groups
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import CHECKOUT
+from harness_llm.runs.fingerprint import steers
 
 PROGRAM_VARIABLE = "DOCKER"
 CHECKOUT_LABEL = "harness-llm.checkout"
@@ -34,6 +35,7 @@ def container(
     certificate = extra_certificate(environ)
     uid, gid = run_as(environ, os.getuid(), os.getgid())
     mounts = tuple(folders(accelerator, environ))
+    environment = dict.fromkeys(VARIABLES, INSIDE) if certificate else {}
     return Container(
         program=program,
         image=image_tag(image, accelerator_name),
@@ -41,8 +43,8 @@ def container(
         user=f"{uid}:{gid}",
         mounts=mounts,
         groups=tuple(sorted(_device_groups(accelerator.device_groups) | owning_groups(mounts, accelerator, uid))),
-        environment=dict.fromkeys(VARIABLES, INSIDE) if certificate else {},
-        inherited=tuple(name for name in accelerator.inherited if environ.get(name)),
+        environment=environment,
+        inherited=tuple(_inherited(accelerator, environ, {**accelerator.environment, **environment})),
         labels={CHECKOUT_LABEL: str(CHECKOUT)},
         visible=visible_devices(environ.get(accelerator.gpus, "")),
         arguments=_docker_args(environ.get("DOCKER_ARGS", "")),
@@ -107,6 +109,19 @@ def _permitted(uid: int, gid: int, own_uid: int, own_gid: int) -> tuple[int, int
         found=f"{uid}:{gid}",
         hint="run the same command without RUN_AS, or as root",
     )
+
+
+def _inherited(accelerator: Accelerator, environ: Mapping[str, str], own: Mapping[str, str]) -> Iterator[str]:
+    """Yield the variables to pass, without those that the container sets: `own`."""
+    engine = (name for name in sorted(environ) if _is_for_engine(name, environ[name]))
+    for name in dict.fromkeys((*accelerator.inherited, *engine)):
+        if environ.get(name) and name not in own:
+            yield name
+
+
+def _is_for_engine(name: str, value: str) -> bool:
+    """Return whether the variable configures an engine in any container; paths and device numbers are the machine's."""
+    return steers(name) and not name.endswith("_VISIBLE_DEVICES") and not value.startswith("/")
 
 
 def visible_devices(text: str) -> tuple[str, ...] | None:

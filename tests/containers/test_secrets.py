@@ -42,11 +42,11 @@ def test_download_in_a_container_sends_the_token(
     login = account.home / ".cache/huggingface/token"
     if source == "file":
         account.write(login, SECRET)
-    command = ("env", f"HF_ENDPOINT={hub.url}", "NO_PROXY=127.0.0.1", "harness-llm", "download", "--model", BENCHMARK)
+    command = ("env", "NO_PROXY=127.0.0.1", "harness-llm", "download", "--model", BENCHMARK, "--part", "model")
     models = account.home / f"models-{source}"
     account.run("mkdir", models)
     variable = {"HUGGINGFACE_ACCESS_TOKEN": SECRET} if source == "variable" else {}
-    done = account.run(*START, *command, "--part", "model", LAB_MODEL=str(models), **variable)
+    done = account.run(*START, *command, LAB_MODEL=str(models), HF_ENDPOINT=hub.url, **variable)
     login.unlink(missing_ok=True)
     assert done.returncode == 0, done.stderr
     assert {asked.headers.get("Authorization") for asked in hub.asked} == {f"Bearer {SECRET}"}
