@@ -14,7 +14,7 @@ from harness_llm.config.rules import load_round, round_names
 from harness_llm.containers import build as builds
 from harness_llm.containers import from_environment as setting
 from harness_llm.containers import mounts, packages
-from harness_llm.containers.arguments import Container
+from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.certificates import INSIDE, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import load_accelerator
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
@@ -100,6 +100,19 @@ def test_paths_secrets_and_devices_of_the_machine_are_not_passed() -> None:
 @pytest.mark.parametrize("name", ["VLLM_NO_USAGE_STATS", "NVIDIA_DRIVER_CAPABILITIES"])
 def test_variable_of_the_specification_is_not_overridden(name: str) -> None:
     assert container("h200", **{name: "mine"}).inherited == ()
+
+
+@pytest.mark.parametrize("name", ["MLPERF_INFERENCE_DIR", "LLMBOOST_WHEEL"])
+def test_named_path_is_mounted_read_only_at_the_same_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "named").touch()
+    started = container(**{name: "named"})
+    assert started.environment == {name: str(tmp_path / "named")}
+    assert Mount(tmp_path / "named", str(tmp_path / "named"), writable=False) in started.mounts
+    with pytest.raises(ConfigError, match=rf"no file or folder of {name}\n  where: {tmp_path}/none"):
+        container(**{name: "none"})
 
 
 def test_docker_args_are_split_as_by_a_shell() -> None:

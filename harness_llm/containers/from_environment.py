@@ -11,7 +11,7 @@ from pathlib import Path
 from harness_llm.containers.arguments import Container
 from harness_llm.containers.certificates import INSIDE, VARIABLES, extra_certificate
 from harness_llm.containers.container_spec import Accelerator, ImageName, image_tag
-from harness_llm.containers.mounts import folders, owning_groups
+from harness_llm.containers.mounts import folders, named_paths, owning_groups
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import CHECKOUT
 from harness_llm.runs.fingerprint import steers
@@ -28,7 +28,7 @@ def container(
     """Return the parameters of a container of `image`, without writing files.
 
     Raises:
-        ConfigError: missing or invalid RUN_AS, or invalid DOCKER_ARGS.
+        ConfigError: invalid RUN_AS, DOCKER_ARGS, EXTRA_CA_CERT, MLPERF_INFERENCE_DIR or LLMBOOST_WHEEL.
         EnvironmentMissing: neither docker nor podman is installed.
     """
     program = container_program(environ)
@@ -36,6 +36,7 @@ def container(
     uid, gid = run_as(environ, os.getuid(), os.getgid())
     mounts = tuple(folders(accelerator, environ))
     environment = dict.fromkeys(VARIABLES, INSIDE) if certificate else {}
+    environment |= {name: str(path) for name, path in named_paths(environ).items()}
     return Container(
         program=program,
         image=image_tag(image, accelerator_name),

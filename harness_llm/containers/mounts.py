@@ -5,19 +5,26 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.llmboost import WHEEL_VARIABLE
 from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.certificates import INSIDE, bundle_file, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import Accelerator
-from harness_llm.errors import EnvironmentMissing
+from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.device_lock import LOCKS, make_locks
 from harness_llm.paths import CHECKOUT, DATA_VARIABLE, MODELS_VARIABLE, SCRATCH_VARIABLE, Workspace
 
 _LAB = Path("/data/inference")
+_PATHS = (CHECKOUT_VARIABLE, WHEEL_VARIABLE)
 _WRITE_AND_ENTER = 0o3
 
 
 def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mount]:
-    """Yield the mounts, whether their sources exist or not."""
+    """Yield the mounts; folders of the checkout, of models and of data need not exist yet.
+
+    Raises:
+        ConfigError: invalid EXTRA_CA_CERT, or missing path of another variable.
+    """
     workspace, inside = Workspace(CHECKOUT), accelerator.mounts
     yield Mount(workspace.root, inside.checkout)
     yield Mount(_large(MODELS_VARIABLE, "model", workspace.build / "models", environ), inside.models)
@@ -25,6 +32,21 @@ def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mo
     yield Mount(LOCKS, inside.locks)
     if extra_certificate(environ):
         yield Mount(bundle_file(workspace), INSIDE, writable=False)
+    for path in named_paths(environ).values():
+        yield Mount(path, str(path), writable=False)
+
+
+def named_paths(environ: Mapping[str, str]) -> dict[str, Path]:
+    """Return the paths of MLPERF_INFERENCE_DIR and LLMBOOST_WHEEL that are set; they are the same in the container.
+
+    Raises:
+        ConfigError: missing path.
+    """
+    paths = {name: Path(environ[name]).resolve() for name in _PATHS if environ.get(name)}
+    for name, path in paths.items():
+        if not path.exists():
+            raise ConfigError(f"no file or folder of {name}", where=str(path), hint=f"correct or unset {name}")
+    return paths
 
 
 def _large(variable: str, name: str, local: Path, environ: Mapping[str, str]) -> Path:
