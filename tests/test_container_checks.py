@@ -216,6 +216,16 @@ def test_image_checks_run_in_a_container(daemon: FakeDaemon, monkeypatch: pytest
     assert (tmp_path / "asked").read_text().endswith("harness-llm doctor --part software --json --model demo\n")
 
 
+def test_secret_variables_reach_the_image_as_a_file(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(ENVIRON, "CF_ACCESS_CLIENT_SECRET", "hush")
+    software(monkeypatch, tmp_path / "docker", f'echo "$@" > {tmp_path}/asked\necho []')
+    asked = (tmp_path / "asked").read_text()
+    assert "target=/run/secrets/variables.sh,readonly" in asked
+    assert "hush" not in asked
+
+
 def test_message_of_docker_is_reported_where_a_container_does_not_start(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

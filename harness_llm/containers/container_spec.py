@@ -39,6 +39,7 @@ class Accelerator(_Model):
         mounts: mount points in the container.
         environment: environment variables.
         inherited: variables to pass if they are set, in addition to engine variables.
+        secret_variables: variables to pass in a private file if they are set.
         network: `docker run --network`.
         security: `docker run --security-opt`.
         capabilities: capabilities to keep.
@@ -57,6 +58,7 @@ class Accelerator(_Model):
     mounts: Mounts
     environment: dict[str, str]
     inherited: tuple[str, ...]
+    secret_variables: tuple[str, ...]
     network: str
     security: tuple[str, ...]
     capabilities: tuple[str, ...]

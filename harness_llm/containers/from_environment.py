@@ -53,6 +53,11 @@ def container(
     )
 
 
+def secret_variables(accelerator: Accelerator, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the secret variables that are set."""
+    return {name: environ[name] for name in accelerator.secret_variables if environ.get(name)}
+
+
 def container_program(environ: Mapping[str, str]) -> str:
     """Return the program that runs containers: DOCKER, else docker, else podman.
 

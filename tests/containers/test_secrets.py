@@ -91,6 +91,11 @@ def test_token_is_only_in_its_file(
     assert process.returncode
 
 
+def test_service_account_is_a_variable_of_the_command(builds: dict[str, Ended], account: Account) -> None:
+    done = account.run(*START, "printenv", "CF_ACCESS_CLIENT_SECRET", CF_ACCESS_CLIENT_SECRET=SECRET)
+    assert done.stdout == f"{SECRET}\n", done.stderr
+
+
 def test_no_image_layer_contains_the_token(
     builds: dict[str, Ended],
     dockerd: Dockerd,
