@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from machines import hide_tools
 
+from harness_llm.containers import build as builds
 from harness_llm.containers import container_stage as stage
 from harness_llm.containers import docker_checks as checks
 from harness_llm.containers import mounts
@@ -94,6 +95,27 @@ def test_full_disk_is_an_error_unless_the_images_exist(daemon: FakeDaemon) -> No
     assert docker()["Docker disk"].found.startswith("not checked")
     daemon.tags = ["harness-llm-submission:cuda", "harness-llm-model_and_dataset:cuda"]
     assert "Docker disk" not in docker()
+
+
+def test_second_image_requires_only_the_space_of_its_own_layers(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    monkeypatch.setattr(builds, "connect", lambda **_: daemon)
+    monkeypatch.setattr(builds, "container_program", lambda _: "/bin/true")
+    monkeypatch.setattr(builds, "_prepare", lambda _: None)
+    monkeypatch.setattr(builds, "_run", lambda command, _: built.append(command[command.index("--tag") + 1]))
+    daemon.free = 10 * 2**30
+    with pytest.raises(EnvironmentMissing, match="not enough disk space"):
+        builds.build("submission", ENVIRON, printed=False)
+    daemon.tags = ["harness-llm-model_and_dataset:cuda"]
+    builds.build("submission", ENVIRON, printed=False)
+    assert built == ["harness-llm-submission:cuda"]
+    assert docker()["Docker disk"].level is Level.OK
+    daemon.free = 2 * 2**30
+    assert docker()["Docker disk"].level is Level.ERROR
+    with pytest.raises(EnvironmentMissing, match="not enough disk space"):
+        builds.build("submission", ENVIRON, printed=False)
 
 
 def test_missing_gpu_support_of_docker_is_an_error(daemon: FakeDaemon) -> None:

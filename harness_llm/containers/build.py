@@ -16,7 +16,14 @@ from harness_llm.config.rules import load_round, round_names
 from harness_llm.containers import packages
 from harness_llm.containers.arguments import Build, build_arguments
 from harness_llm.containers.certificates import bundle_file, extra_certificate, write_bundle
-from harness_llm.containers.container_spec import SHARED, Accelerator, ImageName, image_tag, load_accelerator
+from harness_llm.containers.container_spec import (
+    SHARED,
+    Accelerator,
+    ImageName,
+    image_tag,
+    load_accelerator,
+    required_gib,
+)
 from harness_llm.containers.daemon import connect
 from harness_llm.containers.from_environment import CHECKOUT_LABEL, container_program, is_podman
 from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
@@ -61,7 +68,7 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
         return
     daemon = connect(podman=is_podman(planned.program))
     if not daemon.has(planned.tag):
-        daemon.require_space(accelerator.disk_gib)
+        daemon.require_space(required_gib(name, accelerator, daemon.has))
     _prepare(environ)
     _run(build_arguments(planned), Workspace(CHECKOUT).build / "containers" / f"build_{image}.log")
     sys.stdout.write(f"{planned.tag}\n")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness_llm.containers import from_environment as setting
-from harness_llm.containers.container_spec import Accelerator, image_tag
+from harness_llm.containers.container_spec import Accelerator, image_tag, required_gib
 from harness_llm.containers.daemon import EXIT_CODES, GPU_RUNTIME, Daemon, connect, refusal
 from harness_llm.containers.mounts import faults, folders
 from harness_llm.errors import ConfigError, HarnessError
@@ -75,14 +75,15 @@ def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]
 
 
 def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[CheckResult]:
-    if daemon.has(image_tag("submission", name)) and daemon.has(image_tag("model_and_dataset", name)):
+    needed = required_gib(name, accelerator, daemon.has)
+    if not needed:
         return
     label, free = "Docker disk", daemon.free_bytes()
     if free is None:
         yield not_checked(label, "the daemon's folder is not readable")
         return
     try:
-        daemon.require_space(accelerator.disk_gib)
+        daemon.require_space(needed)
         yield passed(label, f"{free / _GIB:.0f} GiB free")
     except HarnessError as error:
         yield from_error(label, error)
