@@ -5,7 +5,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class FakeDaemon:
     free: int | None = 2**40
     runtime: bool = True
     complaint: str = ""
+    folder: str = "/var/lib/docker"
 
     def has(self, tag: str) -> bool:
         return tag in self.tags
@@ -135,9 +136,10 @@ def test_user_and_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.Mo
 
 @dataclass
 class Calls:
-    """What `submit` did, in order."""
+    """What `submit` did, in order; `environ` is that of the host's checks."""
 
     done: list[str] = field(default_factory=list)
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture
@@ -157,8 +159,9 @@ def calls(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Calls:
         calls.done.append("software")
         return [passed("LoadGen", "6.0")]
 
-    def host(options: Sequence[str], _: Accelerator, __: object) -> list[CheckResult]:
+    def host(options: Sequence[str], _: Accelerator, environ: Mapping[str, str]) -> list[CheckResult]:
         calls.done.append("host")
+        calls.environ = environ
         return [warned("CPU governor", "powersave", hint="as root: cpupower")]
 
     monkeypatch.setattr(submission, "build", build)
@@ -174,6 +177,22 @@ def test_host_is_checked_before_a_build_and_image_before_a_stage(
     assert submission.submit([], ENVIRON) == 0
     assert calls.done == ["host", "build model_and_dataset", "build submission", "software", "prepare", "submit"]
     assert "warning  CPU governor" in capsys.readouterr().err
+
+
+def test_space_of_missing_images_is_passed_to_the_checks_of_the_host(
+    calls: Calls, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def space() -> str | None:
+        assert submission.doctor([], ENVIRON) == 0
+        return calls.environ.get("HARNESS_LLM_IMAGE_SPACE")
+
+    assert space() == f"{40 * 2**30}:/var/lib/docker"
+    daemon.tags = ["harness-llm-model_and_dataset:cuda"]
+    assert space() == f"{4 * 2**30}:/var/lib/docker"
+    daemon.free = None  # on another machine
+    assert space() is None
+    daemon.free, daemon.tags = 2**40, [*daemon.tags, "harness-llm-submission:cuda"]
+    assert space() is None
 
 
 def test_existing_image_is_checked_in_the_first_pass(calls: Calls, daemon: FakeDaemon) -> None:

@@ -16,6 +16,7 @@ from harness_llm.hardware.drivers import image_cuda
 from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.disk_space import IMAGES_VARIABLE
 from harness_llm.pipeline.doctor.doctor_report import from_json
 from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver
 from harness_llm.pipeline.doctor.purpose import Part
@@ -54,6 +55,17 @@ def check_host(options: Sequence[str], accelerator: Accelerator, environ: Mappin
     _, *arguments = command(Part.HOST, options)
     done = subprocess.run([program, *arguments], env={**environ, **large}, capture_output=True, text=True, check=False)
     return read_results(done, "Options")
+
+
+def image_space(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable with the space of the missing images; none if the daemon's disk is unknown."""
+    try:
+        daemon = connect(podman=setting.is_podman(setting.container_program(environ)))
+    except HarnessError:
+        return {}  # an error of check_docker
+    needed = required_gib(name, accelerator, daemon.has)
+    known = needed and daemon.free_bytes() is not None
+    return {IMAGES_VARIABLE: f"{needed * _GIB:.0f}:{daemon.folder}"} if known else {}
 
 
 def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:

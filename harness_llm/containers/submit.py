@@ -74,7 +74,7 @@ def doctor(options: Sequence[str], environ: Mapping[str, str]) -> int:
 def _examine(options: Sequence[str], environ: Mapping[str, str]) -> "tuple[_Machine | None, list[CheckResult]]":
     """Return the results for this machine and an existing image; no machine if containers cannot start."""
     name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
-    results = checks.check_host(options, accelerator, environ)
+    results = checks.check_host(options, accelerator, {**environ, **checks.image_space(name, accelerator, environ)})
     docker = list(checks.check_docker(name, accelerator, environ))
     results += docker
     if errors(docker):
