@@ -6,8 +6,8 @@ or `.venv-quantize-cuda`: llm-compressor and vLLM need different versions of com
 is written last and contains a digest of the layer's sources. Standard library only: this runs before any package is
 installed.
 
-Image builds use this too: HARNESS_LLM_ENVIRONMENTS is the folder of the environments, HARNESS_LLM_ROUND selects one
-LoadGen, and HARNESS_LLM_IMAGE marks a finished image.
+Image builds use this too: HARNESS_LLM_ENVIRONMENTS is the folder of the environments, and HARNESS_LLM_IMAGE marks a
+finished image.
 
 Usage: python -m setup.environments (lock [uv option ...] | layer ...)
 """

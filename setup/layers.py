@@ -121,8 +121,8 @@ class LoadGens(Layer):
 
     @property
     def packages(self) -> str:
-        """The pins of all rounds or of HARNESS_LLM_ROUND, oldest first; parsed without a YAML library."""
-        files = sorted(_RULES.glob(f"{os.environ.get('HARNESS_LLM_ROUND') or 'v*'}.yaml"))
+        """The pins of all rounds, oldest first; parsed without a YAML library."""
+        files = sorted(_RULES.glob("v*.yaml"))
         pins = (pin for rules in files for pin in _LOADGEN.findall(rules.read_text()))
         return "\n".join(map("==".join, pins))
 

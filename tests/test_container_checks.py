@@ -5,13 +5,14 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from machines import hide_tools
 
+from harness_llm.containers import build as builds
 from harness_llm.containers import container_stage as stage
 from harness_llm.containers import docker_checks as checks
 from harness_llm.containers import mounts
@@ -21,7 +22,7 @@ from harness_llm.errors import EnvironmentMissing
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import to_json
 
-ENVIRON = {"GPU_NAME": "h200", "DOCKER": "/bin/true", "RUN_AS": "1000:1000"}
+ENVIRON = {"GPU_NAME": "h200", "DOCKER": "/bin/true", "RUN_AS": f"{os.getuid() or 1000}:1000"}
 
 
 @dataclass
@@ -32,6 +33,7 @@ class FakeDaemon:
     free: int | None = 2**40
     runtime: bool = True
     complaint: str = ""
+    folder: str = "/var/lib/docker"
 
     def has(self, tag: str) -> bool:
         return tag in self.tags
@@ -96,6 +98,27 @@ def test_full_disk_is_an_error_unless_the_images_exist(daemon: FakeDaemon) -> No
     assert "Docker disk" not in docker()
 
 
+def test_second_image_requires_only_the_space_of_its_own_layers(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    monkeypatch.setattr(builds, "connect", lambda **_: daemon)
+    monkeypatch.setattr(builds, "container_program", lambda _: "/bin/true")
+    monkeypatch.setattr(builds, "_prepare", lambda _: None)
+    monkeypatch.setattr(builds, "_run", lambda command, _: built.append(command[command.index("--tag") + 1]))
+    daemon.free = 10 * 2**30
+    with pytest.raises(EnvironmentMissing, match="not enough disk space"):
+        builds.build("submission", ENVIRON, printed=False)
+    daemon.tags = ["harness-llm-model_and_dataset:cuda"]
+    builds.build("submission", ENVIRON, printed=False)
+    assert built == ["harness-llm-submission:cuda"]
+    assert docker()["Docker disk"].level is Level.OK
+    daemon.free = 2 * 2**30
+    assert docker()["Docker disk"].level is Level.ERROR
+    with pytest.raises(EnvironmentMissing, match="not enough disk space"):
+        builds.build("submission", ENVIRON, printed=False)
+
+
 def test_missing_gpu_support_of_docker_is_an_error(daemon: FakeDaemon) -> None:
     daemon.runtime = False
     assert "nvidia-ctk" in docker()["GPU containers"].hint
@@ -113,9 +136,10 @@ def test_user_and_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.Mo
 
 @dataclass
 class Calls:
-    """What `submit` did, in order."""
+    """What `submit` did, in order; `environ` is that of the host's checks."""
 
     done: list[str] = field(default_factory=list)
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture
@@ -135,8 +159,9 @@ def calls(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Calls:
         calls.done.append("software")
         return [passed("LoadGen", "6.0")]
 
-    def host(options: Sequence[str], _: Accelerator, __: object) -> list[CheckResult]:
+    def host(options: Sequence[str], _: Accelerator, environ: Mapping[str, str]) -> list[CheckResult]:
         calls.done.append("host")
+        calls.environ = environ
         return [warned("CPU governor", "powersave", hint="as root: cpupower")]
 
     monkeypatch.setattr(submission, "build", build)
@@ -152,6 +177,22 @@ def test_host_is_checked_before_a_build_and_image_before_a_stage(
     assert submission.submit([], ENVIRON) == 0
     assert calls.done == ["host", "build model_and_dataset", "build submission", "software", "prepare", "submit"]
     assert "warning  CPU governor" in capsys.readouterr().err
+
+
+def test_space_of_missing_images_is_passed_to_the_checks_of_the_host(
+    calls: Calls, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def space() -> str | None:
+        assert submission.doctor([], ENVIRON) == 0
+        return calls.environ.get("HARNESS_LLM_IMAGE_SPACE")
+
+    assert space() == f"{40 * 2**30}:/var/lib/docker"
+    daemon.tags = ["harness-llm-model_and_dataset:cuda"]
+    assert space() == f"{4 * 2**30}:/var/lib/docker"
+    daemon.free = None  # on another machine
+    assert space() is None
+    daemon.free, daemon.tags = 2**40, [*daemon.tags, "harness-llm-submission:cuda"]
+    assert space() is None
 
 
 def test_existing_image_is_checked_in_the_first_pass(calls: Calls, daemon: FakeDaemon) -> None:
@@ -214,6 +255,16 @@ def test_image_checks_run_in_a_container(daemon: FakeDaemon, monkeypatch: pytest
     script = f"echo \"$@\" > {tmp_path}/asked\necho '{results}'\nexit 3"
     assert software(monkeypatch, tmp_path / "docker", script) == [failed("Scoring", "no evaluator")]
     assert (tmp_path / "asked").read_text().endswith("harness-llm doctor --part software --json --model demo\n")
+
+
+def test_secret_variables_reach_the_image_as_a_file(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(ENVIRON, "CF_ACCESS_CLIENT_SECRET", "hush")
+    software(monkeypatch, tmp_path / "docker", f'echo "$@" > {tmp_path}/asked\necho []')
+    asked = (tmp_path / "asked").read_text()
+    assert "target=/run/secrets/variables.sh,readonly" in asked
+    assert "hush" not in asked
 
 
 def test_message_of_docker_is_reported_where_a_container_does_not_start(

@@ -1,6 +1,7 @@
 """The commands that start and build containers, for every accelerator."""
 
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 from harness_llm.containers.arguments import Build, Container, Mount, build_arguments, run_arguments
 from harness_llm.containers.container_spec import accelerator_name, image_tag, load_accelerator, load_spec
-from harness_llm.containers.secrets import find_token, token_mounts
+from harness_llm.containers.from_environment import secret_variables
+from harness_llm.containers.secrets import find_token, with_secrets
 from harness_llm.errors import ConfigError
 
 CONTAINER = Container(
@@ -119,7 +121,7 @@ def test_build_arguments_contain_no_secret_and_no_proxy_value() -> None:
         tag="harness-llm-submission:cuda",
         file=Path("/c/setup/Dockerfile"),
         context=Path("/c"),
-        arguments={"BASE_IMAGE": "vllm/vllm-openai:v1", "ROUND": "v6.0"},
+        arguments={"BASE_IMAGE": "vllm/vllm-openai:v1", "IMAGE": "any"},
         inherited=("HTTPS_PROXY",),
         labels={"harness-llm.rounds": "v6.0"},
         secrets={"pip.conf": Path("/c/build/containers/pip.conf")},
@@ -127,7 +129,7 @@ def test_build_arguments_contain_no_secret_and_no_proxy_value() -> None:
     assert build_arguments(build) == [
         *("docker", "build", "--network", "host", "--progress", "plain"),
         *("--tag", "harness-llm-submission:cuda", "--file", "/c/setup/Dockerfile"),
-        *("--build-arg", "BASE_IMAGE=vllm/vllm-openai:v1", "--build-arg", "ROUND=v6.0", "--build-arg", "HTTPS_PROXY"),
+        *("--build-arg", "BASE_IMAGE=vllm/vllm-openai:v1", "--build-arg", "IMAGE=any", "--build-arg", "HTTPS_PROXY"),
         *("--secret", "id=pip.conf,src=/c/build/containers/pip.conf", "--label", "harness-llm.rounds=v6.0", "/c"),
     ]
 
@@ -172,13 +174,31 @@ def test_unreadable_token_file_is_refused(tmp_path: Path) -> None:
         find_token({"HF_TOKEN_PATH": str(tmp_path)}, tmp_path)
 
 
-def test_secret_file_is_private_and_removed() -> None:
-    with token_mounts("hf_secret", os.getuid(), os.getgid()) as mounts:
-        (mount,) = mounts
+def test_secret_files_are_private_and_removed() -> None:
+    own = replace(CONTAINER, mounts=(), user=f"{os.getuid()}:{os.getgid()}")
+    with with_secrets(own, "hf_secret", {}) as container:
+        (mount,) = container.mounts
         assert mount.source.read_text() == "hf_secret"
         assert mount.source.stat().st_mode & 0o777 == 0o400
         assert mount.source.parent.stat().st_mode & 0o777 == 0o700
         assert str(mount).endswith(",target=/run/secrets/hf_token,readonly")
+        assert container.environment["HF_TOKEN_PATH"] == mount.target
+        assert run("cpu", container, "true")[-2:] == ["harness-llm-submission:any", "true"]
     assert not mount.source.parent.exists()
-    with token_mounts("", os.getuid(), os.getgid()) as mounts:
-        assert mounts == ()
+    with with_secrets(own, "", {}) as container:
+        assert container.mounts == ()
+
+
+def test_secret_variables_reach_the_command_by_a_private_file() -> None:
+    value = "it's $HOME"
+    asked = secret_variables(load_accelerator("cpu")[1], {"CF_ACCESS_CLIENT_SECRET": value, "CF_ACCESS_CLIENT_ID": ""})
+    own = replace(CONTAINER, mounts=(), user=f"{os.getuid()}:{os.getgid()}")
+    with with_secrets(own, "", asked) as container:
+        (mount,) = container.mounts
+        assert mount.source.stat().st_mode & 0o777 == 0o400
+        command = run("cpu", container, "printenv", "CF_ACCESS_CLIENT_SECRET")
+        inside = [
+            word.replace(mount.target, str(mount.source)) for word in command[command.index(container.image) + 1 :]
+        ]
+        assert subprocess.run(inside, capture_output=True, text=True, check=True).stdout == f"{value}\n"
+    assert value not in " ".join(command)

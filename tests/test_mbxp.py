@@ -162,7 +162,7 @@ def test_programs_are_scored_in_order(engine: Path, monkeypatch: pytest.MonkeyPa
         (
             {"image": "exit 1"},
             "missing container image of MBXP",
-            "build --tag harness-llm-mbxp setup/mbxp",
+            "DOCKER_BUILDKIT=1 docker build --tag harness-llm-mbxp setup/mbxp",
         ),
         ({"run": f"{RUN} | sed s/true/false/"}, "missing languages", "wrong results of test programs in python"),
         ({"run": f"{RUN} | sed s/false/true/"}, "missing languages", "wrong results of test programs in python"),

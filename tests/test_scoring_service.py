@@ -172,11 +172,13 @@ def test_end_of_the_stage_ends_running_programs(engine: Path, tmp_path: Path, mo
 
 
 def test_evaluator_runs_without_network_and_token_on_read_only_mounts() -> None:
-    asking = Container("docker", "image:cpu", "stage-1", "7:8", (Mount(Path("/a"), "/model"),), environment={"X": "1"})
+    mounts = (Mount(Path("/a"), "/model"),)
+    asking = Container("docker", "image:cpu", "stage-1", "7:8", mounts, groups=(9,), environment={"X": "1"})
     command = grade_command(asking, "stage-1-scoring", ["-c", "program", "/folder"])
     options = {command[i]: command[i + 1] for i in range(len(command) - 1) if command[i].startswith("--")}
     assert options["--network"] == "none"
     assert options["--user"] == "7:8"
+    assert options["--group-add"] == "9"
     assert options["--cap-drop"] == "ALL"
     assert options["--mount"] == "type=bind,source=/a,target=/model,readonly"
     assert int(options["--memory"]) == int(options["--memory-swap"]) > 1 << 28

@@ -38,6 +38,7 @@ class Container:
         environment: variables in addition to the accelerator's.
         inherited: names of variables to pass from this environment.
         visible: visible devices; None: all.
+        wrapper: first words of the command.
         arguments: the user's options for `docker run`; last, so that they override.
         stdin: whether to attach standard input.
         terminal: whether to allocate a terminal.
@@ -54,6 +55,7 @@ class Container:
     inherited: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     visible: tuple[str, ...] | None = None
+    wrapper: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     stdin: bool = False
     terminal: bool = False
@@ -83,7 +85,7 @@ def run_arguments(accelerator: Accelerator, container: Container, command: Seque
         *_each("--env", _pairs(_environment(accelerator, container))),
         *_each("--env", container.inherited),
         *container.arguments,
-        *(container.image, *command),
+        *(container.image, *container.wrapper, *command),
     ]
 
 

@@ -16,10 +16,17 @@ from harness_llm.config.rules import load_round, round_names
 from harness_llm.containers import packages
 from harness_llm.containers.arguments import Build, build_arguments
 from harness_llm.containers.certificates import bundle_file, extra_certificate, write_bundle
-from harness_llm.containers.container_spec import SHARED, Accelerator, ImageName, image_tag, load_accelerator
+from harness_llm.containers.container_spec import (
+    SHARED,
+    Accelerator,
+    ImageName,
+    image_tag,
+    load_accelerator,
+    required_gib,
+)
 from harness_llm.containers.daemon import connect
 from harness_llm.containers.from_environment import CHECKOUT_LABEL, container_program, is_podman
-from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.evaluate.mbxp.container import IMAGE, IMAGE_SOURCE
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.runs.fingerprint import PACKAGES
@@ -50,7 +57,7 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
     """Build an image and print its name, or print the command.
 
     Raises:
-        ConfigError: unknown round or GPU, or invalid certificate.
+        ConfigError: unknown GPU, or invalid certificate.
         EnvironmentMissing: missing Docker, base image, packages or disk space.
         RunFailed: another failure of the build.
     """
@@ -61,7 +68,7 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
         return
     daemon = connect(podman=is_podman(planned.program))
     if not daemon.has(planned.tag):
-        daemon.require_space(accelerator.disk_gib)
+        daemon.require_space(required_gib(name, accelerator, daemon.has))
     _prepare(environ)
     _run(build_arguments(planned), Workspace(CHECKOUT).build / "containers" / f"build_{image}.log")
     sys.stdout.write(f"{planned.tag}\n")
@@ -96,24 +103,33 @@ def build_mbxp(program: str) -> None:
     """Build the image that runs MBXP's test programs, with the container engine `program`.
 
     Raises:
+        ConfigError: invalid certificate.
         EnvironmentMissing: missing base images or disk space.
         RunFailed: another failure of the build.
     """
     log = Workspace(CHECKOUT).build / "containers" / f"build_{IMAGE}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    proxies = [word for name in _proxies(os.environ) for word in ("--build-arg", name)]
-    names = ("--tag", IMAGE, "--label", f"{LABEL}.image=mbxp")
-    _run([program, "build", "--network", "host", *proxies, *names, str(CHECKOUT / IMAGE_SOURCE)], log)
+    _write_certificates(os.environ)
+    folder = CHECKOUT / IMAGE_SOURCE
+    planned = Build(
+        program=program,
+        tag=IMAGE,
+        file=folder / "Dockerfile",
+        context=folder,
+        arguments={},
+        inherited=tuple(_proxies(os.environ)),
+        labels={f"{LABEL}.image": "mbxp"},
+        secrets=_certificate_secret(os.environ),
+    )
+    _run(build_arguments(planned), log)
 
 
 def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Build:
     """Return the build's parameters without writing files; raises as `build`."""
     files = Workspace(CHECKOUT).build / "containers"
-    rounds = _rounds(environ.get("ROUND", ""))
     checker = image == "submission"
     base = environ.get("BASE_IMAGE") or accelerator.base_image
     layers = (*accelerator.layers[SHARED], *accelerator.layers[image])
-    certificate = {"ca.pem": bundle_file(Workspace(CHECKOUT))} if _certificate(environ) else {}
     return Build(
         program=container_program(environ),
         tag=image_tag(image, name),
@@ -124,16 +140,15 @@ def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping
             "PACKAGES": " ".join(accelerator.packages),
             "SHARED_LAYERS": " ".join(accelerator.layers[SHARED]),
             "LAYERS": " ".join(accelerator.layers[image]),
-            "ROUND": environ.get("ROUND", ""),
             "INFERENCE_URL": URL if checker else "",
             "INFERENCE_COMMIT": COMMIT if checker else "",
             "INFERENCE_SUBMODULES": " ".join(SUBMODULES) if checker else "",
             "IMAGE": image,
         },
         inherited=tuple(_proxies(environ)),
-        labels={f"{LABEL}.{key}": value for key, value in _labels(image, name, base, layers, rounds)}
+        labels={f"{LABEL}.{key}": value for key, value in _labels(image, name, base, layers)}
         | {"org.opencontainers.image.revision": _commit()},
-        secrets={"pip.conf": files / "pip.conf", **certificate},
+        secrets={"pip.conf": files / "pip.conf", **_certificate_secret(environ)},
     )
 
 
@@ -141,22 +156,13 @@ def _proxies(environ: Mapping[str, str]) -> Iterator[str]:
     return (name for proxy in _PROXIES for name in (proxy, proxy.lower()) if environ.get(name))
 
 
-def _rounds(asked: str) -> tuple[str, ...]:
-    """Return the rounds whose LoadGen the image contains."""
-    if asked and asked not in round_names():
-        raise ConfigError(f"unknown round {asked}", where="ROUND", expected=", ".join(round_names()))
-    return (asked,) if asked else tuple(round_names())
-
-
-def _labels(
-    image: str, accelerator: str, base: str, layers: Sequence[str], rounds: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+def _labels(image: str, accelerator: str, base: str, layers: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield "image", image
     yield "accelerator", accelerator
     yield "base-image", base
     if image == "submission":
-        yield "rounds", " ".join(rounds)
-        yield "loadgen", " ".join(load_round(name).loadgen.version for name in rounds)
+        yield "rounds", " ".join(round_names())
+        yield "loadgen", " ".join(load_round(name).loadgen.version for name in round_names())
         yield "inference-commit", COMMIT
     pins = packages.pins(layers)
     yield from ((f"version.{package}", pins[package]) for package in PACKAGES if package in pins)
@@ -178,13 +184,21 @@ def _certificate(environ: Mapping[str, str]) -> Path | None:
     return extra_certificate(environ) or packages.certificate()
 
 
+def _certificate_secret(environ: Mapping[str, str]) -> dict[str, Path]:
+    return {"ca.pem": bundle_file(Workspace(CHECKOUT))} if _certificate(environ) else {}
+
+
+def _write_certificates(environ: Mapping[str, str]) -> None:
+    if found := _certificate(environ):
+        write_bundle(found, bundle_file(Workspace(CHECKOUT)))
+
+
 def _prepare(environ: Mapping[str, str]) -> None:
     """Write the files that the Dockerfile mounts: pip.conf, wheels, certificates."""
     folder = Workspace(CHECKOUT).build / "containers"
     folder.mkdir(parents=True, exist_ok=True)
     packages.write(folder, environ.get("WHEELHOUSE", ""))
-    if found := _certificate(environ):
-        write_bundle(found, bundle_file(Workspace(CHECKOUT)))
+    _write_certificates(environ)
 
 
 def _run(command: Sequence[str], log: Path) -> None:

@@ -1,7 +1,8 @@
 """Read setup/containers.yaml: the specification of the containers per accelerator."""
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -38,13 +39,15 @@ class Accelerator(_Model):
         packages: packages of the distribution.
         mounts: mount points in the container.
         environment: environment variables.
-        inherited: variables to pass if they are set.
+        inherited: variables to pass if they are set, in addition to engine variables.
+        secret_variables: variables to pass in a private file if they are set.
         network: `docker run --network`.
         security: `docker run --security-opt`.
         capabilities: capabilities to keep.
         ulimits: `soft:hard` by name.
         shm_size: size of /dev/shm.
         disk_gib: size of both images including the base image.
+        second_image_gib: size of the second image without the layers of the first one.
         devices: device files, or folders of them.
         device_groups: files whose groups the container's user joins.
         gpus: variable with a subset of NVIDIA's devices; empty for other accelerators.
@@ -57,11 +60,13 @@ class Accelerator(_Model):
     mounts: Mounts
     environment: dict[str, str]
     inherited: tuple[str, ...]
+    secret_variables: tuple[str, ...]
     network: str
     security: tuple[str, ...]
     capabilities: tuple[str, ...]
     shm_size: str
     disk_gib: float
+    second_image_gib: float
     devices: tuple[str, ...] = ()
     device_groups: tuple[str, ...] = ()
     gpus: str = ""
@@ -123,6 +128,12 @@ def load_accelerator(gpu: str = "") -> tuple[str, Accelerator]:
     """Return name and specification of the accelerator; raises as `accelerator_name` and `load_spec`."""
     name = accelerator_name(gpu)
     return name, load_spec().accelerators[name]
+
+
+def required_gib(name: str, accelerator: Accelerator, has: Callable[[str], bool]) -> float:
+    """Return the disk space that the missing images of the accelerator `name` require; `has` finds an image by tag."""
+    existing = sum(has(image_tag(image, name)) for image in get_args(ImageName))
+    return (accelerator.disk_gib, accelerator.second_image_gib, 0.0)[existing]
 
 
 def image_tag(image: ImageName, accelerator: str) -> str:

@@ -115,13 +115,14 @@ class Daemon:
             container.remove(force=True)
 
     @property
-    def _folder(self) -> str:
+    def folder(self) -> str:
+        """Folder of the images; not of this machine if `free_bytes` is None."""
         return str(self.client.info()["DockerRootDir"])
 
     def free_bytes(self) -> int | None:
         """Free space for images; None if the daemon is on another machine or its folder is not readable."""
         try:
-            return shutil.disk_usage(self._folder).free
+            return shutil.disk_usage(self.folder).free
         except OSError:
             return None
 
@@ -141,7 +142,7 @@ class Daemon:
         if free is not None and free < gib * _GIB:
             raise EnvironmentMissing(
                 "not enough disk space for the images",
-                where=self._folder,
+                where=self.folder,
                 expected=f"{gib:g} GiB",
                 found=f"{free / _GIB:.1f} GiB",
                 hint="docker system df shows the usage; docker builder prune and docker image prune free space",

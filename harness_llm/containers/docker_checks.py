@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness_llm.containers import from_environment as setting
-from harness_llm.containers.container_spec import Accelerator, image_tag
+from harness_llm.containers.container_spec import Accelerator, image_tag, required_gib
 from harness_llm.containers.daemon import EXIT_CODES, GPU_RUNTIME, Daemon, connect, refusal
 from harness_llm.containers.mounts import faults, folders
 from harness_llm.errors import ConfigError, HarnessError
@@ -16,6 +16,7 @@ from harness_llm.hardware.drivers import image_cuda
 from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.disk_space import IMAGES_VARIABLE
 from harness_llm.pipeline.doctor.doctor_report import from_json
 from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver
 from harness_llm.pipeline.doctor.purpose import Part
@@ -56,6 +57,17 @@ def check_host(options: Sequence[str], accelerator: Accelerator, environ: Mappin
     return read_results(done, "Options")
 
 
+def image_space(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable with the space of the missing images; none if the daemon's disk is unknown."""
+    try:
+        daemon = connect(podman=setting.is_podman(setting.container_program(environ)))
+    except HarnessError:
+        return {}  # an error of check_docker
+    needed = required_gib(name, accelerator, daemon.has)
+    known = needed and daemon.free_bytes() is not None
+    return {IMAGES_VARIABLE: f"{needed * _GIB:.0f}:{daemon.folder}"} if known else {}
+
+
 def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     """Check Docker, its disk and GPUs, the container's user, and the mounts.
 
@@ -75,14 +87,15 @@ def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]
 
 
 def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[CheckResult]:
-    if daemon.has(image_tag("submission", name)) and daemon.has(image_tag("model_and_dataset", name)):
+    needed = required_gib(name, accelerator, daemon.has)
+    if not needed:
         return
     label, free = "Docker disk", daemon.free_bytes()
     if free is None:
         yield not_checked(label, "the daemon's folder is not readable")
         return
     try:
-        daemon.require_space(accelerator.disk_gib)
+        daemon.require_space(needed)
         yield passed(label, f"{free / _GIB:.0f} GiB free")
     except HarnessError as error:
         yield from_error(label, error)

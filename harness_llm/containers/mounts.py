@@ -2,22 +2,29 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.llmboost import WHEEL_VARIABLE
 from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.certificates import INSIDE, bundle_file, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import Accelerator
-from harness_llm.errors import EnvironmentMissing
+from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.device_lock import LOCKS, make_locks
 from harness_llm.paths import CHECKOUT, DATA_VARIABLE, MODELS_VARIABLE, SCRATCH_VARIABLE, Workspace
 
 _LAB = Path("/data/inference")
+_PATHS = (CHECKOUT_VARIABLE, WHEEL_VARIABLE)
 _WRITE_AND_ENTER = 0o3
 
 
 def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mount]:
-    """Yield the mounts, whether their sources exist or not."""
+    """Yield the mounts; folders of the checkout, of models and of data need not exist yet.
+
+    Raises:
+        ConfigError: invalid EXTRA_CA_CERT, or missing path of another variable.
+    """
     workspace, inside = Workspace(CHECKOUT), accelerator.mounts
     yield Mount(workspace.root, inside.checkout)
     yield Mount(_large(MODELS_VARIABLE, "model", workspace.build / "models", environ), inside.models)
@@ -25,6 +32,21 @@ def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mo
     yield Mount(LOCKS, inside.locks)
     if extra_certificate(environ):
         yield Mount(bundle_file(workspace), INSIDE, writable=False)
+    for path in named_paths(environ).values():
+        yield Mount(path, str(path), writable=False)
+
+
+def named_paths(environ: Mapping[str, str]) -> dict[str, Path]:
+    """Return the paths of MLPERF_INFERENCE_DIR and LLMBOOST_WHEEL that are set; they are the same in the container.
+
+    Raises:
+        ConfigError: missing path.
+    """
+    paths = {name: Path(environ[name]).resolve() for name in _PATHS if environ.get(name)}
+    for name, path in paths.items():
+        if not path.exists():
+            raise ConfigError(f"no file or folder of {name}", where=str(path), hint=f"correct or unset {name}")
+    return paths
 
 
 def _large(variable: str, name: str, local: Path, environ: Mapping[str, str]) -> Path:
@@ -58,9 +80,7 @@ def faults(started: Container, accelerator: Accelerator) -> Iterator[Environment
     """Yield the errors of mounts and devices; `prepare` creates missing folders below build/."""
     workspace = Workspace(CHECKOUT)
     uid, gid = map(int, started.user.split(":"))
-    own = (workspace.build, workspace.cache, workspace.submission)
-    inside = (Mount(f, f"{accelerator.mounts.checkout}/{f.relative_to(workspace.root)}") for f in own)
-    for mount in (*started.mounts, *inside):
+    for mount in (*started.mounts, *_written(accelerator)):
         if mount.source.exists() or not _is_made(mount.source, workspace):
             yield from _faults(mount, uid, gid)
     for device in accelerator.devices:
@@ -70,6 +90,24 @@ def faults(started: Container, accelerator: Accelerator) -> Iterator[Environment
                 where=device,
                 hint="install and load the vendor's driver; GPU_NAME=cpu ignores accelerators",
             )
+
+
+def _written(accelerator: Accelerator) -> Iterator[Mount]:
+    """Yield the folders of the mounted checkout that the container writes."""
+    workspace = Workspace(CHECKOUT)
+    for folder in (workspace.build, workspace.cache, workspace.submission):
+        yield Mount(folder, f"{accelerator.mounts.checkout}/{folder.relative_to(workspace.root)}")
+
+
+def owning_groups(mounts: Sequence[Mount], accelerator: Accelerator, uid: int) -> set[int]:
+    """Return the groups of the current user, except root's, that own a mounted folder; none for another `uid`.
+
+    Docker gives the user in the container no supplementary groups.
+    """
+    if uid != os.getuid():
+        return set()
+    sources = [mount.source for mount in (*mounts, *_written(accelerator))]
+    return {source.stat().st_gid for source in sources if source.exists()} & {*os.getgroups()} - {0}
 
 
 def _is_made(path: Path, workspace: Workspace) -> bool:

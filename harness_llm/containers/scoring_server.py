@@ -147,6 +147,7 @@ def grade_command(container: Container, name: str, arguments: list[str]) -> list
         *(container.program, "run", "--rm", "--interactive", "--name", name, "--pull", "never"),
         *("--network", "none", "--user", container.user, "--cap-drop", "ALL"),
         *(["--userns", "keep-id"] if container.podman else []),
+        *(word for group in container.groups for word in ("--group-add", str(group))),
         # Without label=disable, SELinux requires relabelled mounts.
         *("--security-opt", "no-new-privileges", "--security-opt", "label=disable"),
         *("--memory", memory, "--memory-swap", memory, "--pids-limit", str(_PROCESSES)),

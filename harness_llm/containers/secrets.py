@@ -1,17 +1,21 @@
-"""Hugging Face token: read it on the host, mount it in the container as a file."""
+"""Secrets of the host for a container: the Hugging Face token and secret variables, in private files."""
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from harness_llm.containers.arguments import Mount
+from harness_llm.containers.arguments import Container, Mount
 from harness_llm.errors import ConfigError
 
-INSIDE = "/run/secrets/hf_token"
-ENVIRONMENT = {"HF_TOKEN_PATH": INSIDE}
-"""Variable of huggingface_hub in the container; without a token the file does not exist."""
+FOLDER = "/run/secrets"
+TOKEN = "hf_token"  # noqa: S105 - a file name
+VARIABLES = "variables.sh"
+# Sets the variables in the command's process only; `docker inspect` and arguments do not show them.
+_WITH_VARIABLES = ("sh", "-c", f'. {FOLDER}/{VARIABLES} && exec "$@"', "sh")
 _VARIABLES = ("HUGGINGFACE_ACCESS_TOKEN", "HF_TOKEN")
 _FILE_VARIABLE = "HF_TOKEN_PATH"
 _LOGIN = Path(".cache/huggingface/token")
@@ -35,19 +39,34 @@ def find_token(environ: Mapping[str, str], home: Path) -> str:
 
 
 @contextmanager
-def token_mounts(token: str, uid: int, gid: int) -> Iterator[tuple[Mount, ...]]:
-    """Yield the mount of a temporary file with `token`, readable for `uid` only; no mount without a token."""
-    if not token:
-        yield ()
-        return
+def with_secrets(container: Container, token: str, variables: Mapping[str, str]) -> Iterator[Container]:
+    """Yield `container` with mounts of temporary files that only its user can read.
+
+    Args:
+        token: Hugging Face token; without one, the file of HF_TOKEN_PATH does not exist.
+        variables: secret variables of the container's command.
+    """
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    files = {name: text for name, text in ((TOKEN, token), (VARIABLES, exports)) if text}
+    uid, gid = map(int, container.user.split(":"))
     with tempfile.TemporaryDirectory(prefix="harness-llm-", dir=memory_folder()) as folder:
-        file = Path(folder, "hf_token")
-        file.touch(mode=0o600)
-        file.write_text(token)
-        file.chmod(0o400)
-        if os.getuid() != uid:
-            os.chown(file, uid, gid)
-        yield (Mount(file, INSIDE, writable=False),)
+        mounts = [_write(Path(folder, name), text, uid, gid) for name, text in files.items()]
+        yield replace(
+            container,
+            mounts=(*container.mounts, *mounts),
+            environment={**container.environment, _FILE_VARIABLE: f"{FOLDER}/{TOKEN}"},
+            wrapper=_WITH_VARIABLES if variables else (),
+        )
+
+
+def _write(file: Path, text: str, uid: int, gid: int) -> Mount:
+    """Write a file that only `uid` can read; return its mount."""
+    file.touch(mode=0o600)
+    file.write_text(text)
+    file.chmod(0o400)
+    if os.getuid() != uid:
+        os.chown(file, uid, gid)
+    return Mount(file, f"{FOLDER}/{file.name}", writable=False)
 
 
 def memory_folder() -> str | None:

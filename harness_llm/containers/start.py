@@ -14,7 +14,7 @@ from harness_llm.containers.container_spec import ImageName, load_accelerator
 from harness_llm.containers.daemon import connect
 from harness_llm.containers.mounts import prepare
 from harness_llm.containers.scoring_server import offer
-from harness_llm.containers.secrets import ENVIRONMENT, find_token, token_mounts
+from harness_llm.containers.secrets import find_token, with_secrets
 from harness_llm.errors import ConfigError
 from harness_llm.runs.fingerprint import IMAGE_VARIABLE
 
@@ -51,14 +51,11 @@ def start(image: ImageName, command: Sequence[str], environ: Mapping[str, str], 
     if accelerator.gpus:
         daemon.require_gpus(container.image)
     prepare(container, accelerator, environ)
-    uid, gid = map(int, container.user.split(":"))
-    with token_mounts(find_token(environ, Path.home()), uid, gid) as token, offer(container) as served:
-        own = replace(
-            served,
-            mounts=(*served.mounts, *token),
-            environment={**served.environment, **ENVIRONMENT, IMAGE_VARIABLE: found.id},
-        )
-        return _run(run_arguments(accelerator, own, command or SHELL), terminal=terminal)
+    own = replace(container, environment={**container.environment, IMAGE_VARIABLE: found.id})
+    token = find_token(environ, Path.home())
+    variables = setting.secret_variables(accelerator, environ)
+    with offer(own) as served, with_secrets(served, token, variables) as started:
+        return _run(run_arguments(accelerator, started, command or SHELL), terminal=terminal)
 
 
 def _run(arguments: Sequence[str], *, terminal: bool) -> int:

@@ -19,7 +19,7 @@ from harness_llm.containers.container_stage import run_stage
 from harness_llm.containers.daemon import Daemon, connect
 from harness_llm.containers.mounts import prepare
 from harness_llm.containers.scoring_server import offer
-from harness_llm.containers.secrets import ENVIRONMENT, find_token, token_mounts
+from harness_llm.containers.secrets import find_token, with_secrets
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, errors, not_checked
 from harness_llm.pipeline.doctor.doctor import show
@@ -74,7 +74,7 @@ def doctor(options: Sequence[str], environ: Mapping[str, str]) -> int:
 def _examine(options: Sequence[str], environ: Mapping[str, str]) -> "tuple[_Machine | None, list[CheckResult]]":
     """Return the results for this machine and an existing image; no machine if containers cannot start."""
     name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
-    results = checks.check_host(options, accelerator, environ)
+    results = checks.check_host(options, accelerator, {**environ, **checks.image_space(name, accelerator, environ)})
     docker = list(checks.check_docker(name, accelerator, environ))
     results += docker
     if errors(docker):
@@ -138,12 +138,13 @@ class _Machine:
         container = setting.container(image, self.name, self.accelerator, self.environ)
         prepare(container, self.accelerator, self.environ)
         found = self.daemon.image(container.image)
-        uid, gid = map(int, container.user.split(":"))
         named = replace(
             container,
             name=f"harness-llm-{verb}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}",
-            environment={**container.environment, **ENVIRONMENT, IMAGE_VARIABLE: found.id},
+            environment={**container.environment, IMAGE_VARIABLE: found.id},
             terminal=sys.stdout.isatty() and sys.stderr.isatty(),
         )
-        with token_mounts(find_token(self.environ, Path.home()), uid, gid) as token, offer(named) as served:
-            yield replace(served, mounts=(*served.mounts, *token))
+        token = find_token(self.environ, Path.home())
+        variables = setting.secret_variables(self.accelerator, self.environ)
+        with offer(named) as served, with_secrets(served, token, variables) as started:
+            yield started

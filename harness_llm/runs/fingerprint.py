@@ -113,14 +113,14 @@ def _is_elsewhere(engine: str, config: EngineConfig) -> bool:
     return ENGINES[engine].serves and bool(config.server_config.url)
 
 
-def _steers(name: str) -> bool:
+def steers(name: str) -> bool:
     """Whether an inherited environment variable may change an engine's behavior; never for secrets."""
     return name.startswith(STEERING) and name not in HOUSEKEEPING and not name.endswith(SECRETS)
 
 
 def inherited() -> dict[str, str]:
     """The environment variables of this process that may change an engine's behavior."""
-    return {name: value for name, value in sorted(os.environ.items()) if _steers(name)}
+    return {name: value for name, value in sorted(os.environ.items()) if steers(name)}
 
 
 def versions() -> dict[str, str]:

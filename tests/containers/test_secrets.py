@@ -42,11 +42,11 @@ def test_download_in_a_container_sends_the_token(
     login = account.home / ".cache/huggingface/token"
     if source == "file":
         account.write(login, SECRET)
-    command = ("env", f"HF_ENDPOINT={hub.url}", "NO_PROXY=127.0.0.1", "harness-llm", "download", "--model", BENCHMARK)
+    command = ("env", "NO_PROXY=127.0.0.1", "harness-llm", "download", "--model", BENCHMARK, "--part", "model")
     models = account.home / f"models-{source}"
     account.run("mkdir", models)
     variable = {"HUGGINGFACE_ACCESS_TOKEN": SECRET} if source == "variable" else {}
-    done = account.run(*START, *command, "--part", "model", LAB_MODEL=str(models), **variable)
+    done = account.run(*START, *command, LAB_MODEL=str(models), HF_ENDPOINT=hub.url, **variable)
     login.unlink(missing_ok=True)
     assert done.returncode == 0, done.stderr
     assert {asked.headers.get("Authorization") for asked in hub.asked} == {f"Bearer {SECRET}"}
@@ -89,6 +89,11 @@ def test_token_is_only_in_its_file(
     assert not [text for text in told if SECRET in text]
     assert not list(Path("/dev/shm").glob("harness-llm-*"))  # noqa: S108
     assert process.returncode
+
+
+def test_service_account_is_a_variable_of_the_command(builds: dict[str, Ended], account: Account) -> None:
+    done = account.run(*START, "printenv", "CF_ACCESS_CLIENT_SECRET", CF_ACCESS_CLIENT_SECRET=SECRET)
+    assert done.stdout == f"{SECRET}\n", done.stderr
 
 
 def test_no_image_layer_contains_the_token(

@@ -124,7 +124,7 @@ def find_engine() -> str:
     raise EnvironmentMissing(
         "missing container image of MBXP",
         expected=IMAGE,
-        hint=f"{working[0]} build --tag {IMAGE} {IMAGE_SOURCE}",
+        hint=f"DOCKER_BUILDKIT=1 {working[0]} build --tag {IMAGE} {IMAGE_SOURCE}",
     )
 
 
@@ -161,7 +161,7 @@ def require_languages(run: Run, languages: Collection[Language]) -> None:
             where=IMAGE,
             expected=", ".join(wanted),
             found=f"wrong results of test programs in {', '.join(missing)}",
-            hint=f"docker build --no-cache --tag {IMAGE} {IMAGE_SOURCE}",
+            hint=f"DOCKER_BUILDKIT=1 docker build --no-cache --tag {IMAGE} {IMAGE_SOURCE}",
         )
 
 

@@ -19,6 +19,7 @@ from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, Ru
 from harness_llm.prepare.downloads.http import Connection, Notify, is_header_value, refused, status
 from harness_llm.prepare.downloads.http import connect as open_connection
 from harness_llm.prepare.downloads.remote_file import Checksum, RemoteFile, require_inside, select
+from harness_llm.runs.fingerprint import IMAGE_VARIABLE
 
 _LINE = re.compile(r"([0-9a-f]{32})[ \t]+\*?(?:\./)?(.+)")
 _LOGIN = re.compile(r"/cdn-cgi/access/login|\.cloudflareaccess\.com/")
@@ -98,12 +99,14 @@ def _credentials(uri: str) -> dict[str, str]:
 
 
 def _login_required(url: str, found: str = "") -> _LoginRequired:
+    login = f"run cloudflared access login {url}, or set {_ID} and {_SECRET} of a service account"
+    if os.environ.get(IMAGE_VARIABLE):  # containers have neither cloudflared nor the host's login
+        login = f"set {_ID} and {_SECRET} of a service account on the host"
     return _LoginRequired(
         "missing login for a download of MLCommons members",
         where=url,
         found=found,
-        hint=f"accept the benchmark's notice on mlcommons.org, then run cloudflared access login {url}, or set {_ID} "
-        f"and {_SECRET} of a service account; then run the same command again",
+        hint=f"accept the benchmark's notice on mlcommons.org, then {login}; then run the same command again",
     )
 
 
