@@ -23,6 +23,8 @@ from harness_llm.pipeline.doctor.host_checks import Limits, check_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 
 GIB = 2**30
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
+LOST = "Unable to determine the device handle for GPU0000:1A:00.0: GPU is lost"
 # Checks of the machine that runs this test.
 ELSEWHERE = ("Hugging Face token", "Disk", "LoadGen", "Shared memory", "vLLM build")
 
@@ -181,12 +183,43 @@ def test_unused_devices_are_not_checked(
     assert of(examined(root, "h200", gpu_count=2), "GPUs").found.startswith("1 x")
 
 
-def test_missing_nvidia_smi_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_nvidia_smi_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
+    root = write_node(tmp_path / "node", nvswitches=4)
+    for part in (Part.ALL, Part.HOST):
+        result = of(examined(root, "h200", part), "GPU access")
+        assert (result.level, result.found) == (Level.ERROR, "nvidia-smi is not on PATH")
+        assert result.hint.endswith("sudo apt install nvidia-utils-580-server")
+
+
+def test_missing_nvidia_smi_in_a_container_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_tools(monkeypatch)
+    monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
     found = examined(write_node(tmp_path / "node", nvswitches=4), "h200")
     assert of(found, "GPU memory, partitions").found == "not checked: nvidia-smi is not on PATH"
     assert "GPU power cap" in of(found, "Host settings").found
     assert of(found, "ECC of accelerators").found.startswith("not checked")
+
+
+@pytest.mark.parametrize(
+    ("script", "found", "hint"),
+    [
+        (f"echo {MISMATCH}; echo NVML library version: 580.95; exit 18", MISMATCH, "sudo reboot"),
+        (f"echo {LOST} >&2; exit 15", LOST, "sudo dmesg | grep -i xid"),
+        ("exit 9", "exit code 9, no output", "sudo dmesg | grep -i xid"),
+        ("echo No devices were found", "No devices were found", "sudo dmesg | grep -i xid"),
+    ],
+)
+def test_failing_nvidia_smi_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: str, hint: str
+) -> None:
+    root = write_node(tmp_path / "node")
+    write_root(tmp_path / "bin", {"nvidia-smi": f"#!/bin/sh\n{script}"})
+    (tmp_path / "bin/nvidia-smi").chmod(0o755)
+    use_path(monkeypatch, tmp_path / "bin")
+    for part in (Part.ALL, Part.HOST):
+        result = of(examined(root, "h200", part), "GPU access")
+        assert (result.level, result.found, result.hint) == (Level.ERROR, found, hint)
 
 
 def test_unloaded_driver_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

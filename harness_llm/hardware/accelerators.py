@@ -76,20 +76,35 @@ def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
     ]
 
 
+@dataclass(frozen=True)
+class NvidiaAnswer:
+    """Rows of an nvidia-smi query; without rows, `error` is the first line of its output, or empty without the tool."""
+
+    rows: list[list[str]]
+    error: str = ""
+
+
 def ask_nvidia(fields: Sequence[str], table: str = "gpu") -> list[list[str]]:
-    """Return nvidia-smi's rows for `fields`, one per accelerator; empty without tool or driver, or after an error.
+    """Return the rows of `query_nvidia`."""
+    return query_nvidia(fields, table).rows
+
+
+def query_nvidia(fields: Sequence[str], table: str = "gpu") -> NvidiaAnswer:
+    """Ask nvidia-smi for `fields`, one row per accelerator.
 
     Args:
         table: `gpu`, or `compute-apps` for a row per process (nvidia-smi --help-query-compute-apps).
     """
     if not shutil.which("nvidia-smi"):
-        return []
+        return NvidiaAnswer([])
     command = ["nvidia-smi", f"--query-{table}={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return []
-    return [row for row in parse_table(answer.stdout) if len(row) == len(fields)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return NvidiaAnswer([], f"no output for {_TIMEOUT_S} s")
+    rows = [] if done.returncode else [row for row in parse_table(done.stdout) if len(row) == len(fields)]
+    lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+    return NvidiaAnswer(rows, "" if rows else next(iter(lines), f"exit code {done.returncode}, no output"))
 
 
 def parse_table(table: str) -> list[list[str]]:
