@@ -32,7 +32,7 @@ ELSEWHERE = ("Hugging Face token", "Disk", "LoadGen", "Shared memory", "vLLM bui
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path / "checkout"))
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HARNESS_LLM_IMAGE"):
+    for name in (*(f"{vendor}_VISIBLE_DEVICES" for vendor in ("CUDA", "HIP", "NVIDIA", "ROCR")), "HARNESS_LLM_IMAGE"):
         monkeypatch.delenv(name, raising=False)
     make_workspace(tmp_path / "checkout")
     monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
@@ -291,6 +291,16 @@ def test_engine_settings_of_containers_are_checked_in_the_image_only(
     results = examined(amd, "mi300x", Part.HOST, set=little_memory)
     assert of(results, "Settings").found.startswith("not checked")
     assert "Engine settings" not in {result.name for result in results}
+
+
+@pytest.mark.parametrize("part", [Part.ALL, Part.HOST])
+def test_rocr_visible_devices_is_an_error(amd: Path, monkeypatch: pytest.MonkeyPatch, part: Part) -> None:
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5,6,7")
+    result = of(examined(amd, "mi300x", part), "Visible devices")
+    assert (result.level, result.hint) == (
+        Level.ERROR,
+        "unset ROCR_VISIBLE_DEVICES; export HIP_VISIBLE_DEVICES=4,5,6,7",
+    )
 
 
 def test_demo_on_a_gpu_node_has_no_gpu_checks(amd: Path) -> None:

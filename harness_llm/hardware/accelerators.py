@@ -67,13 +67,18 @@ def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
     """Parse nvidia-smi's rows for _QUERY."""
     return [
         Accelerator(
-            bus=bus[-12:].lower(),  # nvidia-smi writes the domain with eight digits, the kernel with four
+            bus=kernel_address(bus),
             model=model,
             memory_gib=round(int(mib) / 1024) if mib.isdigit() else 0,
             frequency=f"{mhz} MHz (maximum)" if mhz.isdigit() else "",
         )
         for bus, model, mib, mhz in rows
     ]
+
+
+def kernel_address(bus_id: str) -> str:
+    """Return the kernel's PCI address for nvidia-smi's `pci.bus_id`, whose domain has eight digits instead of four."""
+    return bus_id[-12:].lower()
 
 
 @dataclass(frozen=True)

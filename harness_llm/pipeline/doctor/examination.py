@@ -32,6 +32,7 @@ from harness_llm.pipeline.doctor.settings_checks import (
     check_inferred,
     check_names,
     check_nodes,
+    check_visible_devices,
     resolve_settings,
 )
 from harness_llm.pipeline.doctor.software_checks import (
@@ -197,6 +198,7 @@ def _gpus(options: Options, request: Request | None, part: Part, root: Path) -> 
             visible=_visible(gpu, part),
             opened_here=part is not Part.HOST,
         )
+        yield from check_visible_devices(gpu, os.environ)
         in_container = IN_IMAGE in os.environ
         yield from check_gpus(wanted, read_devices(gpu.vendor, root), in_container=in_container)
 
