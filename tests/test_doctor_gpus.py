@@ -183,6 +183,37 @@ def test_unused_devices_are_not_checked(
     assert of(examined(root, "h200", gpu_count=2), "GPUs").found.startswith("1 x")
 
 
+def test_description_counts_the_accelerators_of_the_replicas(
+    nvidia: Callable[..., list[CheckResult]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The edge benchmark has one replica of one GPU, which has no interconnect to describe."""
+    nvidia()
+
+    def gaps(**words: object) -> str:
+        names = {"division": "closed", "company": "Acme", "profile": "valid"}
+        request = loaded("h200", **names, **words)
+        return of(list(examine(request, Purpose.SUBMIT, root=tmp_path / "node").results), "System description").observed
+
+    assert "accelerator_interconnect:" not in gaps(model="llama3.1-8b-edge")
+    assert "accelerator_interconnect:" in gaps(model="llama3.1-8b")
+    monkeypatch.setattr(settings_checks, "find_spec", lambda _: None)  # the machine has no vLLM
+    request = loaded("h200", division="closed", company="Acme", profile="valid", gpu_count=1)
+    results = examine(request, Purpose.SUBMIT, part=Part.HOST, root=tmp_path / "node").results
+    assert "accelerator_interconnect:" not in of(list(results), "System description").observed
+
+
+def test_other_number_of_accelerators_than_that_of_packaged_results_is_an_error(
+    nvidia: Callable[..., list[CheckResult]], tmp_path: Path
+) -> None:
+    nvidia()
+    request = loaded("h200", model="llama3.1-8b-edge", company="Acme", profile="valid")
+    home = request.workspace.submission / request.submission.tree_name / "open/Acme"
+    (home / "results/box/llama2-70b-99.9").mkdir(parents=True)
+    write_root(home, {"systems/box.json": '{"accelerators_per_node": "8"}'})
+    result = of(list(examine(request, Purpose.SUBMIT, root=tmp_path / "node").results), "System description")
+    assert (result.level, result.expected, result.observed) == (Level.ERROR, "8, as of llama2-70b-99.9", "1")
+
+
 def test_missing_nvidia_smi_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
     root = write_node(tmp_path / "node", nvswitches=4)

@@ -4,7 +4,7 @@ import csv
 import importlib
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,15 +52,29 @@ def detect_accelerators(root: Path) -> dict[str, str]:
     devices = (_nvidia() + _amd(root)) or _on_bus(root)
     if not devices:
         return dict(WITHOUT)
-    fields = {
-        "accelerators_per_node": str(len(devices)),
+    return _counted(len(devices)) | {
         "accelerator_model_name": _distinct(d.model for d in devices),
         "accelerator_memory_capacity": _distinct(f"{d.memory_gib} GiB" if d.memory_gib else "" for d in devices),
         "accelerator_memory_configuration": _distinct(d.memory_type for d in devices),
         "accelerator_frequency": _distinct(d.frequency for d in devices),
         "accelerator_host_interconnect": _distinct(_host_link(root, d.bus) for d in devices),
     }
-    return fields | ({"accelerator_interconnect": NOT_APPLICABLE} if len(devices) == 1 else {})
+
+
+def _counted(count: int) -> dict[str, str]:
+    """Return the fields that depend on the number of accelerators; one has no interconnect."""
+    alone = {"accelerator_interconnect": NOT_APPLICABLE} if count == 1 else {}
+    return {"accelerators_per_node": str(count)} | alone
+
+
+def restrict_accelerators(node: Mapping[str, str], used: int) -> dict[str, str]:
+    """Return the fields of a system that uses `used` accelerators of `node`; 0 for an unknown number.
+
+    Args:
+        node: from `detect`, or merged from several nodes, which are not restricted.
+    """
+    restricted = node.get("number_of_nodes") == "1" and 0 < used < int(node.get("accelerators_per_node", 0))
+    return dict(node) | (_counted(used) if restricted else {})
 
 
 def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:

@@ -10,6 +10,7 @@ from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.options import Options
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
+from harness_llm.hardware.accelerators import restrict_accelerators
 from harness_llm.hardware.device_lock import hold
 from harness_llm.hardware.ecc import UNTOLD, Ecc, read_ecc
 from harness_llm.hardware.gpu_state import read_devices
@@ -142,7 +143,16 @@ def _machine(request: Request | None, cluster: "Cluster | None", part: Part, roo
         looks = [node.info for node in cluster.nodes]
         return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))
     in_image = {_FRAMEWORK: _IN_IMAGE} if part is Part.HOST else {}
-    return _Machine(in_image | detect(root), read_ecc(root))
+    return _Machine(restrict_accelerators(in_image | detect(root), _used_accelerators(request)), read_ecc(root))
+
+
+def _used_accelerators(request: Request | None) -> int:
+    """Return the accelerators of all replicas; 0 for running servers, on CPUs, and without plans."""
+    if request is None or request.options.gpu == NO_ACCELERATOR:
+        return 0
+    configs = [plan.config for plan in request.scenarios]
+    counts = [config.replicas * config.group for config in configs if not config.server_config.url]
+    return max(counts, default=request.options.gpu_count or 0)
 
 
 def _device_lock(options: Options) -> CheckResult:
