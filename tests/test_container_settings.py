@@ -18,6 +18,7 @@ from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.certificates import INSIDE, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import load_accelerator
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
+from harness_llm.hardware.machine import HOST_OS_RELEASE
 from harness_llm.paths import CHECKOUT
 from harness_llm.runs.fingerprint import STEERING
 
@@ -313,3 +314,8 @@ def test_failed_build_is_reported_with_a_hint(said: str, kind: type[Exception], 
     assert isinstance(error, kind)
     assert what in error.what
     assert said in error.found
+
+
+def test_container_has_the_os_release_of_the_host() -> None:
+    source = Path("/etc/os-release")
+    assert Mount(source, str(HOST_OS_RELEASE), writable=False) in container().mounts

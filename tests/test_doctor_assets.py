@@ -1,5 +1,6 @@
 """Checks of model and data: what is missing, tokens and disk space, before a download."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from harness_llm.pipeline.doctor.examination import examine
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.prepare import provision
+from harness_llm.prepare.published import PublishedPreparation
+from harness_llm.prepare.quantize.recipes import load_recipes
 
 GB = 10**9
 
@@ -126,6 +129,53 @@ def test_shared_folder_is_counted_once(tmp_path: Path) -> None:
     needs = [SpaceNeed(folder, "dataset", 30), SpaceNeed(folder, "calibration", 20)]
     assert required_bytes([*needs, *needs]) == {folder: 40}
     assert required_bytes([SpaceNeed(folder, "quantization", 30, resumed=False)]) == {folder: 30}
+
+
+def put_quantized(workspace: Workspace, recipe: str) -> Path:
+    """Data sets, and a checkpoint of llama2-70b that another machine quantized by `recipe`; empty: without a record."""
+    benchmark = load_benchmark("llama2-70b", workspace)
+    folder = workspace.models / benchmark.checkpoint.quantized
+    record = {}
+    if recipe:
+        facts = load_recipes(benchmark, workspace).recipes[recipe].model_dump(exclude_defaults=True)
+        record = {folder / "quantization.json": json.dumps({"recipe": facts, "files": {}})}
+    weights = dict.fromkeys((folder / "config.json", folder / "model.safetensors"), "{}")
+    data = dict.fromkeys(PublishedPreparation(benchmark, workspace).files.values(), "")
+    for file, text in (weights | data | record).items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("part", [Part.ALL, Part.HOST])
+def test_checkpoint_in_a_format_that_the_gpu_lacks_is_an_error(workspace: Workspace, part: Part) -> None:
+    folder = put_quantized(workspace, "mxfp4")
+    for model in ("llama2-70b", "llama2-70b-interactive"):
+        result = examined(model=model, part=part)["Model and data"]
+        assert (result.level, result.where) == (Level.ERROR, str(folder / "quantization.json"))
+        assert result.observed == "recipe mxfp4, which needs mxfp4"
+        assert result.hint.startswith(f"harness-llm quantize --model {model} --gpu h200;")
+
+
+def test_checkpoint_of_another_recipe_is_a_warning(workspace: Workspace) -> None:
+    put_quantized(workspace, "quark-fp8")
+    result = examined()["Model and data"]
+    assert (result.level, result.found) == (Level.WARNING, "quantized by recipe quark-fp8")
+    assert result.expected == "fp8-static, the default of h200"
+    assert result.hint.startswith("harness-llm quantize --model llama2-70b --gpu h200;")
+
+
+@pytest.mark.parametrize("recipe", ["fp8-static", ""])
+def test_checkpoint_of_the_default_recipe_or_of_the_user_is_accepted(workspace: Workspace, recipe: str) -> None:
+    folder = put_quantized(workspace, recipe)
+    result = examined()["Model and data"]
+    assert (result.level, result.found) == (Level.OK, str(folder))
+
+
+def test_recipe_is_checked_although_data_is_missing(workspace: Workspace) -> None:
+    put_quantized(workspace, "nvfp4")
+    shutil.rmtree(workspace.data)
+    assert examined()["Model and data"].level is Level.ERROR
 
 
 def test_page_of_a_gated_repository_is_that_of_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ from harness_llm.pipeline.doctor.host_checks import Limits, check_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 
 GIB = 2**30
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
+LOST = "Unable to determine the device handle for GPU0000:1A:00.0: GPU is lost"
 # Checks of the machine that runs this test.
 ELSEWHERE = ("Hugging Face token", "Disk", "LoadGen", "Shared memory", "vLLM build")
 
@@ -30,7 +32,7 @@ ELSEWHERE = ("Hugging Face token", "Disk", "LoadGen", "Shared memory", "vLLM bui
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path / "checkout"))
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HARNESS_LLM_IMAGE"):
+    for name in (*(f"{vendor}_VISIBLE_DEVICES" for vendor in ("CUDA", "HIP", "NVIDIA", "ROCR")), "HARNESS_LLM_IMAGE"):
         monkeypatch.delenv(name, raising=False)
     make_workspace(tmp_path / "checkout")
     monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
@@ -181,12 +183,74 @@ def test_unused_devices_are_not_checked(
     assert of(examined(root, "h200", gpu_count=2), "GPUs").found.startswith("1 x")
 
 
-def test_missing_nvidia_smi_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_description_counts_the_accelerators_of_the_replicas(
+    nvidia: Callable[..., list[CheckResult]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The edge benchmark has one replica of one GPU, which has no interconnect to describe."""
+    nvidia()
+
+    def gaps(**words: object) -> str:
+        names = {"division": "closed", "company": "Acme", "profile": "valid"}
+        request = loaded("h200", **names, **words)
+        return of(list(examine(request, Purpose.SUBMIT, root=tmp_path / "node").results), "System description").observed
+
+    assert "accelerator_interconnect:" not in gaps(model="llama3.1-8b-edge")
+    assert "accelerator_interconnect:" in gaps(model="llama3.1-8b")
+    monkeypatch.setattr(settings_checks, "find_spec", lambda _: None)  # the machine has no vLLM
+    request = loaded("h200", division="closed", company="Acme", profile="valid", gpu_count=1)
+    results = examine(request, Purpose.SUBMIT, part=Part.HOST, root=tmp_path / "node").results
+    assert "accelerator_interconnect:" not in of(list(results), "System description").observed
+
+
+def test_other_number_of_accelerators_than_that_of_packaged_results_is_an_error(
+    nvidia: Callable[..., list[CheckResult]], tmp_path: Path
+) -> None:
+    nvidia()
+    request = loaded("h200", model="llama3.1-8b-edge", company="Acme", profile="valid")
+    home = request.workspace.submission / request.submission.tree_name / "open/Acme"
+    (home / "results/box/llama2-70b-99.9").mkdir(parents=True)
+    write_root(home, {"systems/box.json": '{"accelerators_per_node": "8"}'})
+    result = of(list(examine(request, Purpose.SUBMIT, root=tmp_path / "node").results), "System description")
+    assert (result.level, result.expected, result.observed) == (Level.ERROR, "8, as of llama2-70b-99.9", "1")
+
+
+def test_missing_nvidia_smi_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
+    root = write_node(tmp_path / "node", nvswitches=4)
+    for part in (Part.ALL, Part.HOST):
+        result = of(examined(root, "h200", part), "GPU access")
+        assert (result.level, result.found) == (Level.ERROR, "nvidia-smi is not on PATH")
+        assert result.hint.endswith("sudo apt install nvidia-utils-580-server")
+
+
+def test_missing_nvidia_smi_in_a_container_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_tools(monkeypatch)
+    monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
     found = examined(write_node(tmp_path / "node", nvswitches=4), "h200")
     assert of(found, "GPU memory, partitions").found == "not checked: nvidia-smi is not on PATH"
     assert "GPU power cap" in of(found, "Host settings").found
     assert of(found, "ECC of accelerators").found.startswith("not checked")
+
+
+@pytest.mark.parametrize(
+    ("script", "found", "hint"),
+    [
+        (f"echo {MISMATCH}; echo NVML library version: 580.95; exit 18", MISMATCH, "sudo reboot"),
+        (f"echo {LOST} >&2; exit 15", LOST, "sudo dmesg | grep -i xid"),
+        ("exit 9", "exit code 9, no output", "sudo dmesg | grep -i xid"),
+        ("echo No devices were found", "No devices were found", "sudo dmesg | grep -i xid"),
+    ],
+)
+def test_failing_nvidia_smi_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: str, hint: str
+) -> None:
+    root = write_node(tmp_path / "node")
+    write_root(tmp_path / "bin", {"nvidia-smi": f"#!/bin/sh\n{script}"})
+    (tmp_path / "bin/nvidia-smi").chmod(0o755)
+    use_path(monkeypatch, tmp_path / "bin")
+    for part in (Part.ALL, Part.HOST):
+        result = of(examined(root, "h200", part), "GPU access")
+        assert (result.level, result.found, result.hint) == (Level.ERROR, found, hint)
 
 
 def test_unloaded_driver_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +322,16 @@ def test_engine_settings_of_containers_are_checked_in_the_image_only(
     results = examined(amd, "mi300x", Part.HOST, set=little_memory)
     assert of(results, "Settings").found.startswith("not checked")
     assert "Engine settings" not in {result.name for result in results}
+
+
+@pytest.mark.parametrize("part", [Part.ALL, Part.HOST])
+def test_rocr_visible_devices_is_an_error(amd: Path, monkeypatch: pytest.MonkeyPatch, part: Part) -> None:
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5,6,7")
+    result = of(examined(amd, "mi300x", part), "Visible devices")
+    assert (result.level, result.hint) == (
+        Level.ERROR,
+        "unset ROCR_VISIBLE_DEVICES; export HIP_VISIBLE_DEVICES=4,5,6,7",
+    )
 
 
 def test_demo_on_a_gpu_node_has_no_gpu_checks(amd: Path) -> None:

@@ -66,7 +66,7 @@ def test_member_storage_without_login_is_refused_with_the_command(
     server: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no cloudflared
-    monkeypatch.delenv("HARNESS_LLM_IMAGE_ID", raising=False)
+    monkeypatch.delenv("HARNESS_LLM_IMAGE", raising=False)
     server.login = ("cf-access-token", SECRET)
     uri = server.storage("m", {"a": DATA})
     error = failure(stored(uri), tmp_path)
@@ -74,7 +74,7 @@ def test_member_storage_without_login_is_refused_with_the_command(
     assert error.what == "missing login for a download of MLCommons members"
     assert f"cloudflared access login {uri}" in error.hint
     assert "CF_ACCESS_CLIENT_ID" in error.hint
-    monkeypatch.setenv("HARNESS_LLM_IMAGE_ID", "sha256:1")
+    monkeypatch.setenv("HARNESS_LLM_IMAGE", "model_and_dataset")
     error = failure(stored(uri), tmp_path)
     assert "cloudflared" not in error.hint
     assert "set CF_ACCESS_CLIENT_ID and CF_ACCESS_CLIENT_SECRET of a service account on the host" in error.hint

@@ -4,11 +4,12 @@ import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from asked import options
 from rich.console import Console
-from runs import SYSTEM, write_all, write_run
+from runs import SUBJECT, SYSTEM, write_all, write_run
 from workspaces import make_workspace
 
 from harness_llm.config.assets import Assets
@@ -44,6 +45,39 @@ HERE = node(framework="vllm 0.33.0", other_software_stack=NEW_DRIVER)
 def test_description_is_of_the_recorded_machine(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "Offline", test, nodes={"": node()}) for test in TESTS]
     assert measured_system(runs) == MeasuredSystem(machine(), ON)
+
+
+def on_gpus(replicas: int, size: int = 1, **changes: Any) -> dict[str, Any]:
+    """The fingerprint of a run on GPUs."""
+    shape = {"harness_config": {"replicas": replicas}, "llm_config": {"tensor_parallel_size": size}}
+    return SUBJECT | {"packages": {"vllm": "0.30.0"}} | shape | changes
+
+
+@pytest.mark.parametrize(
+    ("fingerprints", "fields"),
+    [
+        ([on_gpus(4), on_gpus(4)], {"accelerators_per_node": "4"}),
+        ([on_gpus(2, 2), on_gpus(3, 2)], {"accelerators_per_node": "6"}),
+        ([on_gpus(1)], {"accelerators_per_node": "1", "accelerator_interconnect": "N/A"}),
+        ([on_gpus(4, 2)], {}),
+        ([on_gpus(1, server_config={"url": ["http://10.0.0.1:8000"]})], {}),
+        ([SUBJECT], {}),
+    ],
+)
+def test_accelerators_are_those_of_the_replicas(
+    tmp_path: Path, fingerprints: list[dict[str, Any]], fields: dict[str, str]
+) -> None:
+    runs = [
+        write_run(tmp_path, "Offline", test, nodes={"": node()}, fingerprint=facts)
+        for test, facts in zip(TESTS, fingerprints, strict=False)
+    ]
+    assert measured_system(runs).machine == machine() | fields
+
+
+def test_accelerators_of_a_cluster_are_those_of_its_nodes(tmp_path: Path) -> None:
+    nodes = {"10.0.0.1": node(), "10.0.0.2": node()}
+    run = write_run(tmp_path, "Offline", "performance", nodes=nodes, fingerprint=on_gpus(4))
+    assert measured_system([run]).machine["accelerators_per_node"] == "8"
 
 
 def test_recorded_nodes_of_a_cluster_are_one_system(tmp_path: Path) -> None:

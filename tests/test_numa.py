@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from machines import PCI, write_root
+from fake_node import nvidia_gpu, nvidia_smi, use_path
+from machines import PCI, hide_tools, write_root
 
 from harness_llm.hardware.numa import Binding, Topology, bindings, cpu_list, read_topology
 
@@ -97,9 +98,36 @@ def test_numa_node_without_cores_is_ignored(tmp_path: Path) -> None:
     assert [binding.memory for binding in found[0]] == [(1,), (0,)]
 
 
-def test_cores_are_split_for_accelerators_without_a_pci_number(node_of_8: Topology) -> None:
-    found = bindings(node_of_8, range(16), [[8], [9]])
-    assert cpus_of(found) == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]]
+@pytest.mark.parametrize("replicas", [[[8], [9]], [[-1], [-1]], [[0], [8]]])
+def test_replicas_with_unknown_accelerators_are_not_bound(node_of_8: Topology, replicas: list[list[int]]) -> None:
+    found = bindings(node_of_8, range(16), replicas, loadgen=1)
+    assert found == ([Binding((*range(7), *range(8, 15)), ())] * 2, [7, 15])
+
+
+@pytest.fixture
+def nvidia_node(tmp_path: Path) -> Path:
+    """Two sockets with four NVIDIA GPUs each, at the addresses of `nvidia_gpu`."""
+    machine(tmp_path, ["0-3,8-11", "4-7,12-15"], [], cores=4)
+    for number in range(8):
+        files = {"class": "0x030200", "vendor": "0x10de", "numa_node": str(number // 4)}
+        write_root(tmp_path / PCI / f"0000:{0x18 + number:02x}:00.0", files)
+    return tmp_path
+
+
+def test_gpus_of_a_container_are_those_of_nvidia_smi(nvidia_node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bus has eight, NVIDIA_VISIBLE_DEVICES=3,4,5,6 gives the container four of them as 0 to 3."""
+    use_path(monkeypatch, nvidia_node / "bin")
+    nvidia_smi(nvidia_node / "bin", [nvidia_gpu(number, index=place) for place, number in enumerate((3, 4, 5, 6))])
+    topology = read_topology(nvidia_node)
+    assert topology.devices == (0, 1, 1, 1)
+    found, _ = bindings(topology, range(16), [[number] for number in range(4)])
+    assert [binding.memory for binding in found] == [(0,), (1,), (1,), (1,)]
+
+
+def test_gpus_without_nvidia_smi_are_not_bound(nvidia_node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_tools(monkeypatch)
+    found, _ = bindings(read_topology(nvidia_node), range(16), [[0], [1]])
+    assert found == [Binding(tuple(range(16)), ())] * 2
 
 
 def test_only_allowed_cpus_are_used(node_of_8: Topology) -> None:
@@ -169,6 +197,12 @@ def test_binding_works_on_this_machine() -> None:
         pytest.skip(said)
     assert said == f"1 CPUs, memory of NUMA node {node}"
     assert f"bind:{node}" in policies
+
+
+def test_process_without_memory_binding_reports_it() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    said, affinity, _ = bound([cpu], [])
+    assert (said, affinity) == ("1 CPUs, memory of all NUMA nodes", [cpu])
 
 
 def test_missing_memory_node_is_no_error() -> None:

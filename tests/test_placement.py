@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from asked import options
 
@@ -6,7 +8,7 @@ from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import load_gpus
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.scenario_pool import _devices
-from harness_llm.replicas.placement import device_environments
+from harness_llm.replicas.placement import device_environments, placement
 
 GPUS = load_gpus(Workspace(CHECKOUT))
 
@@ -42,6 +44,20 @@ def test_too_few_devices_are_refused(found: int, inherited: dict[str, str]) -> N
     assert caught.value.expected == "8 of NVIDIA H200"
     assert caught.value.found.startswith("4")
     assert "replicas=4" in caught.value.hint
+
+
+def test_rocr_visible_devices_is_refused() -> None:
+    inherited = {"ROCR_VISIBLE_DEVICES": "4,5,6,7"}
+    with pytest.raises(ConfigError, match="ROCR_VISIBLE_DEVICES is not supported") as caught:
+        device_environments(GPUS["mi300x"], 8, inherited, replicas=4, size=1)
+    assert caught.value.hint == "unset ROCR_VISIBLE_DEVICES; export HIP_VISIBLE_DEVICES=4,5,6,7"
+    assert device_environments(GPUS["h200"], 8, inherited, replicas=1, size=1) == [{"CUDA_VISIBLE_DEVICES": "0"}]
+
+
+def test_devices_named_by_uuid_are_not_bound() -> None:
+    devices = [{"CUDA_VISIBLE_DEVICES": f"GPU-{number}"} for number in range(2)]
+    found = placement(devices, loadgen_cpus=len(os.sched_getaffinity(0)))
+    assert [set(own.binding.cpus) for own in found.replicas] == [os.sched_getaffinity(0)] * 2
 
 
 def test_replicas_of_a_scenario_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:

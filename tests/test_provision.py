@@ -98,6 +98,21 @@ def test_missing_parts_are_downloaded_in_order(
     assert brought == expected
 
 
+def test_checkpoint_in_a_format_that_the_gpu_lacks_is_refused_before_a_download(
+    preparation: PublishedPreparation, brought: list[tuple[str, ...]]
+) -> None:
+    folder = preparation.assets.checkpoint
+    put(folder / "config.json", folder / "model.safetensors")
+    (folder / "quantization.json").write_text(json.dumps({"recipe": {"name": "mxfp4", "needs": "mxfp4"}}))
+    with pytest.raises(EnvironmentMissing, match="mi300x does not support the number format") as caught:
+        provision.provide(preparation, "mi300x", lambda *_: None)
+    assert caught.value.hint.startswith(f"harness-llm quantize --model {MODEL} --gpu mi300x;")
+    assert brought == []
+    put(*data(preparation))
+    provision.provide(preparation, "mi355x", lambda *_: None)
+    assert brought == []
+
+
 @pytest.mark.parametrize("shards", [0, 1, 162])
 @pytest.mark.parametrize("indexed", [True, False])
 def test_interrupted_download_of_a_model_is_continued(

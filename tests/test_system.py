@@ -98,6 +98,11 @@ def test_machine_is_read_from_proc_and_sys(machine: Path) -> None:
     assert "Linux 6.8.0-60-generic" in found["other_software_stack"]
 
 
+def test_operating_system_in_a_container_is_that_of_the_host(machine: Path) -> None:
+    write_root(machine, {"run/harness-llm-os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"'})
+    assert detect(machine)["operating_system"] == "Debian GNU/Linux 12 (bookworm)"
+
+
 def test_missing_facts_are_left_empty(tmp_path: Path, no_tools: None) -> None:
     found = detect(tmp_path)
     assert not [name for name in found if name.startswith("host_")]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,28 @@ def test_results_of_the_same_system_are_replaced_and_others_kept(workspace: Work
     }
     text = (tree / "open/Acme/documentation/README.md").read_text()
     assert "- demo, Offline, on cpu-box\n- demo, Server, on cpu-box\n- demo, Offline, on other-box\n" in text
+
+
+def test_results_of_one_system_have_one_number_of_accelerators(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    home = pack(workspace).tree / "open/Acme"
+    file = home / "systems/cpu-box.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"accelerators_per_node": "8"}))
+    other = home / "results/cpu-box/llama3.1-8b-edge"
+    (other / "Offline").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="demo uses another number of accelerators than the results of") as caught:
+        pack(workspace)
+    assert (caught.value.expected, caught.value.found) == ("8, as of llama3.1-8b-edge", "0")
+    line = "accelerators_per_node: 8"
+    assert line in caught.value.hint
+    stated = workspace.systems / "cpu-box.yaml"
+    stated.parent.mkdir(parents=True, exist_ok=True)
+    stated.write_text(f"{line}\n")
+    pack(workspace)
+    stated.unlink()
+    shutil.rmtree(other)
+    pack(workspace)
+    assert json.loads(file.read_text())["accelerators_per_node"] == "0"
 
 
 def test_model_mapping_of_another_benchmark_is_kept(workspace: Workspace) -> None:

@@ -106,6 +106,11 @@ class ReplayConfig(BaseModel):
         return self.speeds[replica % len(self.speeds)]
 
 
+def group_size(llm_config: Mapping[str, Any]) -> int:
+    """Devices of one replica with the engine arguments `llm_config`."""
+    return math.prod(int(llm_config.get(f"{name}_parallel_size", 1)) for name in ("tensor", "pipeline"))
+
+
 class EngineConfig(BaseModel):
     """The resolved configuration of one scenario; stored with each run.
 
@@ -134,8 +139,7 @@ class EngineConfig(BaseModel):
     @property
     def group(self) -> int:
         """Devices of one replica."""
-        sizes = (self.llm_config.get(f"{name}_parallel_size", 1) for name in ("tensor", "pipeline"))
-        return math.prod(map(int, sizes))
+        return group_size(self.llm_config)
 
     @property
     def over_nodes(self) -> bool:

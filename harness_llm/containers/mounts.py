@@ -12,8 +12,10 @@ from harness_llm.containers.certificates import INSIDE, bundle_file, extra_certi
 from harness_llm.containers.container_spec import Accelerator
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.device_lock import LOCKS, make_locks
+from harness_llm.hardware.machine import HOST_OS_RELEASE
 from harness_llm.paths import CHECKOUT, DATA_VARIABLE, MODELS_VARIABLE, SCRATCH_VARIABLE, Workspace
 
+_OS_RELEASE = Path("/etc/os-release")
 _LAB = Path("/data/inference")
 _PATHS = (CHECKOUT_VARIABLE, WHEEL_VARIABLE)
 _WRITE_AND_ENTER = 0o3
@@ -30,6 +32,8 @@ def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mo
     yield Mount(_large(MODELS_VARIABLE, "model", workspace.build / "models", environ), inside.models)
     yield Mount(_large(DATA_VARIABLE, "data", workspace.build / "data", environ), inside.data)
     yield Mount(LOCKS, inside.locks)
+    if _OS_RELEASE.exists():
+        yield Mount(_OS_RELEASE, str(HOST_OS_RELEASE), writable=False)
     if extra_certificate(environ):
         yield Mount(bundle_file(workspace), INSIDE, writable=False)
     for path in named_paths(environ).values():

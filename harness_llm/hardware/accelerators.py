@@ -4,7 +4,7 @@ import csv
 import importlib
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,22 +52,36 @@ def detect_accelerators(root: Path) -> dict[str, str]:
     devices = (_nvidia() + _amd(root)) or _on_bus(root)
     if not devices:
         return dict(WITHOUT)
-    fields = {
-        "accelerators_per_node": str(len(devices)),
+    return _counted(len(devices)) | {
         "accelerator_model_name": _distinct(d.model for d in devices),
         "accelerator_memory_capacity": _distinct(f"{d.memory_gib} GiB" if d.memory_gib else "" for d in devices),
         "accelerator_memory_configuration": _distinct(d.memory_type for d in devices),
         "accelerator_frequency": _distinct(d.frequency for d in devices),
         "accelerator_host_interconnect": _distinct(_host_link(root, d.bus) for d in devices),
     }
-    return fields | ({"accelerator_interconnect": NOT_APPLICABLE} if len(devices) == 1 else {})
+
+
+def _counted(count: int) -> dict[str, str]:
+    """Return the fields that depend on the number of accelerators; one has no interconnect."""
+    alone = {"accelerator_interconnect": NOT_APPLICABLE} if count == 1 else {}
+    return {"accelerators_per_node": str(count)} | alone
+
+
+def restrict_accelerators(node: Mapping[str, str], used: int) -> dict[str, str]:
+    """Return the fields of a system that uses `used` accelerators of `node`; 0 for an unknown number.
+
+    Args:
+        node: from `detect`, or merged from several nodes, which are not restricted.
+    """
+    restricted = node.get("number_of_nodes") == "1" and 0 < used < int(node.get("accelerators_per_node", 0))
+    return dict(node) | (_counted(used) if restricted else {})
 
 
 def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
     """Parse nvidia-smi's rows for _QUERY."""
     return [
         Accelerator(
-            bus=bus[-12:].lower(),  # nvidia-smi writes the domain with eight digits, the kernel with four
+            bus=kernel_address(bus),
             model=model,
             memory_gib=round(int(mib) / 1024) if mib.isdigit() else 0,
             frequency=f"{mhz} MHz (maximum)" if mhz.isdigit() else "",
@@ -76,20 +90,40 @@ def parse_nvidia(rows: Iterable[Sequence[str]]) -> list[Accelerator]:
     ]
 
 
+def kernel_address(bus_id: str) -> str:
+    """Return the kernel's PCI address for nvidia-smi's `pci.bus_id`, whose domain has eight digits instead of four."""
+    return bus_id[-12:].lower()
+
+
+@dataclass(frozen=True)
+class NvidiaAnswer:
+    """Rows of an nvidia-smi query; without rows, `error` is the first line of its output, or empty without the tool."""
+
+    rows: list[list[str]]
+    error: str = ""
+
+
 def ask_nvidia(fields: Sequence[str], table: str = "gpu") -> list[list[str]]:
-    """Return nvidia-smi's rows for `fields`, one per accelerator; empty without tool or driver, or after an error.
+    """Return the rows of `query_nvidia`."""
+    return query_nvidia(fields, table).rows
+
+
+def query_nvidia(fields: Sequence[str], table: str = "gpu") -> NvidiaAnswer:
+    """Ask nvidia-smi for `fields`, one row per accelerator.
 
     Args:
         table: `gpu`, or `compute-apps` for a row per process (nvidia-smi --help-query-compute-apps).
     """
     if not shutil.which("nvidia-smi"):
-        return []
+        return NvidiaAnswer([])
     command = ["nvidia-smi", f"--query-{table}={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return []
-    return [row for row in parse_table(answer.stdout) if len(row) == len(fields)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return NvidiaAnswer([], f"no output for {_TIMEOUT_S} s")
+    rows = [] if done.returncode else [row for row in parse_table(done.stdout) if len(row) == len(fields)]
+    lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+    return NvidiaAnswer(rows, "" if rows else next(iter(lines), f"exit code {done.returncode}, no output"))
 
 
 def parse_table(table: str) -> list[list[str]]:

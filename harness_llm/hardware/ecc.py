@@ -7,10 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from harness_llm.hardware.accelerators import ask_nvidia
-from harness_llm.hardware.pci import functions_on_bus
+from harness_llm.hardware.pci import NVIDIA, functions_on_bus
 from harness_llm.hardware.sysfs import read
 
-_NVIDIA = "0x10de"
 _CORRECTING = re.compile(r"SECDED|S\d+ECD\d+ED")  # edac_caps of drivers/edac/edac_mc_sysfs.c
 _NOT_CORRECTING = ("None", "PARITY", "EC")
 _MEMORY_ARRAY, _SYSTEM_MEMORY = 16, 3  # SMBIOS 3.7, 7.17: structure type, and its use
@@ -121,7 +120,7 @@ def _dmi_structures(root: Path) -> list[bytes]:
 
 def _accelerators(root: Path) -> Fact:
     nvidia = [parse_nvidia_ecc(mode) for (mode,) in ask_nvidia(["ecc.mode.current"])]
-    others = [f for f in functions_on_bus(root) if not (nvidia and read(f / "vendor") == _NVIDIA)]
+    others = [f for f in functions_on_bus(root) if not (nvidia and read(f / "vendor") == NVIDIA)]
     states = nvidia + [parse_amd_ras(read(f / "ras/features")) for f in others]
     sources = ["nvidia-smi"] * bool(nvidia) + ["amdgpu"] * bool(others)
     return _worst(states, " and ".join(sources)) if states else Fact(State.ABSENT)

@@ -1,11 +1,10 @@
 """State of a node's GPUs for `doctor`: driver, memory, processes, partitions; from /proc, /sys and nvidia-smi."""
 
 import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness_llm.hardware.accelerators import ask_nvidia
+from harness_llm.hardware.accelerators import ask_nvidia, query_nvidia
 from harness_llm.hardware.pci import accelerators, functions_on_bus
 from harness_llm.hardware.sysfs import read
 
@@ -58,6 +57,7 @@ class Devices:
         driver: version; empty if the driver is not loaded or does not report it.
         loaded: whether the vendor's driver is loaded.
         unread: reason why `devices` is empty although GPUs are on the bus.
+        smi_error: first line of a failing nvidia-smi.
         missing: missing device file of the driver.
         closed: device file that this user may not open.
     """
@@ -68,6 +68,7 @@ class Devices:
     driver: str = ""
     loaded: bool = True
     unread: str = ""
+    smi_error: str = ""
     missing: str = ""
     closed: str = ""
     nvswitches: int = 0
@@ -85,7 +86,8 @@ def read_devices(vendor: str, root: Path = Path("/")) -> Devices:
 
 
 def _nvidia(on_bus: dict[str, int], root: Path) -> Devices:
-    rows = ask_nvidia(_QUERY)
+    answer = query_nvidia(_QUERY)
+    rows = answer.rows
     fabrics = ask_nvidia(_FABRIC) or [["", ""]] * len(rows)
     switches = [f for f in (root / _PCI).glob("*") if (read(f / "vendor"), read(f / "class")[:6]) == _NVSWITCH]
     programs = (read(process / "comm") for process in (root / "proc").glob("[0-9]*"))
@@ -95,14 +97,11 @@ def _nvidia(on_bus: dict[str, int], root: Path) -> Devices:
         processes=tuple(Process(int(pid), name, _number(mib)) for pid, name, mib in ask_nvidia(_APPS, "compute-apps")),
         driver=rows[0][3] if rows else read(root / "sys/module/nvidia/version"),
         loaded=bool(rows) or (root / "sys/module/nvidia").is_dir(),
-        unread="" if rows else _smi_error(),
+        unread="" if rows or answer.error else "nvidia-smi is not on PATH",
+        smi_error=answer.error,
         nvswitches=len(switches),
         fabric_manager=any(program == _FABRIC_MANAGER for program in programs),
     )
-
-
-def _smi_error() -> str:
-    return "nvidia-smi fails" if shutil.which("nvidia-smi") else "nvidia-smi is not on PATH"
 
 
 def _nvidia_device(row: list[str], fabric: list[str]) -> Device:

@@ -13,6 +13,8 @@ from harness_llm.hardware.accelerators import detect_accelerators
 from harness_llm.hardware.sysfs import read
 
 ROOT = Path("/")
+HOST_OS_RELEASE = Path("/run/harness-llm-os-release")
+"""The host's os-release in a container, whose own one describes the image."""
 
 _GIB = 2**30
 _TB = 10**12
@@ -131,7 +133,8 @@ def _link(interface: Path) -> str:
 
 
 def _operating_system(root: Path) -> str:
-    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', read(root / "etc/os-release"), re.MULTILINE)
+    release = read(root / HOST_OS_RELEASE.relative_to("/")) or read(root / "etc/os-release")
+    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', release, re.MULTILINE)
     return name[1] if name else ""
 
 

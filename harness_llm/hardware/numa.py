@@ -1,6 +1,6 @@
 """CPU and memory binding of replicas: the cores and NUMA nodes near a replica's accelerators, disjoint by replica.
 
-All functions compute from a sysfs tree, except `bind`, which binds this process.
+`read_topology` reads a sysfs tree and nvidia-smi, `bind` binds this process, all others compute.
 """
 
 import ctypes
@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness_llm.hardware.pci import functions_on_bus
+from harness_llm.hardware.accelerators import ask_nvidia, kernel_address
+from harness_llm.hardware.pci import NVIDIA, functions_on_bus
 from harness_llm.hardware.sysfs import read
 
 _CPUS = "sys/devices/system/cpu"
@@ -30,7 +31,7 @@ class Topology:
         nodes: NUMA node by CPU.
         cores: physical core by CPU; equal for hyperthreads of one core.
         memory: NUMA nodes with memory.
-        devices: NUMA node of each accelerator, in the engines' numbering; None: unknown.
+        devices: NUMA node of each accelerator, in the engines' numbering; None: unknown. Empty for unknown numbering.
     """
 
     nodes: Mapping[int, int]
@@ -75,8 +76,14 @@ def _core(topology: Path) -> tuple[int, int]:
 
 
 def _accelerators(root: Path) -> list[str]:
-    """Return PCI addresses in the engines' numbering: HIP's is KFD's; CUDA's is by address (PCI_BUS_ID)."""
-    return list(_on_kfd(root)) or [function.name for function in functions_on_bus(root)]
+    """Return PCI addresses in the engines' numbering: HIP's is KFD's; CUDA's is nvidia-smi's (PCI_BUS_ID).
+
+    The bus has all GPUs of the machine; nvidia-smi and CUDA have those of the container.
+    """
+    functions = functions_on_bus(root)
+    if NVIDIA in {read(function / "vendor") for function in functions}:
+        return [kernel_address(bus_id) for (bus_id,) in ask_nvidia(["pci.bus_id"])]
+    return list(_on_kfd(root)) or [function.name for function in functions]
 
 
 def _on_kfd(root: Path) -> Iterator[str]:
@@ -101,7 +108,8 @@ def bindings(
 
     The cores of a NUMA node are divided among all its accelerators, used or not, so a replica's share depends only on
     its own accelerators. With too few cores, LoadGen's process shares the replicas' cores; with fewer cores than
-    replicas, all share all cores.
+    replicas, all share all cores. Replicas with an accelerator outside the topology share all cores, without memory
+    binding.
 
     Args:
         cpus: allowed CPUs.
@@ -114,14 +122,17 @@ def bindings(
     end = len(cores) - loadgen if len(cores) - loadgen >= len(replicas) else len(cores)
     own, reserved = cores[:end], cores[end:]
     known = range(len(topology.devices))
+    rest = sorted(itertools.chain(*reserved)) or sorted(cpus)
+    if any(set(devices) - set(known) for devices in replicas):
+        return [Binding(tuple(sorted(itertools.chain(*own))), ()) for _ in replicas], rest
     shares: list[tuple[list[list[int]], Sequence[int]]]
-    if not all(devices and set(devices) <= set(known) for devices in replicas):
+    if not all(replicas):
         shares = [(share, []) for share in _split(own, len(replicas))]
     else:
         near = _shares(topology, own)
         shares = [([core for device in devices for core in near[device]], devices) for devices in replicas]
     found = [_binding(topology, [*itertools.chain(*share)], devices) for share, devices in shares]
-    return found, sorted(itertools.chain(*reserved)) or sorted(cpus)
+    return found, rest
 
 
 def _by_core(topology: Topology, cpus: Sequence[int]) -> list[list[int]]:
@@ -167,7 +178,7 @@ def bind(binding: Binding) -> str:
     os.sched_setaffinity(0, binding.cpus)
     cores = f"{len(binding.cpus)} CPUs"
     if not binding.memory:
-        return cores
+        return f"{cores}, memory of all NUMA nodes"
     where = f"memory of NUMA node {', '.join(map(str, binding.memory))}"
     error = _bind_memory(binding.memory)
     return f"{cores}, {where}" if not error else f"{cores}; {where} could not be bound: {error}"

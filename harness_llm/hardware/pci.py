@@ -9,6 +9,8 @@ PLATFORMS = {"1002": "rocm", "10de": "cuda"}
 """Build of programs by PCI vendor of the accelerators, AMD or NVIDIA. Other vendors are ignored."""
 NO_ACCELERATOR = "cpu"
 """The GPU_NAME of a machine without an accelerator."""
+NVIDIA = "0x10de"
+"""Vendor in sysfs."""
 _CLASSES = ("0x0302", "0x1200")  # 3D controller without display, processing accelerator
 
 

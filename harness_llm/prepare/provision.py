@@ -6,6 +6,7 @@ from harness_llm.config.assets import Report
 from harness_llm.prepare.downloads.download import download
 from harness_llm.prepare.published import CALIBRATION, DRAFT, LIVECODEBENCH, PublishedPreparation
 from harness_llm.prepare.quantize.quantize import quantize
+from harness_llm.prepare.quantize.served import require_served_format
 
 
 def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None:
@@ -14,9 +15,11 @@ def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None
     Existing files are used, whatever their origin. Parts without a download stay missing.
 
     Raises:
-        HarnessError: from `download` and `quantize`.
+        HarnessError: from `download`, `quantize` and `require_served_format`.
     """
     benchmark = preparation.benchmark
+    if not preparation.needs_quantization():
+        require_served_format(preparation, gpu)
     if parts := missing_parts(preparation):
         download(benchmark.name, parts, report)
     if preparation.needs_quantization():

@@ -8,6 +8,9 @@ from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import Gpu
 from harness_llm.hardware.numa import Binding, bindings, read_topology
 
+_UNKNOWN = -1  # the number of a device outside every topology
+_RENUMBERING = "ROCR_VISIBLE_DEVICES"
+
 
 @dataclass(frozen=True)
 class Resources:
@@ -33,9 +36,25 @@ def placement(devices: Sequence[Mapping[str, str]], loadgen_cpus: int) -> Placem
 
 
 def _numbers(variables: Mapping[str, str]) -> list[int]:
-    """Return accelerator indices; empty if the environment selects them otherwise, for example by UUID."""
+    """Return accelerator indices; _UNKNOWN for a device that the environment selects otherwise, such as by UUID."""
     names = [name for value in variables.values() for name in value.split(",")]
-    return [int(name) for name in names] if all(name.isdigit() for name in names) else []
+    return [int(name) if name.isdigit() else _UNKNOWN for name in names]
+
+
+def refuse_renumbering(gpu: Gpu, environment: Mapping[str, str]) -> None:
+    """Refuse ROCR_VISIBLE_DEVICES: it renumbers the devices, so that other ones than intended are selected and bound.
+
+    Raises:
+        ConfigError: it is set, and `gpu` is AMD's.
+    """
+    selected = environment.get(_RENUMBERING)
+    if gpu.platform == "rocm" and selected:
+        raise ConfigError(
+            f"{_RENUMBERING} is not supported, because it renumbers the devices of {gpu.visible}",
+            where="environment",
+            found=f"{_RENUMBERING}={selected}",
+            hint=f"unset {_RENUMBERING}; export {gpu.visible}={selected}",
+        )
 
 
 def device_environments(
@@ -51,10 +70,11 @@ def device_environments(
         size: devices per replica, tensor parallel times pipeline parallel.
 
     Raises:
-        ConfigError: too few accelerators.
+        ConfigError: too few accelerators, or from `refuse_renumbering`.
     """
     if gpu is None:
         return [{} for _ in range(replicas)]
+    refuse_renumbering(gpu, inherited)
     devices = [name for name in inherited.get(gpu.visible, "").split(",") if name] or [str(i) for i in range(found)]
     if replicas * size > len(devices):
         raise ConfigError(

@@ -22,7 +22,7 @@ from harness_llm.submission.documents import Documents
 from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 from harness_llm.submission.outputs import official_outputs, own_notices
 from harness_llm.submission.release import availability_notices
-from harness_llm.submission.system_description import describe
+from harness_llm.submission.system_description import describe, refuse_other_count
 from harness_llm.submission.tree import accuracy_scores, build_tree, write_calibration
 from harness_llm.submission.variants import left_out
 
@@ -54,6 +54,7 @@ def describe_system(submission: Submission, measured: MeasuredSystem, workspace:
         overrides=load_overrides(file, submission.rules),
         file=file,
     )
+    refuse_other_count(submission, description, workspace)
     requirements = requirements_of(description, measured.ecc, file)
     if requirements and submission.division == "closed":
         requirements.require()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from harness_llm.config.benchmark import Download
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
-from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, passed
+from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, passed, warned
 from harness_llm.pipeline.doctor.disk_space import GB, SpaceNeed
 from harness_llm.prepare.downloads.download import root_of
 from harness_llm.prepare.downloads.fetch import source_of
@@ -13,9 +13,16 @@ from harness_llm.prepare.downloads.huggingface import find_token, page_of
 from harness_llm.prepare.preparation import preparation_of
 from harness_llm.prepare.provision import missing_parts
 from harness_llm.prepare.published import PublishedPreparation
+from harness_llm.prepare.quantize.served import (
+    default_recipe,
+    requantize_command,
+    require_served_format,
+    served_recipe,
+)
 
 # Size relative to a 16-bit original: FP8, scales and unquantized layers; FP4 checkpoints are smaller.
 _QUANTIZED = 0.55
+_NAME = "Model and data"
 
 
 def check_assets(request: Request) -> Iterator[CheckResult]:
@@ -23,15 +30,34 @@ def check_assets(request: Request) -> Iterator[CheckResult]:
     preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
     if not isinstance(preparation, PublishedPreparation):
         return
-    parts = missing_parts(preparation)
-    to_prepare = [*parts, *(["checkpoint"] if preparation.needs_quantization() else [])]
-    name = "Model and data"
-    if not to_prepare:
-        yield passed(name, str(preparation.assets.checkpoint))
-    else:
+    parts, quantizes = missing_parts(preparation), preparation.needs_quantization()
+    to_prepare = [*parts, *(["checkpoint"] if quantizes else [])]
+    faults = [] if quantizes else list(_check_recipe(preparation, request.options.gpu))
+    if to_prepare:
         downloads = [download for download in request.benchmark.downloads if download.part in parts]
-        yield passed(name, f"to prepare: {', '.join(to_prepare)}")
+        yield passed(_NAME, f"to prepare: {', '.join(to_prepare)}")
         yield from _check_token(downloads)
+    elif not faults:
+        yield passed(_NAME, str(preparation.assets.checkpoint))
+    yield from faults
+
+
+def _check_recipe(preparation: PublishedPreparation, gpu: str) -> Iterator[CheckResult]:
+    """Check that an existing checkpoint was quantized for `gpu`."""
+    try:
+        require_served_format(preparation, gpu)
+    except HarnessError as error:
+        yield from_error(_NAME, error)
+        return
+    recipe, default = served_recipe(preparation).get("name", ""), default_recipe(preparation, gpu)
+    if recipe and default and recipe != default:
+        yield warned(
+            _NAME,
+            f"quantized by recipe {recipe}",
+            where=str(preparation.assets.checkpoint),
+            expected=f"{default}, the default of {gpu}",
+            hint=requantize_command(preparation, gpu),
+        )
 
 
 def _check_token(downloads: Sequence[Download]) -> Iterator[CheckResult]:

@@ -10,6 +10,7 @@ from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.options import Options
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
+from harness_llm.hardware.accelerators import restrict_accelerators
 from harness_llm.hardware.device_lock import hold
 from harness_llm.hardware.ecc import UNTOLD, Ecc, read_ecc
 from harness_llm.hardware.gpu_state import read_devices
@@ -32,6 +33,7 @@ from harness_llm.pipeline.doctor.settings_checks import (
     check_inferred,
     check_names,
     check_nodes,
+    check_visible_devices,
     resolve_settings,
 )
 from harness_llm.pipeline.doctor.software_checks import (
@@ -140,7 +142,16 @@ def _machine(request: Request | None, cluster: "Cluster | None", part: Part, roo
         looks = [node.info for node in cluster.nodes]
         return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))
     in_image = {_FRAMEWORK: _IN_IMAGE} if part is Part.HOST else {}
-    return _Machine(in_image | detect(root), read_ecc(root))
+    return _Machine(restrict_accelerators(in_image | detect(root), _used_accelerators(request)), read_ecc(root))
+
+
+def _used_accelerators(request: Request | None) -> int:
+    """Return the accelerators of all replicas; 0 for running servers, on CPUs, and without plans."""
+    if request is None or request.options.gpu == NO_ACCELERATOR:
+        return 0
+    configs = [plan.config for plan in request.scenarios]
+    counts = [config.replicas * config.group for config in configs if not config.server_config.url]
+    return max(counts, default=request.options.gpu_count or 0)
 
 
 def _device_lock(options: Options) -> CheckResult:
@@ -196,6 +207,7 @@ def _gpus(options: Options, request: Request | None, part: Part, root: Path) -> 
             visible=_visible(gpu, part),
             opened_here=part is not Part.HOST,
         )
+        yield from check_visible_devices(gpu, os.environ)
         in_container = IMAGE_VARIABLE in os.environ
         yield from check_gpus(wanted, read_devices(gpu.vendor, root), in_container=in_container)
 

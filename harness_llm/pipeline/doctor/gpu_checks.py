@@ -64,13 +64,26 @@ def check_gpus(wanted: Wanted, found: Devices, *, in_container: bool) -> Iterato
             "GPU access", found.closed, hint='sudo usermod --append --groups render,video "$USER", then log in again'
         )
     used = chosen(wanted, found.devices)
-    if found.unread:
-        yield not_checked("GPU memory, partitions", found.unread)
+    if found.unread or found.smi_error:
+        yield _unread(wanted, found, in_container=in_container)
     else:
         yield from _memory(wanted, used)
         yield from _processes(found)
         yield from _partitions(used)
     yield from _fabric(found, used, in_container=in_container)
+
+
+def _unread(wanted: Wanted, found: Devices, *, in_container: bool) -> CheckResult:
+    """No engine starts if nvidia-smi fails; containers may lack it (NVIDIA_DRIVER_CAPABILITIES without utility)."""
+    if error := found.smi_error:
+        hint = "sudo reboot" if "version mismatch" in error else "sudo dmesg | grep -i xid"
+        hint = f"on the host: {hint}" if in_container else hint
+        return failed("GPU access", error, where="nvidia-smi", expected="all GPUs", hint=hint)
+    if wanted.gpu.vendor == "10de" and not in_container:
+        package = f"nvidia-utils-{found.driver.partition('.')[0]}-server"
+        hint = f"install nvidia-smi of the driver, on Ubuntu: sudo apt install {package}"
+        return failed("GPU access", found.unread, hint=hint)
+    return not_checked("GPU memory, partitions", found.unread)
 
 
 def chosen(wanted: Wanted, devices: Sequence[Device]) -> list[Device]:

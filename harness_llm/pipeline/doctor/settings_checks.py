@@ -1,14 +1,16 @@
 """Checks of names, rules, LoadGen targets and engine settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
 from harness_llm.config.options import Options
 from harness_llm.config.plan import load_targets, plan_scenario, targets_path, with_plans
 from harness_llm.config.request import Request, check_request, require_names
 from harness_llm.errors import ConfigError, HarnessError
+from harness_llm.hardware.gpus import Gpu
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.purpose import Purpose
+from harness_llm.replicas.placement import refuse_renumbering
 
 _NAMES = "Names"
 _SETTINGS = "Settings"
@@ -108,3 +110,11 @@ def check_nodes(request: Request) -> Iterator[CheckResult]:
         hint="--ray HEAD:6379, or RAY_ADDRESS; docs/cluster.md",
     )
     yield from_error("Ray cluster", error)
+
+
+def check_visible_devices(gpu: Gpu, environment: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Check that no variable renumbers the devices."""
+    try:
+        refuse_renumbering(gpu, environment)
+    except HarnessError as error:
+        yield from_error("Visible devices", error)

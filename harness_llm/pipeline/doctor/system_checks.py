@@ -12,7 +12,7 @@ from harness_llm.pipeline.doctor.check_result import CheckResult, from_error, no
 from harness_llm.runs.fingerprint import software
 from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.release import AVAILABLE, EXPECTED, faults_of_release
-from harness_llm.submission.system_description import describe
+from harness_llm.submission.system_description import describe, refuse_other_count
 
 _DESCRIPTION = "System description"
 _REQUIREMENTS = "Closed requirements"
@@ -35,7 +35,8 @@ def check_system(
     """
     file = system_file(workspace, submission.system)
     try:
-        _describe(submission, submission.division, detected, workspace)
+        description = _describe(submission, submission.division, detected, workspace)
+        refuse_other_count(submission, description, workspace)
         yield passed(_DESCRIPTION, f"{submission.system}, {submission.division}")
     except HarnessError as error:
         yield from_error(_DESCRIPTION, error)

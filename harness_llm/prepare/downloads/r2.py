@@ -16,10 +16,10 @@ import httpx
 
 from harness_llm.config.benchmark import Download
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.paths import IMAGE_VARIABLE
 from harness_llm.prepare.downloads.http import Connection, Notify, is_header_value, refused, status
 from harness_llm.prepare.downloads.http import connect as open_connection
 from harness_llm.prepare.downloads.remote_file import Checksum, RemoteFile, require_inside, select
-from harness_llm.runs.fingerprint import IMAGE_VARIABLE
 
 _LINE = re.compile(r"([0-9a-f]{32})[ \t]+\*?(?:\./)?(.+)")
 _LOGIN = re.compile(r"/cdn-cgi/access/login|\.cloudflareaccess\.com/")

@@ -128,16 +128,21 @@ def _resolve(table: _Table, benchmark: Benchmark) -> Recipes:
     )
 
 
+def formats_of(gpu: str, gpus: dict[str, Gpu]) -> tuple[str, ...]:
+    """Return the number formats of `gpu`; a CPU is not in `gpus` and supports no format below 16 bits in hardware."""
+    return gpus[gpu].formats if gpu in gpus else ()
+
+
 def require_format(recipe: Recipe, gpu: str, gpus: dict[str, Gpu]) -> None:
     """Require that `gpu` supports the recipe's number format.
 
     Args:
-        gpus: from `load_gpus`; a CPU is not among them and supports no format below 16 bits in hardware.
+        gpus: from `load_gpus`.
 
     Raises:
         ConfigError: `gpu` does not support the format.
     """
-    formats = gpus[gpu].formats if gpu in gpus else ()
+    formats = formats_of(gpu, gpus)
     if recipe.needs and recipe.needs not in formats:
         able = [name for name, facts in gpus.items() if recipe.needs in facts.formats]
         raise ConfigError(
