@@ -22,6 +22,7 @@ from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.runs.record import Run
 from harness_llm.submission.architecture_document import merged
+from harness_llm.submission.archive import remove_archive
 from harness_llm.submission.calibration import Quantization, measurements, render_calibration
 from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_results
 from harness_llm.submission.documents import Documents
@@ -90,16 +91,20 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
 
 @contextmanager
 def _editing(target: Path) -> Iterator[Path]:
-    """Yield a copy of the tree `target` that replaces `target` when the block ends without an exception."""
+    """Yield a copy of the tree `target` that replaces `target` when the block ends without an exception.
+
+    The archive of the replaced tree is removed.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.parent), replacing(target) as copy:
+    with locked(target.parent), replacing(target) as copy:
         if target.exists():
             shutil.copytree(target, copy, dirs_exist_ok=True)
         yield copy
+        remove_archive(target)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lock `folder`, so that only one process edits trees in it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
