@@ -58,7 +58,7 @@ def archives(tree: Path) -> set[str]:
 def finish(request: Request, tree: Path) -> str:
     """What `check_and_archive` prints on the panel."""
     said = io.StringIO()
-    check_and_archive(request, Panel(Console(file=said, width=200)), Package(tree, tree / "manifest.json", []))
+    check_and_archive(request, Panel(Console(file=said, width=200)), Package(tree, tree / "manifest.json", [], []))
     return said.getvalue()
 
 

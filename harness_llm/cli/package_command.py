@@ -50,7 +50,7 @@ def _package(request: Request, panel: Panel) -> None:
         )
     made = pipeline.package()
     check_and_archive(request, panel, made)
-    report_submission(pipeline.request, made.tree, panel)
+    report_submission(request, made, panel)
 
 
 def check_and_archive(request: Request, panel: Panel, made: Package) -> None:

@@ -13,6 +13,7 @@ from harness_llm.config.system_file import load_overrides, system_file
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.hardware.ecc import State
 from harness_llm.paths import Workspace
+from harness_llm.runs.record import Run
 from harness_llm.runs.selection import Selection
 from harness_llm.submission.accuracy_manifest import write_manifest
 from harness_llm.submission.calibration import read_quantization
@@ -28,11 +29,18 @@ from harness_llm.submission.variants import left_out
 
 
 class Package(NamedTuple):
-    """Files written by `package`; `notices` are sentences for the submitter, `manifest` is from `write_manifest`."""
+    """Files written by `package`.
+
+    Attributes:
+        manifest: from `write_manifest`.
+        notices: sentences for the submitter.
+        runs: the packaged runs.
+    """
 
     tree: Path
     manifest: Path
     notices: list[str]
+    runs: list[Run]
 
 
 def describe_system(submission: Submission, measured: MeasuredSystem, workspace: Workspace) -> Documents:
@@ -92,7 +100,7 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
     notices += own_notices(runs, documents.outputs)
     notices += availability_notices(documents.description["status"], fingerprints.values())
     notices += left_out(submission, accuracy_scores(selection.runs))
-    return Package(tree, write_manifest(tree, runs), notices)
+    return Package(tree, write_manifest(tree, runs), notices, runs)
 
 
 def package_calibration(
