@@ -18,7 +18,6 @@ from harness_llm.checker.official import OfficialVerdict
 from harness_llm.cli import package_command
 from harness_llm.cli.package_command import check_and_archive
 from harness_llm.config.benchmark import load_benchmark
-from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.request import Request, load_request
 from harness_llm.errors import GateFailed
 from harness_llm.paths import CHECKOUT, Workspace
@@ -36,7 +35,6 @@ SUMMARY = "Organization,Division\nAcme,open\n"
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
     monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
     return Workspace(tmp_path)
 

@@ -13,7 +13,6 @@ from test_tree import assets
 from harness_llm.cli import submission_report
 from harness_llm.cli.submission_report import report_submission
 from harness_llm.config.benchmark import load_benchmark
-from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.request import load_request
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
@@ -30,7 +29,6 @@ OTHER = SUBJECT | {"llm_config": {"max_num_seqs": 256}}
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
     monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
     return Workspace(tmp_path)
 

@@ -22,6 +22,7 @@ from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 from harness_llm.submission.outputs import official_outputs, own_notices
+from harness_llm.submission.packed_source import runs_of_other_source, source_notices
 from harness_llm.submission.release import availability_notices
 from harness_llm.submission.system_description import describe
 from harness_llm.submission.tree import accuracy_scores, build_tree, write_calibration
@@ -94,10 +95,11 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
         documents,
         quantization=read_quantization(assets.checkpoint, fingerprints),
         outputs=official_outputs(submission, runs, assets),
+        other_source=runs_of_other_source(runs),
     )
     tree = build_tree(submission, selection.runs, documents, workspace)
     notices = submission.notices(dt.datetime.now(dt.UTC).date()) + documents.quantization.notices
-    notices += own_notices(runs, documents.outputs)
+    notices += own_notices(runs, documents.outputs) + source_notices(documents.other_source)
     notices += availability_notices(documents.description["status"], fingerprints.values())
     notices += left_out(submission, accuracy_scores(selection.runs))
     return Package(tree, write_manifest(tree, runs), notices, runs)

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from harness_llm.config.submission_names import Submission
+from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import Run, RunRecord
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.places import DOCUMENTATION, IMPLEMENTATION, README, RESULTS, Places
@@ -34,10 +35,11 @@ def write_home_readme(home: Path, submission: Submission) -> None:
     (home / DOCUMENTATION / README).write_text(text)
 
 
-def write_source_readme(folder: Path, submission: Submission) -> None:
-    """Write README.md of the source folder."""
+def write_source_readme(folder: Path, submission: Submission, others: Sequence[Run]) -> None:
+    """Write README.md of the source folder; `others` are packaged runs of another source."""
     entries = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
-    (folder / README).write_text(render("src_README.md.j2", submission=submission, entries=entries))
+    facts = {"submission": submission, "entries": entries, "digest": source_digest(), "others": others}
+    (folder / README).write_text(render("src_README.md.j2", **facts))
 
 
 def write_pointer_readme(file: Path, submission: Submission, variant: str) -> None:

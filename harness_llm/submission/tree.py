@@ -68,7 +68,7 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
     with _editing(target) as tree:
         home = tree / submission.division / submission.submitter
         _write_json(home / "systems" / f"{submission.system}.json", documents.description)
-        _pack_source(submission, home, workspace)
+        _pack_source(submission, home, workspace, documents.other_source)
         _write_mapping(submission, home)
         _write_calibration(submission, home, documents.quantization)
         _clear_unmet(submission, home, names)
@@ -114,7 +114,7 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> None:
+def _pack_source(submission: Submission, home: Path, workspace: Workspace, others: Sequence[Run]) -> None:
     """Copy the program and the files that it read, once per benchmark."""
     benchmark = submission.benchmark
     folder = source_of(submission, benchmark.name, home)
@@ -128,7 +128,7 @@ def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> No
                 shutil.copytree(source, place, ignore=_NOT_SOURCE)
             else:
                 shutil.copy(source, place)
-    write_source_readme(folder, submission)
+    write_source_readme(folder, submission, others)
 
 
 def _point_to_source(submission: Submission, home: Path) -> None:
