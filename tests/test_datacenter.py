@@ -37,7 +37,7 @@ def test_complete_requirements_are_accepted(file: Path) -> None:
     found.require()
     found.require([GOOD])
     assert (found.missing(), found.violations([GOOD])) == ([], [])
-    assert "llama3.1-405b" in found.render([GOOD])
+    assert "llama3.1-405b" in found.render("box", [GOOD])
 
 
 def test_edge_systems_have_no_datacenter_requirements(file: Path) -> None:

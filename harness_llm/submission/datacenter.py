@@ -75,9 +75,9 @@ class Requirements:
                 hint="correct it, or submit to the open division: --division open",
             )
 
-    def render(self, results: Sequence[MeasuredResult]) -> str:
-        """The part of DOCUMENT on this system."""
-        return render_architecture(self.description, self.architecture, self.ecc, results)
+    def render(self, system: str, results: Sequence[MeasuredResult]) -> str:
+        """The part of DOCUMENT on this system; `system` is the name of its folder."""
+        return render_architecture(system, self.description, self.architecture, self.ecc, results)
 
 
 def requirements_of(description: Mapping[str, str], ecc: Ecc, file: Path) -> Requirements | None:

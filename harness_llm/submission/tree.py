@@ -176,7 +176,7 @@ def _write_architecture(submission: Submission, home: Path, requirements: Requir
     document = home / DOCUMENT
     document.parent.mkdir(exist_ok=True)
     before = document.read_text() if document.exists() else ""
-    document.write_text(merged(before, requirements.render(results)))
+    document.write_text(merged(before, requirements.render(submission.system, results)))
 
 
 def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> None:
