@@ -91,6 +91,15 @@ def test_required_bandwidth_follows_from_the_logs(tmp_path: Path) -> None:
     assert found[0].samples_per_s == log["result_samples_per_second"]
 
 
+def test_results_of_other_harnesses_are_left_out(tmp_path: Path) -> None:
+    home = trees.build_tree(tmp_path, "open", scenarios=("Offline",)) / "open" / trees.SUBMITTER
+    (home / trees.R / "qwen3-vl-235b-a22b" / "Offline").mkdir(parents=True)
+    assert [r.benchmark for r in measured_results(home, trees.SYSTEM, trees.ROUND)] == ["tiny"]
+    (home / trees.R / "no-benchmark" / "Offline").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="has no benchmark"):
+        measured_results(home, trees.SYSTEM, trees.ROUND)
+
+
 def test_system_without_results_requires_no_bandwidth(tmp_path: Path) -> None:
     assert measured_results(tmp_path, "nobody", trees.ROUND) == []
 
