@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from runs import write_all
+from test_tree import pack
 
 from harness_llm.config.architecture import Architecture, load_architecture
 from harness_llm.config.rules.rounds import load_round
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.ecc import Ecc, Fact, State
-from harness_llm.paths import CHECKOUT
+from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.submission import tree as tree_module
+from harness_llm.submission.architecture_document import _TITLE as TITLE
 from harness_llm.submission.architecture_document import merged, missing_facts, render_architecture
 from harness_llm.submission.bandwidth import MeasuredResult
 
@@ -67,7 +71,7 @@ def test_document_has_required_and_available_bandwidths_of_two_nodes() -> None:
         result("llama3.1-8b", "Interactive", 1000.0),
         result("deepseek-r1", "Offline", 1e5),
     ]
-    document = render_architecture(DESCRIPTION, architecture(), ECC, results)
+    document = render_architecture("box", DESCRIPTION, architecture(), ECC, results)
     # in Gbit/s: samples/s x tokens x 4 bytes x 8 bits / 10^9. The NICs have 2 x 25 + 10 = 60, the x8 slot has 40.
     assert rows(document, "Bandwidth") == [
         # 250 x 1024 x 32 = 8 192 000
@@ -83,8 +87,8 @@ def test_document_has_required_and_available_bandwidths_of_two_nodes() -> None:
 
 
 def test_document_describes_nodes_network_and_path() -> None:
-    document = render_architecture(DESCRIPTION, architecture(), ECC, [])
-    assert document.startswith("# System architecture of 2x8xAccel\n")
+    document = render_architecture("box", DESCRIPTION, architecture(), ECC, [])
+    assert document.startswith("# System architecture of box\n")
     assert "- 1 x head: LoadGen and eight accelerators\n- 1 x worker\n" in document
     assert ["Processors", "2 x Acme Host 9000, 64 cores each"] in rows(document, "Nodes")
     assert ["Accelerators", "8 x Acme Accel"] in rows(document, "Nodes")
@@ -105,7 +109,7 @@ def test_missing_value_is_named_by_its_key() -> None:
         "architecture.data_path[0].gbit_s",
         "architecture.data_path[0].evidence",
     ]
-    document = render_architecture(DESCRIPTION, known, ECC, [result("llama3.1-405b", "Server", 12.5)])
+    document = render_architecture("box", DESCRIPTION, known, ECC, [result("llama3.1-405b", "Server", 12.5)])
     assert all(f"- {key}\n" in document for key in missing)
     assert "The bandwidths of the system are not stated" in document
 
@@ -123,7 +127,7 @@ def test_several_nodes_must_all_be_named() -> None:
 
 
 def test_document_without_any_value_is_written() -> None:
-    document = render_architecture(DESCRIPTION | {"accelerators_per_node": "0"}, None, ECC, [])
+    document = render_architecture("box", DESCRIPTION | {"accelerators_per_node": "0"}, None, ECC, [])
     assert ["Accelerators", "none"] in rows(document, "Nodes")
     assert "The system has no datacenter results." in document
 
@@ -136,6 +140,23 @@ def test_section_of_one_system_is_replaced_and_others_are_kept() -> None:
     )
     assert merged("", old) == old
     assert merged(merged(merged("", old), other), new) == f"{other}\n{new}"
+
+
+def test_systems_of_one_system_name_have_sections_by_their_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
+    workspace = Workspace(tmp_path)
+    workspace.systems.mkdir(parents=True)
+    for system in ("box-1", "box-2"):
+        (workspace.systems / f"{system}.yaml").write_text('system_name: "Acme Box (2x CPU)"\n')
+        write_all(workspace.logs, system=system)
+        home = pack(workspace, system=system).tree / "open" / "Acme"
+    document = (home / "documentation" / "system_architecture.md").read_text()
+    assert re.findall("^# .*", document, re.MULTILINE) == [f"{TITLE}box-1", f"{TITLE}box-2"]
+    assert all((home / file).is_file() for file in re.findall(r"systems/.*?\.json", document))
+    assert all((tmp_path / file).is_file() for file in re.findall(r"submission/systems/.*?\.yaml", document))
 
 
 def test_architecture_section_of_a_system_file_is_read(tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from workspaces import CLOSED, make_workspace
 
 from harness_llm.cli import submit_command
 from harness_llm.cli.each_benchmark import each_benchmark
-from harness_llm.cli.package_command import check_and_archive
-from harness_llm.cli.submission_report import report_submission
 from harness_llm.cli.submit_command import _report_runs
 from harness_llm.config.assets import Assets
 from harness_llm.config.plan import resolve
@@ -31,7 +29,6 @@ from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.scenario_runs import ScenarioRuns
 from harness_llm.pipeline.submit import Pipeline
-from harness_llm.submission.package import Package
 
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
 NOTED = {**BAD, "notes": ["not for closed: the server has no version"]}
@@ -133,32 +130,6 @@ def test_valid_runs_that_closed_does_not_allow_exit_with_1(
 
 def test_valid_runs_print_no_note(tmp_path: Path) -> None:
     assert end(tmp_path, "smoke", {}) == ""
-
-
-def test_a_tree_that_fails_its_check_stays_without_an_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    request = load_request(options(model="demo", gpu="cpu", company="Acme", system_name="box"), Workspace(CHECKOUT))
-    tree = tmp_path / "inference_results_6.1"
-    (tree / "open" / "Acme" / "results" / "box").mkdir(parents=True)
-    earlier = [tree.with_name(f"{tree.name}.tar.gz{suffix}") for suffix in ("", ".sha256")]
-    for file in earlier:
-        file.write_text("of an earlier tree")
-    with pytest.raises(GateFailed, match="so no archive was made") as caught:
-        check_and_archive(request, Panel(Console(file=io.StringIO())), Package(tree, tmp_path / "manifest.json", []))
-    assert caught.value.exit_code == 1
-    assert capsys.readouterr().out == f"{tree}\n"
-    assert tree.is_dir()
-    assert not any(file.exists() for file in earlier)
-
-
-def test_failed_report_does_not_fail_the_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = load_request(options(model="demo", gpu="cpu", company="Acme", system_name="box"), Workspace(CHECKOUT))
-    said = io.StringIO()
-    monkeypatch.setattr(Pipeline, "candidates", lambda *_, **__: 1 / 0)
-    report_submission(request, tmp_path / "tree", Panel(Console(file=said, width=200)))
-    assert "no report was made: ZeroDivisionError" in said.getvalue()
 
 
 @pytest.mark.parametrize("stop_on_failure", [False, True])

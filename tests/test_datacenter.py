@@ -37,7 +37,7 @@ def test_complete_requirements_are_accepted(file: Path) -> None:
     found.require()
     found.require([GOOD])
     assert (found.missing(), found.violations([GOOD])) == ([], [])
-    assert "llama3.1-405b" in found.render([GOOD])
+    assert "llama3.1-405b" in found.render("box", [GOOD])
 
 
 def test_edge_systems_have_no_datacenter_requirements(file: Path) -> None:
@@ -89,6 +89,15 @@ def test_required_bandwidth_follows_from_the_logs(tmp_path: Path) -> None:
     assert all(r.ingress_tokens == trees.RULES.ingress_tokens == 1024 for r in found)
     log = trees.performance_log("Offline")
     assert found[0].samples_per_s == log["result_samples_per_second"]
+
+
+def test_results_of_other_harnesses_are_left_out(tmp_path: Path) -> None:
+    home = trees.build_tree(tmp_path, "open", scenarios=("Offline",)) / "open" / trees.SUBMITTER
+    (home / trees.R / "qwen3-vl-235b-a22b" / "Offline").mkdir(parents=True)
+    assert [r.benchmark for r in measured_results(home, trees.SYSTEM, trees.ROUND)] == ["tiny"]
+    (home / trees.R / "no-benchmark" / "Offline").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="has no benchmark"):
+        measured_results(home, trees.SYSTEM, trees.ROUND)
 
 
 def test_system_without_results_requires_no_bandwidth(tmp_path: Path) -> None:

@@ -111,6 +111,29 @@ def test_command_in_the_readme_of_a_result_works_in_the_tree(
     assert "Server" not in done.err
 
 
+def test_inferred_result_is_called_so_and_its_command_infers_it(
+    workspace: Workspace, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices = filled(model="llama3.1-8b-edge", gpu="h100", system_name=SYSTEM, scenarios="SingleStream")
+    for test in ("performance", "accuracy"):
+        write_run(
+            workspace.logs, "SingleStream", test, command=choices.command("SingleStream"), benchmark=choices.model
+        )
+    what = submission_of(load_benchmark(choices.model, workspace), profile="valid", category="edge")
+    runs = {run.run_key.test: run for run in find_runs(workspace.logs, what.system)}
+    tree = build_tree(what, {"SingleStream": runs, "Offline": runs}, Documents({}), workspace)
+    results = tree / f"open/Acme/results/{SYSTEM}/{choices.model}"
+    assert "inferred" not in (results / "SingleStream" / "README.md").read_text()
+    readme = results / "Offline" / "README.md"
+    assert "This result is inferred: its runs are those of SingleStream" in readme.read_text()
+    found: list[Options] = []
+    monkeypatch.setattr(submit_command, "submit", lambda given, *_, **__: found.append(given))
+    assert command_line(*shlex.split(lines_of(readme)[-1])[1:]).code == 0
+    assert [(options.measured, options.inferred) for options in found] == [
+        (("SingleStream",), (("Offline", "SingleStream"),))
+    ]
+
+
 @pytest.mark.parametrize(
     ("model", "lines"),
     [

@@ -122,7 +122,8 @@ def test_tree_has_the_layout_of_the_round(workspace: Workspace) -> None:
     }
     assert json.loads((home / "model_mapping.json").read_text()) == {"demo": "llama2-70b-99.9"}
     assert json.loads((home / "systems/cpu-box.json").read_text())["accelerators_per_node"] == "0"
-    assert json.loads((home / "results/cpu-box/demo/Offline/measurements.json").read_text()) == DEMO.measurements
+    measured = json.loads((home / "results/cpu-box/demo/Offline/measurements.json").read_text())
+    assert measured == DEMO.measurements | {"weight_data_types": "bf16", "weight_transformations": "none"}
     assert json.loads((home / "documentation/profile.json").read_text()) == {
         "profile": "smoke",
         "benchmark": "demo",

@@ -18,14 +18,11 @@ _COLUMNS = ("Division", "Platform", "Model", "Scenario", "Result", "Units", "Acc
 def keep_report(tree: Path, verdicts: Sequence[OfficialVerdict], round_name: str, inference: Path | None) -> list[str]:
     """Write the summary of the official checker as `<tree>_summary.csv`, and the final report; return lines to print.
 
-    Files of an earlier tree are removed in any case.
+    Files of an earlier tree are removed in any case. A final report that cannot be made is one of the lines.
 
     Args:
         round_name: for example v6.1.
         inference: checkout of the checker that gave `verdicts`; None without one.
-
-    Raises:
-        RunFailed: the script of the final report failed.
     """
     for stale in tree.parent.glob(f"{tree.name}_summary*"):
         stale.unlink()
@@ -37,8 +34,8 @@ def keep_report(tree: Path, verdicts: Sequence[OfficialVerdict], round_name: str
     lines = [render_summary(summary), f"  {file}"]
     try:
         return lines + [f"  {report}" for report in make_final_report(file, round_name, inference)]
-    except EnvironmentMissing as error:
-        return [*lines, f"no final report: {error.what}; {error.hint}"]
+    except (EnvironmentMissing, RunFailed) as error:
+        return [*lines, f"no final report: {error.line}"]
 
 
 def render_summary(summary: str) -> str:

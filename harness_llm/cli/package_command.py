@@ -22,8 +22,9 @@ from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline, check_tree
-from harness_llm.submission.archive import archive, remove_archive
+from harness_llm.submission.archive import archive
 from harness_llm.submission.package import Package
+from harness_llm.submission.tree import locked
 
 
 def package(options: Options, panel: Panel, *, calibration_only: bool) -> None:
@@ -49,7 +50,7 @@ def _package(request: Request, panel: Panel) -> None:
         )
     made = pipeline.package()
     check_and_archive(request, panel, made)
-    report_submission(pipeline.request, made.tree, panel)
+    report_submission(request, made, panel)
 
 
 def check_and_archive(request: Request, panel: Panel, made: Package) -> None:
@@ -58,24 +59,31 @@ def check_and_archive(request: Request, panel: Panel, made: Package) -> None:
     Raises:
         GateFailed: the check found errors; the tree stays, without an archive.
     """
-    findings, verdicts = check_tree(made.tree, request.round.round)
-    panel.say(report.render(findings))
-    if verdicts:
-        panel.say(report.render_official(verdicts))
-    for line in keep_report(made.tree, verdicts, request.round.round, checkout(request.workspace)):
-        panel.say(line)
+    with locked(made.tree.parent):  # until the archive is complete, no other process replaces the tree
+        archived = _archive_checked(request, panel, made.tree)
     for notice in made.notices:
         panel.say(notice)
     panel.say(f"keep the complete accuracy logs that {made.manifest} lists")
     sys.stdout.write(f"{made.tree}\n")
-    if _check_exit_code(findings, verdicts):
-        remove_archive(made.tree)
+    if not archived:
         raise GateFailed(
             "the check of the tree found errors, so no archive was made",
             where=str(made.tree),
             hint=f"after a correction: {_again(request.options)}",
         )
-    sys.stdout.write(f"{archive(made.tree, request.options.company)}\n")
+    sys.stdout.write(f"{archived}\n")
+
+
+def _archive_checked(request: Request, panel: Panel, tree: Path) -> Path | None:
+    """Check the tree, archive it, and keep the official report; returns None, without an archive, for errors."""
+    findings, verdicts = check_tree(tree, request.round.round)
+    panel.say(report.render(findings))
+    if verdicts:
+        panel.say(report.render_official(verdicts))
+    archived = None if _check_exit_code(findings, verdicts) else archive(tree, request.options.company)
+    for line in keep_report(tree, verdicts, request.round.round, checkout(request.workspace)):
+        panel.say(line)
+    return archived
 
 
 def _again(options: Options) -> str:

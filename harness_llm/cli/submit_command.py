@@ -43,7 +43,7 @@ def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
     if ready.purpose is Purpose.SUBMIT:
         made = pipeline.submit() if request.requested_tests else pipeline.package()
         check_and_archive(request, panel, made)
-        report_submission(request, made.tree, panel)
+        report_submission(request, made, panel)
     else:
         _report_runs(pipeline.complete(), request.profile, panel, f"{request.options.command()} --no-package")
 

@@ -67,7 +67,7 @@ def has_cache_scales(config: Config) -> bool:
 def weight_bits(config: Config) -> float:
     """Bits of a quantized weight, with its scales."""
     quantization = _quantization(config)
-    if quantization.get("quant_method") == "mxfp4" or _quark_dtype(quantization) == "fp4":
+    if quantization.get("quant_method") == "mxfp4" or quark_dtype(quantization) == "fp4":
         return 4 + 8 / 32  # 8 bits of scale per 32 weights (OCP MX)
     if quantization:
         groups = quantization.get("config_groups", {}).values()
@@ -94,6 +94,7 @@ def _declared_cache(config: Config) -> str:
     return "fp8" if _scheme(config) else "auto"
 
 
-def _quark_dtype(quantization: Mapping[str, Any]) -> str:
+def quark_dtype(quantization: Mapping[str, Any]) -> str:
+    """The dtype of weights in Quark's format; empty for other formats."""
     weight = (quantization.get("global_quant_config") or {}).get("weight") or {}
     return str(weight.get("dtype", ""))

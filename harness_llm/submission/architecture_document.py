@@ -34,6 +34,7 @@ def check_bandwidths(architecture: Architecture | None, results: Sequence[Measur
 
 
 def render_architecture(
+    system: str,
     description: Mapping[str, str],
     architecture: Architecture | None,
     ecc: Ecc,
@@ -42,12 +43,14 @@ def render_architecture(
     """Render the part of the document on one system.
 
     Args:
+        system: name of the system's folder, which differs from `system_name` of the description.
         description: content of `systems/<system>.json`.
         results: all results of the system in the tree.
     """
     return render(
         "system_architecture.md.j2",
         title=_TITLE,
+        system=system,
         d=description,
         ecc=ecc,
         architecture=architecture or Architecture(),

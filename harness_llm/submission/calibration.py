@@ -13,8 +13,10 @@ import yaml
 
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.config.checkpoint import QUANTIZATION, model_config, read_record
+from harness_llm.config.model_shape import model_dtype
 from harness_llm.submission.engine_formats import EngineFormats, read_formats
 from harness_llm.submission.templates import render
+from harness_llm.submission.weight_formats import quantized_format, unquantized_format
 
 # Name and largest value of each number format (compressed_tensors, quantization/quant_args.py).
 _FORMATS = {
@@ -36,6 +38,7 @@ _ROUNDINGS = {
     "gptq": "rounded column by column (GPTQ): later columns compensate the rounding error of earlier ones, which "
     "minimizes the change of the layer's output on the calibration data",
 }
+_NONE, _QUANTIZED = "none", "quantization"  # weight_transformations, as published
 _MINMAX_OBSERVERS = ("memoryless_minmax", "static_minmax")  # llmcompressor/observers/min_max.py
 
 
@@ -47,11 +50,13 @@ class Quantization:
         record: written by `harness-llm quantize`; empty for other checkpoints.
         model: config.json of the checkpoint.
         engines: number formats of the engine, by scenario.
+        checkpoint: its folder, for error messages.
     """
 
     record: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, EngineFormats] = field(default_factory=dict)
+    checkpoint: Path = Path()
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -69,6 +74,7 @@ class Quantization:
         """One sentence for each scenario whose quantization the submitter must document."""
         return [
             f"calibration.md is incomplete for {scenario}: {formats.unknown}; document its quantization there"
+            ", and correct the weights' format in measurements.json"
             for scenario, formats in self.engines.items()
             if formats.unknown
         ]
@@ -85,14 +91,24 @@ def read_quantization(checkpoint: Path, fingerprints: Mapping[str, Mapping[str, 
     """
     model = model_config(checkpoint)
     engines = {scenario: read_formats(facts, model) for scenario, facts in fingerprints.items()}
-    return Quantization(read_record(checkpoint, QUANTIZATION) or {}, model, engines)
+    return Quantization(read_record(checkpoint, QUANTIZATION) or {}, model, engines, checkpoint)
 
 
 def measurements(benchmark: Benchmark, quantization: Quantization, scenario: str) -> dict[str, str]:
-    """Content of measurements.json; `weight_data_types` is the format served in `scenario`."""
+    """Content of measurements.json, with the format of the weights that `scenario` served.
+
+    Raises:
+        ConfigError: the format of the checkpoint's weights is unknown.
+    """
     engine = quantization.engines.get(scenario, EngineFormats())
-    weights = engine.weights or quantization.record.get("recipe", {}).get("weights")
-    return benchmark.measurements | ({"weight_data_types": weights} if weights else {})
+    made = engine.weights or quantization.record.get("recipe", {}).get("weights", "")
+    stored = "" if made else quantized_format(quantization.config, quantization.checkpoint)
+    weights = made or stored or unquantized_format(engine.dtype or model_dtype(quantization.model))
+    unchanged = benchmark.measurements | {"weight_data_types": weights, "weight_transformations": _NONE}
+    # Some models are published in a quantized format; their benchmarks state it without a transformation.
+    if made or (stored and unchanged != benchmark.measurements):
+        return unchanged | {"weight_transformations": _QUANTIZED}
+    return unchanged
 
 
 def render_calibration(benchmark: Benchmark, quantization: Quantization) -> str:

@@ -75,9 +75,9 @@ class Requirements:
                 hint="correct it, or submit to the open division: --division open",
             )
 
-    def render(self, results: Sequence[MeasuredResult]) -> str:
-        """The part of DOCUMENT on this system."""
-        return render_architecture(self.description, self.architecture, self.ecc, results)
+    def render(self, system: str, results: Sequence[MeasuredResult]) -> str:
+        """The part of DOCUMENT on this system; `system` is the name of its folder."""
+        return render_architecture(system, self.description, self.architecture, self.ecc, results)
 
 
 def requirements_of(description: Mapping[str, str], ecc: Ecc, file: Path) -> Requirements | None:
@@ -99,6 +99,8 @@ def requirements_of(description: Mapping[str, str], ecc: Ecc, file: Path) -> Req
 def measured_results(home: Path, system: str, rules: Round) -> list[MeasuredResult]:
     """Read the datacenter results of `system` in a submitter's folder from their LoadGen logs.
 
+    Benchmarks that harness-llm does not judge are left out.
+
     Raises:
         ConfigError: a log cannot be read, or the round has no such benchmark.
     """
@@ -110,7 +112,10 @@ def measured_results(home: Path, system: str, rules: Round) -> list[MeasuredResu
 def _measured(folder: Path, official: Mapping[str, str], rules: Round) -> Iterator[MeasuredResult]:
     for scenario in sorted(folder.glob("*/*")):
         name = scenario.parent.name
-        benchmark = rules.benchmark(official.get(name, name))
+        variant = official.get(name, name)
+        if variant in rules.not_judged:
+            continue
+        benchmark = rules.benchmark(variant)
         allowed = benchmark.scenarios.get(_DATACENTER)
         if allowed and scenario.name in (*allowed.required, *allowed.optional, *allowed.one_of):
             log = parse_detail(scenario / "performance" / "run_1" / DETAIL)

@@ -58,7 +58,7 @@ def read_formats(fingerprint: Mapping[str, Any], model: Mapping[str, Any]) -> En
         return EngineFormats()
     arguments = fingerprint["llm_config"]
     if engine not in (_VLLM, *(name for name, facts in ENGINES.items() if facts.serves)):
-        return EngineFormats(dtype=compute_dtype(model, arguments))
+        return EngineFormats(dtype=_loaded_dtype(model, arguments))
     weights = "" if model.get("quantization_config") else str(arguments.get("quantization") or "")
     sentences = (*_weights(weights), *_cache(arguments, model), *_settings(fingerprint))
     return EngineFormats(compute_dtype(model, arguments), weights, sentences, _draft(arguments))
@@ -73,6 +73,12 @@ def _unknown(fingerprint: Mapping[str, Any]) -> str:
         return f"the server was started by the command `{server['command']}`"
     kind = ENGINES[fingerprint["engine"]].kind or server.get("kind", _VLLM)
     return "" if kind == _VLLM else f"harness-llm cannot read the number formats of {kind} servers"
+
+
+def _loaded_dtype(model: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """The dtype in which transformers loads a checkpoint: its own, also float32; empty if config.json has none."""
+    own = str(arguments.get("dtype", "auto"))
+    return str(model.get("dtype") or model.get("torch_dtype") or "") if own == "auto" else own
 
 
 def _weights(method: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from harness_llm.config.system_file import load_overrides, system_file
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.hardware.ecc import State
 from harness_llm.paths import Workspace
+from harness_llm.runs.record import Run
 from harness_llm.runs.selection import Selection
 from harness_llm.submission.accuracy_manifest import write_manifest
 from harness_llm.submission.calibration import read_quantization
@@ -21,6 +22,7 @@ from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 from harness_llm.submission.outputs import official_outputs, own_notices
+from harness_llm.submission.packed_source import runs_of_other_source, source_notices
 from harness_llm.submission.release import availability_notices
 from harness_llm.submission.system_description import describe, refuse_other_count
 from harness_llm.submission.tree import accuracy_scores, build_tree, write_calibration
@@ -28,11 +30,18 @@ from harness_llm.submission.variants import left_out
 
 
 class Package(NamedTuple):
-    """Files written by `package`; `notices` are sentences for the submitter, `manifest` is from `write_manifest`."""
+    """Files written by `package`.
+
+    Attributes:
+        manifest: from `write_manifest`.
+        notices: sentences for the submitter.
+        runs: the packaged runs.
+    """
 
     tree: Path
     manifest: Path
     notices: list[str]
+    runs: list[Run]
 
 
 def describe_system(submission: Submission, measured: MeasuredSystem, workspace: Workspace) -> Documents:
@@ -87,13 +96,14 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
         documents,
         quantization=read_quantization(assets.checkpoint, fingerprints),
         outputs=official_outputs(submission, runs, assets),
+        other_source=runs_of_other_source(runs),
     )
     tree = build_tree(submission, selection.runs, documents, workspace)
     notices = submission.notices(dt.datetime.now(dt.UTC).date()) + documents.quantization.notices
-    notices += own_notices(runs, documents.outputs)
+    notices += own_notices(runs, documents.outputs) + source_notices(documents.other_source)
     notices += availability_notices(documents.description["status"], fingerprints.values())
     notices += left_out(submission, accuracy_scores(selection.runs))
-    return Package(tree, write_manifest(tree, runs), notices)
+    return Package(tree, write_manifest(tree, runs), notices, runs)
 
 
 def package_calibration(

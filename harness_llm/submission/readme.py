@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from harness_llm.config.submission_names import Submission
+from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import Run, RunRecord
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.places import DOCUMENTATION, IMPLEMENTATION, README, RESULTS, Places
@@ -34,10 +35,11 @@ def write_home_readme(home: Path, submission: Submission) -> None:
     (home / DOCUMENTATION / README).write_text(text)
 
 
-def write_source_readme(folder: Path, submission: Submission) -> None:
-    """Write README.md of the source folder."""
+def write_source_readme(folder: Path, submission: Submission, others: Sequence[Run]) -> None:
+    """Write README.md of the source folder; `others` are packaged runs of another source."""
     entries = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
-    (folder / README).write_text(render("src_README.md.j2", submission=submission, entries=entries))
+    facts = {"submission": submission, "entries": entries, "digest": source_digest(), "others": others}
+    (folder / README).write_text(render("src_README.md.j2", **facts))
 
 
 def write_pointer_readme(file: Path, submission: Submission, variant: str) -> None:
@@ -46,8 +48,10 @@ def write_pointer_readme(file: Path, submission: Submission, variant: str) -> No
     file.write_text(text)
 
 
-def repeating(submission: Submission, records: Sequence[RunRecord], quantization: Mapping[str, Any]) -> Iterator[str]:
-    """Command lines that repeat runs of one fingerprint and package them."""
+def repeating(
+    submission: Submission, records: Sequence[RunRecord], quantization: Mapping[str, Any], inferred: str = ""
+) -> Iterator[str]:
+    """Command lines that repeat runs of one fingerprint and package them, also as the scenario `inferred`."""
     benchmark, checkpoint = submission.benchmark, submission.benchmark.checkpoint
     yield "make setup"
     programs = _programs(records[0].fingerprint)
@@ -60,7 +64,14 @@ def repeating(submission: Submission, records: Sequence[RunRecord], quantization
         recipe = quantization.get("recipe", {}).get("name")
         if recipe and checkpoint.original != checkpoint.quantized:
             yield f"{programs}/harness-llm quantize --model {benchmark.name} --recipe {recipe}"
-    yield from dict.fromkeys(f"{programs}/{record.command} --company {submission.submitter}" for record in records)
+    commands = dict.fromkeys(_inferring(record, inferred) if inferred else record.command for record in records)
+    yield from (f"{programs}/{command} --company {submission.submitter}" for command in commands)
+
+
+def _inferring(record: RunRecord, scenario: str) -> str:
+    """The command of a run, which names only the measured scenario, with `scenario` inferred from that."""
+    measured = f"--scenarios {record.scenario}"
+    return record.command.replace(measured, f"{measured},{scenario}={record.scenario}")
 
 
 def _programs(fingerprint: Mapping[str, Any]) -> str:
@@ -80,6 +91,7 @@ def write_result_readme(
     records = {test: run.record for test, run in runs.items() if run.record}
     outputs = {test: documents.outputs[run.path] for test, run in runs.items() if run.path in documents.outputs}
     fingerprint = next(iter(records.values())).fingerprint
+    measured = next(iter(runs.values())).run_key.scenario
     text = render(
         "result_README.md.j2",
         submission=submission,
@@ -87,10 +99,16 @@ def write_result_readme(
         implementation=IMPLEMENTATION,
         others=[name for name in names if name != places.name],
         scenario=places.scenario,
+        measured=measured,
         records=records,
         outputs=outputs,
         verdicts={test: facts.verdict for test, facts in submission.rules.compliance.items()},
-        commands=repeating(submission, list(records.values()), documents.quantization.record),
+        commands=repeating(
+            submission,
+            list(records.values()),
+            documents.quantization.record,
+            inferred="" if measured == places.scenario else places.scenario,
+        ),
         preparation=_PREPARATION[submission.benchmark.preparer],
         fingerprint=yaml.safe_dump(fingerprint, sort_keys=True, allow_unicode=True).strip(),
         digest=next(iter(records.values())).fingerprint_digest,

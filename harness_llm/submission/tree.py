@@ -22,6 +22,7 @@ from harness_llm.loadgen.logs import DETAIL, SUMMARY
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.runs.record import Run
 from harness_llm.submission.architecture_document import merged
+from harness_llm.submission.archive import remove_archive
 from harness_llm.submission.calibration import Quantization, measurements, render_calibration
 from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_results
 from harness_llm.submission.documents import Documents
@@ -67,7 +68,7 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
     with _editing(target) as tree:
         home = tree / submission.division / submission.submitter
         _write_json(home / "systems" / f"{submission.system}.json", documents.description)
-        _pack_source(submission, home, workspace)
+        _pack_source(submission, home, workspace, documents.other_source)
         _write_mapping(submission, home)
         _write_calibration(submission, home, documents.quantization)
         _clear_unmet(submission, home, names)
@@ -90,16 +91,20 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
 
 @contextmanager
 def _editing(target: Path) -> Iterator[Path]:
-    """Yield a copy of the tree `target` that replaces `target` when the block ends without an exception."""
+    """Yield a copy of the tree `target` that replaces `target` when the block ends without an exception.
+
+    The archive of the replaced tree is removed.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.parent), replacing(target) as copy:
+    with locked(target.parent), replacing(target) as copy:
         if target.exists():
             shutil.copytree(target, copy, dirs_exist_ok=True)
         yield copy
+        remove_archive(target)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lock `folder`, so that only one process edits trees in it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -109,7 +114,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> None:
+def _pack_source(submission: Submission, home: Path, workspace: Workspace, others: Sequence[Run]) -> None:
     """Copy the program and the files that it read, once per benchmark."""
     benchmark = submission.benchmark
     folder = source_of(submission, benchmark.name, home)
@@ -123,7 +128,7 @@ def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> No
                 shutil.copytree(source, place, ignore=_NOT_SOURCE)
             else:
                 shutil.copy(source, place)
-    write_source_readme(folder, submission)
+    write_source_readme(folder, submission, others)
 
 
 def _point_to_source(submission: Submission, home: Path) -> None:
@@ -171,7 +176,7 @@ def _write_architecture(submission: Submission, home: Path, requirements: Requir
     document = home / DOCUMENT
     document.parent.mkdir(exist_ok=True)
     before = document.read_text() if document.exists() else ""
-    document.write_text(merged(before, requirements.render(results)))
+    document.write_text(merged(before, requirements.render(submission.system, results)))
 
 
 def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> None:
