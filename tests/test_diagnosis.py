@@ -124,6 +124,18 @@ def test_stall_of_an_engine_with_long_steps_is_found() -> None:
         assert all(finding.replicas == ("replica-1",) for finding in found)
 
 
+def test_events_of_an_engine_over_http_are_not_judged_as_steps() -> None:
+    """Earlier versions recorded first tokens and answers as steps: a replica with few queries has seconds without."""
+    data = read_run(path_of("healthy_server"))
+    assert data.replicas
+    steps, own = data.replicas["steps"].copy(), np.flatnonzero(data.replicas["replica"] == "replica-1")
+    steps[own[:4]] = steps[own[6:12]] = 0
+    seldom = {**data.replicas, "steps": steps}
+    assert set(tree(diagnose(replace(data, replicas=seldom)))) == {STALL, COLD}
+    unknown = {name: np.full(len(steps), np.nan) for name in ("running", "waiting")}
+    assert tree(diagnose(replace(data, replicas=seldom | unknown))) == {}
+
+
 def test_effects_are_near_the_provoked_ones() -> None:
     """The slow replica has 0.6 of the speed; the stalled one was stopped for 7 s of 17 s."""
     [slow] = diagnosis_of("slow_replica_valid").findings
