@@ -216,6 +216,19 @@ def test_power_cap_counts_only_with_a_lower_clock(tmp_path: Path, changes: dict[
     assert [finding.cause for finding in diagnosis.findings] == causes
 
 
+@pytest.mark.parametrize(("hot", "counts"), [(2, False), (30, True)])
+def test_rare_reason_beside_the_power_cap_does_not_count(tmp_path: Path, hot: int, counts: bool) -> None:
+    """Better cooling is no remedy for heat in less than 5 % of the seconds."""
+    data = read_run(with_gpus(tmp_path, "healthy_server", throttle="power cap"))
+    assert data.devices
+    devices = {name: np.repeat(values, 5) for name, values in data.devices.items()}
+    [busy] = np.nonzero((devices["device"] == "gpu-1") & (devices["time_s"] >= data.window[0]))
+    devices["throttle"][busy[:hot]] = "power cap, software thermal"
+    found = diagnose(replace(data, devices=devices)).findings
+    assert [finding.action for finding in found] == ["improve the cooling"] * counts
+    assert all("power cap in 100%, software thermal in 3" in finding.summary for finding in found)
+
+
 # The command
 
 
