@@ -1,7 +1,7 @@
 """Devices: clocks that a power cap, the temperature or another limit reduces, or that are lower than of the others."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from harness_llm.analysis.diagnosis.thresholds import BUSY, CLOCK_LOSS, THROTTLE
 
 # GPUs under full load are at their power cap as a rule: only a lower clock makes it a cause.
 _USUAL = "power cap"
+_SELECTIONS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _UNEXPLAINED = "lower clock than the other devices"
 
 
@@ -99,7 +100,7 @@ def throttling(data: RunData) -> Iterator[Finding]:
     found = throttled_devices(data)
     if not found:
         return
-    loss = sum(device.share * device.clock_loss for device in found) / len(gpu_names(data))
+    loss = sum(device.share * device.clock_loss for device in found) / max(_devices(data), len(found))
     hot = any("thermal" in reason for device in found for reason in device.reasons)
     action = "improve the cooling" if hot else "raise the power cap or clock limit; harness-llm doctor lists both"
     yield Finding(
@@ -108,13 +109,37 @@ def throttling(data: RunData) -> Iterator[Finding]:
         {device.device: str(device) for device in found},
         action,
         loss=loss,
-        effect=f"{loss:.1%} of the clock of all devices",
-        replicas=tuple(dict.fromkeys(_replica_of(data, device.device) for device in found)),
+        effect=f"{loss:.1%} of the clock of all devices of the run",
+        replicas=tuple(dict.fromkeys(filter(None, (_replica_of(data, device.device) for device in found)))),
     )
 
 
-def _replica_of(data: RunData, device: str) -> str:
-    """The replica that runs on `device`, if replicas take the devices in order."""
+def _devices(data: RunData) -> int:
+    """The devices of the run, on all nodes; of running servers, if they have the same llm_config."""
+    return _replicas(data) * _group(data)
+
+
+def _replicas(data: RunData) -> int:
+    return len(_urls(data)) or int(data.settings["harness_config"]["replicas"])
+
+
+def _group(data: RunData) -> int:
     config = data.settings["llm_config"]
-    group = int(config.get("tensor_parallel_size") or 1) * int(config.get("pipeline_parallel_size") or 1)
-    return f"replica-{int(device.removeprefix('gpu-')) // group}"
+    return int(config.get("tensor_parallel_size") or 1) * int(config.get("pipeline_parallel_size") or 1)
+
+
+def _urls(data: RunData) -> Sequence[str]:
+    return (data.settings.get("server_config") or {}).get("url") or ()
+
+
+def _replica_of(data: RunData, device: str) -> str:
+    """The replica on `device`, if replicas take the devices of a single machine in order; else empty."""
+    if _urls(data) or data.record.nodes.keys() - {""}:
+        return ""
+    inherited = data.record.fingerprint.get("inherited", {})
+    selected = [inherited[name].split(",") for name in _SELECTIONS if name in inherited]
+    number = device.removeprefix("gpu-")
+    if len(selected) > 1 or (selected and number not in selected[0]):
+        return ""
+    replica = (selected[0].index(number) if selected else int(number)) // _group(data)
+    return f"replica-{replica}" if replica < _replicas(data) else ""
