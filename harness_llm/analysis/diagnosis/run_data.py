@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from harness_llm.analysis.bundle import open_run_folder
 from harness_llm.analysis.diagnosis.finding import Setting, figure
 from harness_llm.analysis.diagnosis.robust import Floats
+from harness_llm.analysis.recorded_conf import recorded_conf
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
@@ -79,9 +80,8 @@ class RunData:
     @functools.cached_property
     def targets(self) -> dict[str, tuple[str, float]]:
         """The lines of user.conf: whole name and value, by the last part of the name."""
-        lines = str(self.record.run_facts.get("user_conf", "")).splitlines()
-        pairs = [line.split(" = ") for line in lines if " = " in line]
-        return {name.rpartition(".")[2]: (name, float(value)) for name, value in pairs}
+        found = recorded_conf(self.record)
+        return {name.rpartition(".")[2]: (name, float(value)) for name, value in found.items()}
 
     @property
     def scenario(self) -> str:
