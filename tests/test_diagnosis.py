@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from harness_llm.analysis.diagnosis.diagnosis_report import as_json, render
 from harness_llm.analysis.diagnosis.explanation import explain
 from harness_llm.analysis.diagnosis.robust import slope, slowdowns
 from harness_llm.analysis.diagnosis.run_data import read_run
+from harness_llm.config.options import Options
 from harness_llm.runs.record import State, load_run
 
 
@@ -83,6 +85,22 @@ def test_next_value_is_near_the_known_one(case: str, setting: str, low: float, h
     first = diagnosis_of(case).findings[0].settings[0]
     assert first.name == setting
     assert low <= float(first.following) <= high
+
+
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [
+        ({"gpu": "h100"}, "code/user_h100.conf"),
+        ({"gpu": "h100", "gpu_count": 8}, "code/user_h100.conf"),
+        ({"gpu": "h100", "gpu_count": 4}, "code/user_h100_4gpu.conf"),
+        ({"gpu": "h100", "gpu_count": 4, "user_conf": Path("/srv/my targets.conf")}, "/srv/my targets.conf"),
+        ({"gpu": "cpu", "stand_in": True}, "code/user_stand-in.conf"),
+    ],
+)
+def test_target_is_in_the_file_that_the_run_used(options: dict[str, Any], file: str) -> None:
+    data = read_run(path_of("overload"))
+    record = data.record.model_copy(update={"command": Options(model="llama2-70b", **options).command("Server")})
+    assert diagnose(replace(data, record=record)).findings[0].settings[0].where == file
 
 
 def test_queue_of_a_burst_grows_although_no_query_is_served_meanwhile() -> None:
