@@ -103,6 +103,29 @@ def test_target_is_in_the_file_that_the_run_used(options: dict[str, Any], file: 
     assert diagnose(replace(data, record=record)).findings[0].settings[0].where == file
 
 
+@pytest.mark.parametrize(
+    ("profile", "above", "settings"),
+    [
+        ("smoke", 2, [("--profile", "fast or valid"), ("min_query_count", "")]),
+        ("fast", 2, [("--profile", "valid"), ("min_query_count", "")]),
+        ("valid", 2, [("min_query_count", "")]),
+        ("valid", 3, [("target_qps", "47.5"), ("min_query_count", "")]),
+    ],
+)
+def test_remedy_of_too_few_queries(profile: str, above: int, settings: list[tuple[str, str]]) -> None:
+    """The run has 200 queries: more of them do not help if 1.5 % are above a limit."""
+    data = read_run(path_of("too_few"))
+    assert data.queries
+    late = np.where(np.arange(200) < above, 3.0, 0.0)
+    columns = {name: data.queries[name] + late for name in ("first_token_s", "completion_s")}
+    record = data.record.model_copy(update={"profile": profile})
+    found = diagnose(replace(data, record=record, queries={**data.queries, **columns})).findings
+    [finding] = [finding for finding in found if finding.cause is Cause.TOO_FEW_QUERIES]
+    assert [(one.name.rpartition(".")[2], one.following) for one in finding.settings] == settings
+    assert ("longer profile" in finding.action) == (profile != "valid")
+    assert ("lower the load" in finding.action) == (above == 3)
+
+
 def test_queue_of_a_burst_grows_although_no_query_is_served_meanwhile() -> None:
     """All queries arrive before the first token, as in a run of less than a second."""
     data = read_run(path_of("overload"))
