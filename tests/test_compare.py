@@ -68,6 +68,16 @@ def test_figures_of_two_runs_are_compared(compare: Callable[..., Done], before: 
     assert found["differences"] == ["engine: transformers vs vllm", "profile: fast vs smoke"]
 
 
+def test_keys_of_user_conf_are_compared_one_by_one(compare: Callable[..., Done], tmp_path: Path) -> None:
+    lines = "demo.Server.performance_sample_count_override = 24576\ndemo.Server.target_qps = {}\n"
+    runs = [
+        write_run(tmp_path, "Server", "performance", hour=hour, run_facts={"user_conf": lines.format(target)})
+        for hour, target in enumerate((45, 50))
+    ]
+    found = json.loads(compare(*(run.path for run in runs), "--json").out)["Server"]
+    assert found["differences"] == ["user_conf.demo.Server.target_qps: 45 vs 50"]
+
+
 def test_predictions_and_their_errors_are_compared(compare: Callable[..., Done], tmp_path: Path) -> None:
     runs = [
         write_run(

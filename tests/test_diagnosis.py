@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from command_line import CommandLine, Done
+from diagnosed_runs import path_of, tree
 from runs import write_run
 
 from harness_llm.analysis.diagnosis.causes import CAUSES, Cause
@@ -21,23 +20,12 @@ from harness_llm.analysis.diagnosis.diagnosis_report import as_json, render
 from harness_llm.analysis.diagnosis.explanation import explain
 from harness_llm.analysis.diagnosis.robust import slope, slowdowns
 from harness_llm.analysis.diagnosis.run_data import read_run
+from harness_llm.config.options import Options
 from harness_llm.runs.record import State, load_run
-
-RECORDED = Path(__file__).with_name("data") / "diagnosed"
-
-
-def path_of(case: str) -> Path:
-    [lock] = (RECORDED / case).rglob("run.lock")
-    return lock.parent
 
 
 def diagnosis_of(case: str) -> Diagnosis:
     return diagnose(read_run(path_of(case)))
-
-
-def tree(diagnosis: Diagnosis) -> dict[Cause, set[Cause]]:
-    """The findings in order, with the causes that explain each."""
-    return {finding.cause: set(finding.because_of) for finding in diagnosis.findings}
 
 
 QUEUE, SLOW, STALL, COLD = Cause.QUEUE_GROWTH, Cause.SLOW_REPLICA, Cause.STALL, Cause.WARM_UP_MISSING
@@ -99,6 +87,45 @@ def test_next_value_is_near_the_known_one(case: str, setting: str, low: float, h
     assert low <= float(first.following) <= high
 
 
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [
+        ({"gpu": "h100"}, "code/user_h100.conf"),
+        ({"gpu": "h100", "gpu_count": 8}, "code/user_h100.conf"),
+        ({"gpu": "h100", "gpu_count": 4}, "code/user_h100_4gpu.conf"),
+        ({"gpu": "h100", "gpu_count": 4, "user_conf": Path("/srv/my targets.conf")}, "/srv/my targets.conf"),
+        ({"gpu": "cpu", "stand_in": True}, "code/user_stand-in.conf"),
+    ],
+)
+def test_target_is_in_the_file_that_the_run_used(options: dict[str, Any], file: str) -> None:
+    data = read_run(path_of("overload"))
+    record = data.record.model_copy(update={"command": Options(model="llama2-70b", **options).command("Server")})
+    assert diagnose(replace(data, record=record)).findings[0].settings[0].where == file
+
+
+@pytest.mark.parametrize(
+    ("profile", "above", "settings"),
+    [
+        ("smoke", 2, [("--profile", "fast or valid"), ("min_query_count", "")]),
+        ("fast", 2, [("--profile", "valid"), ("min_query_count", "")]),
+        ("valid", 2, [("min_query_count", "")]),
+        ("valid", 3, [("target_qps", "47.5"), ("min_query_count", "")]),
+    ],
+)
+def test_remedy_of_too_few_queries(profile: str, above: int, settings: list[tuple[str, str]]) -> None:
+    """The run has 200 queries: more of them do not help if 1.5 % are above a limit."""
+    data = read_run(path_of("too_few"))
+    assert data.queries
+    late = np.where(np.arange(200) < above, 3.0, 0.0)
+    columns = {name: data.queries[name] + late for name in ("first_token_s", "completion_s")}
+    record = data.record.model_copy(update={"profile": profile})
+    found = diagnose(replace(data, record=record, queries={**data.queries, **columns})).findings
+    [finding] = [finding for finding in found if finding.cause is Cause.TOO_FEW_QUERIES]
+    assert [(one.name.rpartition(".")[2], one.following) for one in finding.settings] == settings
+    assert ("longer profile" in finding.action) == (profile != "valid")
+    assert ("lower the load" in finding.action) == (above == 3)
+
+
 def test_queue_of_a_burst_grows_although_no_query_is_served_meanwhile() -> None:
     """All queries arrive before the first token, as in a run of less than a second."""
     data = read_run(path_of("overload"))
@@ -122,6 +149,18 @@ def test_stall_of_an_engine_with_long_steps_is_found() -> None:
         found = diagnose(replace(data, replicas={**data.replicas, "steps": changed})).findings
         assert [finding.cause for finding in found] == causes
         assert all(finding.replicas == ("replica-1",) for finding in found)
+
+
+def test_events_of_an_engine_over_http_are_not_judged_as_steps() -> None:
+    """Earlier versions recorded first tokens and answers as steps: a replica with few queries has seconds without."""
+    data = read_run(path_of("healthy_server"))
+    assert data.replicas
+    steps, own = data.replicas["steps"].copy(), np.flatnonzero(data.replicas["replica"] == "replica-1")
+    steps[own[:4]] = steps[own[6:12]] = 0
+    seldom = {**data.replicas, "steps": steps}
+    assert set(tree(diagnose(replace(data, replicas=seldom)))) == {STALL, COLD}
+    unknown = {name: np.full(len(steps), np.nan) for name in ("running", "waiting")}
+    assert tree(diagnose(replace(data, replicas=seldom | unknown))) == {}
 
 
 def test_effects_are_near_the_provoked_ones() -> None:
@@ -150,58 +189,6 @@ def test_two_slow_replicas_explain_together() -> None:
     slow = [finding.replicas for finding in diagnosis.findings if finding.cause is Cause.SLOW_REPLICA]
     assert sorted(slow) == [("replica-1",), ("replica-9",)]
     assert {finding.cause for finding in diagnosis.findings if finding.because_of} == {QUEUE, TTFT, TPOT}
-
-
-# Device telemetry: the recordings are of a machine without GPUs, so their device records are replaced.
-
-
-def with_gpus(tmp_path: Path, case: str, **changes: Any) -> Path:
-    """A recorded run with three GPUs at 1980 MHz; `changes` are columns of gpu-1."""
-    target = tmp_path / case / Path(*path_of(case).parts[-4:])
-    shutil.copytree(path_of(case), target)
-    table = pq.read_table(target / "devices.parquet")
-    times = table["time_s"].to_numpy()
-    columns: dict[str, list[Any]] = {name: [] for name in table.schema.names}
-    for time in times:
-        for gpu in range(3):
-            row = {"time_s": time, "device": f"gpu-{gpu}", "clock_mhz": 1980.0 - gpu, "throttle": "", "power_w": 600.0}
-            row |= {"temperature_c": 60.0} | (changes if gpu == 1 else {})
-            for name, values in columns.items():
-                values.append(row.get(name))
-    pq.write_table(pa.table(columns, schema=table.schema), target / "devices.parquet")
-    return target
-
-
-def test_thermal_throttling_explains_the_slow_replica(tmp_path: Path) -> None:
-    changes = {"throttle": "hardware thermal", "clock_mhz": 600.0, "temperature_c": 91.0}
-    diagnosis = diagnose(read_run(with_gpus(tmp_path, "slow_replica_invalid", **changes)))
-    first, second = diagnosis.findings[:2]
-    assert (first.cause, second.cause) == (Cause.THROTTLING, Cause.SLOW_REPLICA)
-    assert second.because_of == (Cause.THROTTLING,)
-    assert "gpu-1: hardware thermal" in first.summary
-    assert first.loss == pytest.approx((1 - 600 / 1980) / 3, abs=0.01)
-
-
-def test_throttled_device_of_another_replica_does_not_explain_the_slow_one(tmp_path: Path) -> None:
-    """replica-2 is slow, but gpu-1 is throttled."""
-    path = with_gpus(tmp_path, "slow_replica_valid", throttle="hardware thermal", clock_mhz=600.0)
-    assert tree(diagnose(read_run(path))) == {Cause.THROTTLING: set(), Cause.SLOW_REPLICA: set()}
-
-
-@pytest.mark.parametrize(
-    ("changes", "causes"),
-    [
-        ({}, []),
-        ({"throttle": "power cap"}, []),  # usual under full load
-        ({"throttle": "power cap", "clock_mhz": 1600.0}, [Cause.THROTTLING]),
-        ({"clock_mhz": 1600.0}, [Cause.THROTTLING]),
-        ({"clock_mhz": 300.0, "utilisation": 0.0}, []),  # not used by the run
-        ({"throttle": None, "clock_mhz": None}, []),
-    ],
-)
-def test_power_cap_counts_only_with_a_lower_clock(tmp_path: Path, changes: dict[str, Any], causes: list[Cause]) -> None:
-    diagnosis = diagnose(read_run(with_gpus(tmp_path, "healthy_server", **changes)))
-    assert [finding.cause for finding in diagnosis.findings] == causes
 
 
 # The command

@@ -7,6 +7,8 @@ from html import unescape
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from command_line import CommandLine, Done
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from tuning_sessions import SESSION, trial
 from harness_llm.analysis.diagnosis.diagnosis import diagnose
 from harness_llm.analysis.diagnosis.run_data import read_run
 from harness_llm.analysis.report.downsampling import binned, edges, quantile_curve, rate
+from harness_llm.analysis.report.recorded_run import read_recorded_run
 from harness_llm.runs.record import State
 from harness_llm.runs.trial_store import open_session
 
@@ -108,6 +111,22 @@ def test_missing_records_are_named(report: Callable[..., Done], logs: Path) -> N
     assert "unreadable record of a run" in text
     assert "KV cache use: no values were recorded" in text
     assert "counted when the answer is complete" in text  # throughput from queries.parquet
+
+
+@pytest.mark.parametrize("last", [-0.3, 0.0, 0.4])
+def test_run_that_failed_in_its_first_second_is_reported(report: Callable[..., Done], logs: Path, last: float) -> None:
+    """Its records end at `last` seconds after LoadGen's start, without an answer."""
+    write_recorded_run(logs)
+    failed = write_recorded_run(logs, hour=1, state=State.FAILED, reasons=["a replica refused a query"], metrics={})
+    for file in ("replicas.parquet", "devices.parquet"):
+        table = pq.read_table(failed.path / file)
+        times = pc.add(table["time_s"], last - pc.max(table["time_s"]).as_py())
+        pq.write_table(table.set_column(table.schema.get_field_index("time_s"), "time_s", times), failed.path / file)
+    (failed.path / "queries.parquet").unlink()
+    assert read_recorded_run(failed.path).end == pytest.approx(max(last, 0.0))
+    text = words(report(logs))
+    assert "a replica refused a query" in text
+    assert "Queries in flight · A" in text
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from workspaces import make_workspace
 
 from harness_llm.analysis.run_row import RunRow, run_row
 from harness_llm.analysis.run_table import show
+from harness_llm.runs.record import LOCK
 
 BRACKETS = "LoadGen error: [red]x[/red] " * 5
 
@@ -52,6 +54,17 @@ def found(done: Done) -> list[dict[str, Any]]:
     assert done.code == 0, done.err
     rows: list[dict[str, Any]] = json.loads(done.out)
     return rows
+
+
+def test_unfinished_run_below_a_renamed_folder_has_the_time_of_its_lock(
+    runs: Callable[..., Done], tmp_path: Path
+) -> None:
+    logs = tmp_path / "build" / "logs"
+    run = write_run(logs, "Offline", "accuracy", hour=4, finished=False).path
+    os.utime(run / LOCK, (1_790_000_000, 1_790_000_000))
+    (logs / run.parts[-5]).rename(logs / "from_node_b")
+    rows = found(runs("--json"))
+    assert [row["started"] for row in rows][-2:] == ["2026-07-01T15:00:00Z", "2026-09-21T14:13:20Z"]
 
 
 def test_rows_have_figures_limits_versions_and_settings(runs: Callable[..., Done]) -> None:

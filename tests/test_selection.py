@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from runs import BENCHMARK, SUBJECT, SYSTEM, write_all, write_run
 
 from harness_llm.runs.record import Run, RunKey, State, find_runs
-from harness_llm.runs.selection import Selection, Wanted, select
+from harness_llm.runs.selection import Selection, Wanted, differences, select
 
 TESTS = ("performance", "accuracy", "TEST06")
 OTHER = SUBJECT | {"llm_config": {"max_num_seqs": 256}}
@@ -72,6 +74,27 @@ def test_long_lists_of_differences_are_shortened(tmp_path: Path) -> None:
     wanted = SUBJECT | {f"key{i}": i for i in range(9)}
     selection = choose(find_runs(tmp_path, SYSTEM), fingerprints={"Offline": wanted})
     assert reason(selection, "accuracy")[1].endswith("key3: absent vs 3; and 5 more")
+
+
+def test_nodes_are_compared_one_by_one(tmp_path: Path) -> None:
+    write_all(tmp_path, fingerprint=SUBJECT | {"nodes": [{"hardware": {"cpu": "EPYC"}, "operating_system": "22.04"}]})
+    nodes = [{"hardware": {"cpu": "EPYC"}, "operating_system": version} for version in ("24.04", "22.04")]
+    selection = choose(find_runs(tmp_path, SYSTEM), fingerprints={"Offline": SUBJECT | {"nodes": nodes}})
+    assert reason(selection, "TEST06")[1].removeprefix("VALID but of another fingerprint: ").split("; ") == [
+        "nodes.0.operating_system: 22.04 vs 24.04",
+        "nodes.1.hardware.cpu: absent vs EPYC",
+        "nodes.1.operating_system: absent vs 22.04",
+    ]
+
+
+@given(st.integers(0, 150), st.text("ab", max_size=80), st.text("ab", max_size=80))
+def test_texts_of_a_difference_are_short_and_unequal(equal: int, ours: str, theirs: str) -> None:
+    lines = differences({"key": "x" * equal + ours}, {"key": "x" * equal + theirs})
+    assert bool(lines) == (ours != theirs)
+    for line in lines:
+        one, other = line.removeprefix("key: ").split(" vs ")
+        assert one != other
+        assert max(len(one), len(other)) <= 60
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness_llm.analysis.recorded_conf import recorded_conf
 from harness_llm.errors import ConfigError
 from harness_llm.runs.record import LOCK, RECORD, Run, RunRecord, load_run
 from harness_llm.runs.selection import differences
@@ -87,7 +88,7 @@ def facts(run: Run) -> dict[str, Any]:
     if run.record is None:
         return {}
     record = run.record
-    run_facts = record.run_facts | {"user_conf": " ".join(str(record.run_facts.get("user_conf", "")).split())}
+    run_facts = record.run_facts | {"user_conf": recorded_conf(record)}
     named = {name: getattr(record, name) for name in ("system", "round", "division", "profile")}
     return named | record.fingerprint | run_facts | _host_settings(record)
 

@@ -4,13 +4,12 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
 from harness_llm.paths import LOG_TIME
-from harness_llm.runs.record import Run, RunRecord
+from harness_llm.runs.record import LOCK, Run, RunRecord
 
 DIGITS = 8
 """Characters of a digest in a row."""
@@ -117,7 +116,10 @@ def _detail(run: Run) -> DetailLog | None:
 
 
 def _started(run: Run) -> dt.datetime:
-    """When the run started; without a record, when its submission started."""
+    """When the run started; without a record, when its submission started, or when the lock was written."""
     if run.record:
         return run.record.started.astimezone(dt.UTC)
-    return dt.datetime.strptime(Path(run.path).parts[-5], LOG_TIME).replace(tzinfo=dt.UTC)
+    try:
+        return dt.datetime.strptime(run.path.parts[-5], LOG_TIME).replace(tzinfo=dt.UTC)
+    except ValueError:  # the folder was renamed
+        return dt.datetime.fromtimestamp((run.path / LOCK).stat().st_mtime, dt.UTC)

@@ -26,22 +26,26 @@ def spread(config: EngineConfig, count: int) -> EngineConfig:
     return config.model_copy(update={"harness_config": harness})
 
 
+def targets_name(gpu: str, count: int | None, workspace: Workspace) -> str:
+    """The name of the user.conf for `count` devices; `user_<gpu>.conf` is for the number in models/gpus.yaml."""
+    node = load_gpus(workspace).get(gpu) if count else None
+    return f"user_{gpu}.conf" if node is None or count == node.count else f"user_{gpu}_{count}gpu.conf"
+
+
 def targets_file(gpu: str, count: int | None, workspace: Workspace) -> Path:
-    """The user.conf for `count` devices; `user_<gpu>.conf` is for the number in models/gpus.yaml.
+    """The user.conf for `count` devices.
 
     Raises:
-        ConfigError: there is no file for another number.
+        ConfigError: there is no file for another number than that in models/gpus.yaml.
     """
     whole = workspace.user_confs / f"user_{gpu}.conf"
-    node = load_gpus(workspace).get(gpu)
-    if count is None or node is None or count == node.count:
-        return whole
-    own = whole.with_name(f"{whole.stem}_{count}gpu.conf")
-    if not own.is_file():
-        raise ConfigError(
-            f"missing LoadGen targets for {count} {gpu}",
-            where=str(own),
-            expected=f"targets for {count} devices; {whole.name} is for {node.count}",
-            hint=f"cp {whole} {own}, and scale target_qps by {count}/{node.count}; or set --user-conf",
-        )
-    return own
+    own = workspace.user_confs / targets_name(gpu, count, workspace)
+    if own == whole or own.is_file():
+        return own
+    usual = load_gpus(workspace)[gpu].count
+    raise ConfigError(
+        f"missing LoadGen targets for {count} {gpu}",
+        where=str(own),
+        expected=f"targets for {count} devices; {whole.name} is for {usual}",
+        hint=f"cp {whole} {own}, and scale target_qps by {count}/{usual}; or set --user-conf",
+    )

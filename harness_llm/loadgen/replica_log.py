@@ -40,7 +40,9 @@ class ReplicaLog:
             activity = heartbeat.activity
             reported = (activity.running, activity.waiting, activity.kv_cache_use, activity.preemptions)
             start = self._starts.setdefault(endpoint, len(self._starts))
-            self._rows.extend((start, at, heartbeat.at, in_flight, heartbeat.steps, activity.generated))
+            # Without a known batch, the steps are those of the replica's loop: arrivals of outputs, or whole batches.
+            steps = np.nan if activity.running is None else heartbeat.steps
+            self._rows.extend((start, at, heartbeat.at, in_flight, steps, activity.generated))
             self._rows.extend(np.nan if value is None else value for value in reported)
 
     def columns(self, start: float) -> dict[str, Values]:

@@ -14,6 +14,7 @@ NOT_COUNTED = "NOT COUNTED"
 _WITHOUT_RECORD = {State.RUNNING: "in progress", State.INTERRUPTED: "ended without a record"}
 _DIFFERENCES_SHOWN = 4
 _VALUE_WIDTH = 60
+_EQUAL_START = 20
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     """`key: found vs wanted` for every key in which two fingerprints differ."""
     ours, theirs = dict(flat(found)), dict(flat(wanted))
     return [
-        f"{key}: {_short(ours.get(key, 'absent'))} vs {_short(theirs.get(key, 'absent'))}"
+        f"{key}: {_both(ours.get(key, 'absent'), theirs.get(key, 'absent'))}"
         for key in sorted(ours.keys() | theirs.keys())
         if ours.get(key) != theirs.get(key)
     ]
@@ -180,12 +181,22 @@ def _fingerprint(run: Run) -> dict[str, Any]:
 
 
 def flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Dotted names and texts of all values in nested `facts`."""
+    """Dotted names and texts of all values in nested `facts`; the mappings in a list are named by number."""
     for key, value in facts.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
+        elif value and isinstance(value, Sequence) and all(isinstance(one, Mapping) for one in value):
+            yield from flat({f"{key}.{number}": one for number, one in enumerate(value)}, prefix)
         else:
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _both(ours: str, theirs: str) -> str:
+    """Two unequal texts, without their equal start if they differ only beyond the width of a value."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    start = next((place for place, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
+    cut = start - _EQUAL_START if start >= _VALUE_WIDTH - 1 else 0
+    return " vs ".join(_short(f"…{text[cut:]}" if cut else text) for text in (ours, theirs))
 
 
 def _short(text: str) -> str:

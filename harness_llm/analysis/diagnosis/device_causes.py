@@ -1,10 +1,11 @@
 """Devices: clocks that a power cap, the temperature or another limit reduces, or that are lower than of the others."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness_llm.analysis.diagnosis.causes import Cause
 from harness_llm.analysis.diagnosis.finding import Finding
@@ -14,6 +15,7 @@ from harness_llm.analysis.diagnosis.thresholds import BUSY, CLOCK_LOSS, THROTTLE
 
 # GPUs under full load are at their power cap as a rule: only a lower clock makes it a cause.
 _USUAL = "power cap"
+_SELECTIONS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _UNEXPLAINED = "lower clock than the other devices"
 
 
@@ -22,19 +24,21 @@ class Throttled:
     """Throttling of one device under load.
 
     Attributes:
-        share: of the seconds; `clock_loss` of the clock in them, against the fastest device.
+        reasons: share of the seconds of each.
+        share: of the seconds with any of them; `clock_loss` of the clock in them, against the fastest device.
     """
 
     device: str
-    reason: str
+    reasons: Mapping[str, float]
     share: float
     clock_loss: float
     temperature_c: float
     power_w: float
 
     def __str__(self) -> str:
+        reasons = ", ".join(f"{reason} in {share:.0%}" for reason, share in self.reasons.items())
         return (
-            f"{self.device}: {self.reason} in {self.share:.0%} of the seconds, clock {self.clock_loss:.0%} lower"
+            f"{self.device}: {reasons} of the seconds, clock {self.clock_loss:.0%} lower"
             + ("" if math.isnan(self.temperature_c) else f", {self.temperature_c:.0f} °C")
             + ("" if math.isnan(self.power_w) else f", {self.power_w:.0f} W")
         )
@@ -61,22 +65,28 @@ def gpu_names(data: RunData) -> list[str]:
 
 def _throttled(rows: Columns, fastest: float) -> Throttled | None:
     """The throttling of one device, of its readings under load."""
-    texts = [text or "" for text in rows["throttle"]]
-    limited = np.array([bool(text) for text in texts])
-    reasons = sorted({reason for text in texts if text for reason in text.split(", ")})
-    if limited.mean() < THROTTLED.value:
-        limited, reasons = np.ones(len(texts), dtype=bool), [_UNEXPLAINED]
+    limits = _limits(rows)
+    limited = np.logical_or.reduce(list(limits.values()))
     loss = 1 - _median(rows["clock_mhz"][limited]) / fastest
-    if reasons in ([_USUAL], [_UNEXPLAINED]) and loss < CLOCK_LOSS.value:
+    if limits.keys() <= {_USUAL, _UNEXPLAINED} and loss < CLOCK_LOSS.value:
         return None
     return Throttled(
         device=str(rows["device"][0]),
-        reason=", ".join(reasons),
+        reasons={reason: float(own.mean()) for reason, own in limits.items()},
         share=float(limited.mean()),
         clock_loss=max(loss, 0.0),
         temperature_c=_median(rows["temperature_c"][limited]),
         power_w=_median(rows["power_w"][limited]),
     )
+
+
+def _limits(rows: Columns) -> dict[str, NDArray[np.bool_]]:
+    """The readings with each reason that is not too rare; all readings as unexplained without such a reason."""
+    readings = [(text or "").split(", ") for text in rows["throttle"]]
+    reasons = sorted({reason for own in readings for reason in own if reason})
+    found = {reason: np.array([reason in own for own in readings]) for reason in reasons}
+    often = {reason: own for reason, own in found.items() if own.mean() >= THROTTLED.value}
+    return often or {_UNEXPLAINED: np.ones(len(readings), dtype=bool)}
 
 
 def _median(values: Floats) -> float:
@@ -90,8 +100,8 @@ def throttling(data: RunData) -> Iterator[Finding]:
     found = throttled_devices(data)
     if not found:
         return
-    loss = sum(device.share * device.clock_loss for device in found) / len(gpu_names(data))
-    hot = any("thermal" in device.reason for device in found)
+    loss = sum(device.share * device.clock_loss for device in found) / max(_devices(data), len(found))
+    hot = any("thermal" in reason for device in found for reason in device.reasons)
     action = "improve the cooling" if hot else "raise the power cap or clock limit; harness-llm doctor lists both"
     yield Finding(
         Cause.THROTTLING,
@@ -99,13 +109,37 @@ def throttling(data: RunData) -> Iterator[Finding]:
         {device.device: str(device) for device in found},
         action,
         loss=loss,
-        effect=f"{loss:.1%} of the clock of all devices",
-        replicas=tuple(dict.fromkeys(_replica_of(data, device.device) for device in found)),
+        effect=f"{loss:.1%} of the clock of all devices of the run",
+        replicas=tuple(dict.fromkeys(filter(None, (_replica_of(data, device.device) for device in found)))),
     )
 
 
-def _replica_of(data: RunData, device: str) -> str:
-    """The replica that runs on `device`, if replicas take the devices in order."""
+def _devices(data: RunData) -> int:
+    """The devices of the run, on all nodes; of running servers, if they have the same llm_config."""
+    return _replicas(data) * _group(data)
+
+
+def _replicas(data: RunData) -> int:
+    return len(_urls(data)) or int(data.settings["harness_config"]["replicas"])
+
+
+def _group(data: RunData) -> int:
     config = data.settings["llm_config"]
-    group = int(config.get("tensor_parallel_size") or 1) * int(config.get("pipeline_parallel_size") or 1)
-    return f"replica-{int(device.removeprefix('gpu-')) // group}"
+    return int(config.get("tensor_parallel_size") or 1) * int(config.get("pipeline_parallel_size") or 1)
+
+
+def _urls(data: RunData) -> Sequence[str]:
+    return (data.settings.get("server_config") or {}).get("url") or ()
+
+
+def _replica_of(data: RunData, device: str) -> str:
+    """The replica on `device`, if replicas take the devices of a single machine in order; else empty."""
+    if _urls(data) or data.record.nodes.keys() - {""}:
+        return ""
+    inherited = data.record.fingerprint.get("inherited", {})
+    selected = [inherited[name].split(",") for name in _SELECTIONS if name in inherited]
+    number = device.removeprefix("gpu-")
+    if len(selected) > 1 or (selected and number not in selected[0]):
+        return ""
+    replica = (selected[0].index(number) if selected else int(number)) // _group(data)
+    return f"replica-{replica}" if replica < _replicas(data) else ""

@@ -15,6 +15,8 @@ from harness_llm.analysis.diagnosis.thresholds import FEWEST_BLOCKS, MARGIN, SMA
 
 _MS = 1000
 _NS_PER_MS = 1e6
+_ALLOWED_ABOVE = 0.01  # LoadGen judges the 99th percentiles
+_LONGER = {"fast": "valid", "valid": ""}  # profiles; the others are shorter
 _NEEDED = re.compile(r"at\s+least\s+(\d+)")
 
 
@@ -183,8 +185,19 @@ def too_few_queries(data: RunData) -> Iterator[Finding]:
             "needed": f"{needed:,}",
             "LoadGen": " ".join(texts.replace("*", "").split()) or "result_min_queries_met is false",
         },
-        "issue more queries: a longer profile",
-        (Setting("--profile", data.record.profile, "fast or valid"), data.target("min_query_count", None)),
+        *_more_queries(data, lower=above > _ALLOWED_ABOVE * log.query_count),
         loss=1 - share,
         effect=f"the run has {share:.0%} of the queries that the percentiles need",
     )
+
+
+def _more_queries(data: RunData, *, lower: bool) -> tuple[str, tuple[Setting, ...]]:
+    """The action and its settings; `lower`: so many queries are above a limit that more of them do not help."""
+    now = data.record.profile
+    longer = _LONGER.get(now, "fast or valid")
+    settings = [Setting("--profile", now, longer)] if longer else []
+    settings.append(data.target("min_query_count", None))
+    if not lower:
+        return f"issue more queries{': a longer profile' if longer else ''}", tuple(settings)
+    target = data.target("target_qps", data.target_qps * MARGIN.value)
+    return "lower the load: more than 1 % of the queries are above a limit", (target, *settings)

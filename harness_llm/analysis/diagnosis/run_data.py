@@ -2,7 +2,6 @@
 
 import functools
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from harness_llm.analysis.bundle import open_run_folder
 from harness_llm.analysis.diagnosis.finding import Setting, figure
 from harness_llm.analysis.diagnosis.robust import Floats
+from harness_llm.analysis.recorded_conf import conf_file, recorded_conf
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
@@ -24,8 +24,6 @@ from harness_llm.runs.records import read_record
 CONFIG = "config.yaml"
 Columns = Mapping[str, NDArray[Any]]
 """Columns of a record by name: numbers with NaN for null, texts with None."""
-
-_GPU = re.compile(r"--gpu (\S+)")
 
 
 @dataclass(frozen=True)
@@ -79,9 +77,8 @@ class RunData:
     @functools.cached_property
     def targets(self) -> dict[str, tuple[str, float]]:
         """The lines of user.conf: whole name and value, by the last part of the name."""
-        lines = str(self.record.run_facts.get("user_conf", "")).splitlines()
-        pairs = [line.split(" = ") for line in lines if " = " in line]
-        return {name.rpartition(".")[2]: (name, float(value)) for name, value in pairs}
+        found = recorded_conf(self.record)
+        return {name.rpartition(".")[2]: (name, float(value)) for name, value in found.items()}
 
     @property
     def scenario(self) -> str:
@@ -96,11 +93,8 @@ class RunData:
     def target(self, key: str, following: float | None) -> Setting:
         """The setting of `key` in user.conf, with its next value."""
         name, now = self.targets.get(key, (key, math.nan))
-        gpu = _GPU.search(self.record.command)
         text = "" if following is None else figure(following).replace(",", "")
-        return Setting(
-            name, "" if math.isnan(now) else f"{now:g}", text, f"code/user_{gpu[1] if gpu else '<gpu>'}.conf"
-        )
+        return Setting(name, "" if math.isnan(now) else f"{now:g}", text, conf_file(self.record))
 
     def option(self, section: str, name: str, following: object = "") -> Setting:
         """The setting `section.name` of the engine settings, with its next value."""

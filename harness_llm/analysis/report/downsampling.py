@@ -33,9 +33,9 @@ class Binned:
 
 
 def edges(end: float, most: int = MOST_INTERVALS) -> Floats:
-    """Edges of equal intervals from 0 to `end` of whole seconds; the last may end later."""
+    """Edges of at least one interval, of equal whole seconds, from 0 to `end`; the last may end later."""
     width = max(1, int(np.ceil(end / most)))
-    return np.arange(0.0, end + width, width, dtype=np.float64)
+    return np.arange(0.0, max(end, width) + width, width, dtype=np.float64)
 
 
 def binned(time: Floats, values: Floats, bounds: Floats) -> Binned:

@@ -37,11 +37,11 @@ class RecordedRun:
 
     @property
     def end(self) -> float:
-        """Seconds from LoadGen's start to the last completion; of a run without queries, to the last row."""
+        """Seconds from LoadGen's start to the last completion; of a run without one, to the last row, at least 0."""
         if self.queries:
             return float(self.queries["completion_s"].max())
         times = [own["time_s"].max() for own in (*self.replicas.values(), *self.devices.values())]
-        return float(max(times, default=0.0))
+        return float(max([0.0, *times]))
 
     @property
     def ttft_ms(self) -> Floats:
