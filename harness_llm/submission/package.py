@@ -21,6 +21,8 @@ from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 from harness_llm.submission.outputs import official_outputs, own_notices
+from harness_llm.submission.packaged import remaining_fingerprints
+from harness_llm.submission.places import home_of
 from harness_llm.submission.release import availability_notices
 from harness_llm.submission.system_description import describe
 from harness_llm.submission.tree import accuracy_scores, build_tree, write_calibration
@@ -67,9 +69,9 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
         assets: the served checkpoint and the data sets.
 
     Raises:
-        GateFailed: a VALID run is missing, scenarios differ in system or versions, the accuracy meets the gates of no
-            variant, an official script computes other scores or another verdict, or the system violates the
-            requirements of closed.
+        GateFailed: a VALID run is missing, scenarios differ in system or versions (those in the tree too), the accuracy
+            meets the gates of no variant, an official script computes other scores or another verdict, or the system
+            violates the requirements of closed.
         ConfigError: names, division or system description are wrong, or the checkpoint is not that of the runs.
     """
     _refuse_missing(selection)
@@ -82,6 +84,9 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
     fingerprints = _fingerprints(selection)
     require_one_system(fingerprints)
     _refuse_other_checkpoint(fingerprints, assets.checkpoint)
+    home = home_of(submission, workspace.submission / submission.tree_name)
+    packaged = remaining_fingerprints(submission, home, fingerprints)
+    _refuse_other_packaged(submission, fingerprints, packaged, assets.checkpoint)
     documents = replace(
         documents,
         quantization=read_quantization(assets.checkpoint, fingerprints),
@@ -132,7 +137,28 @@ def _refuse_missing(selection: Selection) -> None:
         )
 
 
-def _refuse_other_checkpoint(fingerprints: Mapping[str, Mapping[str, Any]], checkpoint: Path) -> None:
+def _refuse_other_packaged(
+    submission: Submission,
+    fingerprints: Mapping[str, Mapping[str, Any]],
+    packaged: Mapping[str, Mapping[str, Any]],
+    checkpoint: Path,
+) -> None:
+    """Scenarios of one result share system, versions and checkpoint if they are packaged one after the other too."""
+    hint = (
+        f"package them together: harness-llm submit --model {submission.benchmark.name} "
+        f"--scenarios {','.join([*packaged, *fingerprints])}, with the other options of the runs; "
+        "it repeats only the runs that do not match"
+    )
+    before = {f"{scenario} in the tree": fingerprint for scenario, fingerprint in packaged.items()}
+    require_one_system({**before, **fingerprints}, hint)
+    _refuse_other_checkpoint(before, checkpoint, f"restore the checkpoint of the runs, or {hint}")
+
+
+def _refuse_other_checkpoint(
+    fingerprints: Mapping[str, Mapping[str, Any]],
+    checkpoint: Path,
+    hint: str = "restore the checkpoint of the runs, or run again: harness-llm submit",
+) -> None:
     """The calibration document must describe the checkpoint that the runs served."""
     found = checkpoint_digest(checkpoint)
     for scenario, fingerprint in fingerprints.items():
@@ -142,7 +168,7 @@ def _refuse_other_checkpoint(fingerprints: Mapping[str, Mapping[str, Any]], chec
                 where=str(checkpoint),
                 expected=f"sha256 digest {fingerprint['checkpoint']}",
                 found=found,
-                hint="restore the checkpoint of the runs, or run again: harness-llm submit",
+                hint=hint,
             )
 
 

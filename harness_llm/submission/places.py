@@ -42,6 +42,11 @@ class Places:
         return {self.results, self.measurements.parent, self.compliance}
 
 
+def home_of(submission: Submission, tree: Path) -> Path:
+    """The folder of the submitter and division in `tree`."""
+    return tree / submission.division / submission.submitter
+
+
 def places_of(submission: Submission, name: str, scenario: str, home: Path) -> Places:
     """Paths of the result of `scenario` under the benchmark name `name`; `home` is `<division>/<submitter>/`."""
     layout, fields = submission.rules.layout, {"system": submission.system, "benchmark": name, "scenario": scenario}

@@ -1,5 +1,6 @@
 """README files of the tree, rendered from its content and the records of the runs."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -8,11 +9,13 @@ from typing import Any
 import yaml
 
 from harness_llm.config.submission_names import Submission
+from harness_llm.fileio import parse_yaml, read_text
 from harness_llm.runs.record import Run, RunRecord
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.places import DOCUMENTATION, IMPLEMENTATION, README, RESULTS, Places
 from harness_llm.submission.templates import render
 
+_FINGERPRINT = re.compile(r"^## Fingerprint$.*?^```yaml$(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ANY = {"system": "<system>", "benchmark": "<benchmark>", "scenario": "<scenario>"}
 _PREPARATION = {
     "published": "Gated checkpoints require HF_TOKEN, the token of an account that has access.",
@@ -96,3 +99,14 @@ def write_result_readme(
         digest=next(iter(records.values())).fingerprint_digest,
     )
     places.readme.write_text(text)
+
+
+def read_fingerprint(readme: Path) -> dict[str, Any]:
+    """The fingerprint in a README.md of `write_result_readme`; empty without one.
+
+    Raises:
+        ConfigError: the fingerprint is no longer YAML.
+    """
+    found = _FINGERPRINT.search(read_text(readme)) if readme.is_file() else None
+    fingerprint: dict[str, Any] = parse_yaml(found[1], str(readme)) if found else {}
+    return fingerprint

@@ -26,7 +26,7 @@ from harness_llm.submission.calibration import Quantization, measurements, rende
 from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_results
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.outputs import Outputs
-from harness_llm.submission.places import PROFILE, README, RESULTS, Places, places_of, source_of
+from harness_llm.submission.places import PROFILE, README, RESULTS, Places, home_of, places_of, source_of
 from harness_llm.submission.readme import (
     write_home_readme,
     write_pointer_readme,
@@ -65,7 +65,7 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
     target = workspace.submission / submission.tree_name
     names = packaged_variants(submission, accuracy_scores(runs))
     with _editing(target) as tree:
-        home = tree / submission.division / submission.submitter
+        home = home_of(submission, tree)
         _write_json(home / "systems" / f"{submission.system}.json", documents.description)
         _pack_source(submission, home, workspace)
         _write_mapping(submission, home)
@@ -148,7 +148,7 @@ def write_calibration(submission: Submission, quantization: Quantization, worksp
     """Write only the calibration document into the tree of `submission`; return its path."""
     target = workspace.submission / submission.tree_name
     with _editing(target) as tree:
-        document = _write_calibration(submission, tree / submission.division / submission.submitter, quantization)
+        document = _write_calibration(submission, home_of(submission, tree), quantization)
         return target / document.relative_to(tree)
 
 

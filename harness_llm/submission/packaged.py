@@ -1,0 +1,23 @@
+"""Results of earlier calls that remain in the tree."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from harness_llm.config.submission_names import Submission
+from harness_llm.submission.places import RESULTS, Places, places_of
+from harness_llm.submission.readme import read_fingerprint
+
+
+def remaining(submission: Submission, home: Path, replaced: Collection[str]) -> Iterator[Places]:
+    """Results of the benchmark and system in `home` under any variant, without those of the scenarios `replaced`."""
+    for name in submission.possible_names:
+        for folder in sorted((home / RESULTS / submission.system / name).glob("*")):
+            if folder.name not in replaced:
+                yield places_of(submission, name, folder.name, home)
+
+
+def remaining_fingerprints(submission: Submission, home: Path, replaced: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Fingerprints of the remaining scenarios; results that were made elsewhere have none."""
+    found = {places.scenario: read_fingerprint(places.readme) for places in remaining(submission, home, replaced)}
+    return {scenario: fingerprint for scenario, fingerprint in found.items() if fingerprint}
