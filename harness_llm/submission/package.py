@@ -1,7 +1,7 @@
 """From a complete selection of runs to the tree."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,12 +84,11 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
     fingerprints = _fingerprints(selection)
     require_one_system(fingerprints)
     _refuse_other_checkpoint(fingerprints, assets.checkpoint)
-    home = home_of(submission, workspace.submission / submission.tree_name)
-    packaged = remaining_fingerprints(submission, home, fingerprints)
+    packaged = _packaged_fingerprints(submission, workspace, fingerprints)
     _refuse_other_packaged(submission, fingerprints, packaged, assets.checkpoint)
     documents = replace(
         documents,
-        quantization=read_quantization(assets.checkpoint, fingerprints),
+        quantization=read_quantization(assets.checkpoint, {**packaged, **fingerprints}),
         outputs=official_outputs(submission, runs, assets),
     )
     tree = build_tree(submission, selection.runs, documents, workspace)
@@ -116,7 +115,8 @@ def package_calibration(
         ConfigError: the division or a name is wrong, or the checkpoint differs from its record.
     """
     submission.check()
-    quantization = read_quantization(checkpoint, fingerprints)
+    packaged = _packaged_fingerprints(submission, workspace, fingerprints)
+    quantization = read_quantization(checkpoint, {**packaged, **fingerprints})
     return write_calibration(submission, quantization, workspace), quantization.notices
 
 
@@ -124,6 +124,14 @@ def _fingerprints(selection: Selection) -> dict[str, dict[str, Any]]:
     """The fingerprint of each scenario, which all its runs share."""
     records = {scenario: next(iter(tests.values())).record for scenario, tests in selection.runs.items()}
     return {scenario: record.fingerprint for scenario, record in records.items() if record}
+
+
+def _packaged_fingerprints(
+    submission: Submission, workspace: Workspace, replaced: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """The fingerprint of each scenario that remains in the tree, which the calibration document describes too."""
+    home = home_of(submission, workspace.submission / submission.tree_name)
+    return remaining_fingerprints(submission, home, replaced)
 
 
 def _refuse_missing(selection: Selection) -> None:
