@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
+from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, recorded_node, write_all, write_run
 from submissions import official, submission_of
 
 from harness_llm.config.assets import Assets
@@ -382,6 +384,49 @@ def test_checkpoint_of_a_packaged_scenario_must_be_the_present_one(workspace: Wo
     with pytest.raises(ConfigError, match="the runs of Offline in the tree served another checkpoint") as caught:
         pack(workspace, "Server")
     assert "--scenarios Offline,Server" in caught.value.hint
+
+
+EDGE = official("llama3.1-8b-edge", "llama3.1-8b-edge")
+
+
+@pytest.mark.parametrize(
+    ("category", "machine", "changed"),
+    [
+        ("edge", {"framework": "vllm 0.33.0"}, "framework: vllm 0.33.0"),
+        ("edge", {"accelerators_per_node": "1"}, "accelerators_per_node: 1"),
+        ("datacenter,edge", {}, "system_type: datacenter,edge"),
+    ],
+)
+def test_description_that_is_wrong_for_another_benchmark_is_refused(
+    workspace: Workspace, category: str, machine: dict[str, str], changed: str
+) -> None:
+    write_all(workspace.logs)
+    tree = pack(workspace, category="edge").tree
+    description = tree / "open/Acme/systems/cpu-box.json"
+    before = description.read_text()
+    facts = {"benchmark": EDGE.name, "nodes": {"": recorded_node(**machine)}}
+    write_all(workspace.logs, "SingleStream", **facts)
+    with pytest.raises(GateFailed, match="results of demo are from another state of this system") as caught:
+        pack(workspace, "SingleStream", benchmark=EDGE, category=category)
+    assert caught.value.found == changed
+    assert caught.value.expected.startswith(changed.partition(":")[0])
+    assert description.read_text() == before
+    _, _, remove = caught.value.hint.partition("after: ")
+    subprocess.run(shlex.split(remove), check=True)
+    pack(workspace, "SingleStream", benchmark=EDGE, category=category)
+    write_all(workspace.logs, hour=1, nodes=facts["nodes"])
+    pack(workspace, category=category)
+    assert len(results(tree)) == 2
+
+
+def test_statement_of_the_system_file_may_be_corrected_for_all_benchmarks(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    write_all(workspace.logs, "SingleStream", benchmark=EDGE.name)
+    pack(workspace, category="edge")
+    workspace.systems.mkdir(parents=True)
+    (workspace.systems / "cpu-box.yaml").write_text("cooling: Liquid\n")
+    tree = pack(workspace, "SingleStream", benchmark=EDGE, category="edge").tree
+    assert json.loads((tree / "open/Acme/systems/cpu-box.json").read_text())["cooling"] == "Liquid"
 
 
 def test_missing_checkpoint_of_the_runs_is_refused(workspace: Workspace) -> None:

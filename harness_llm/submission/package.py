@@ -1,7 +1,7 @@
 """From a complete selection of runs to the tree."""
 
 import datetime as dt
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +16,13 @@ from harness_llm.paths import Workspace
 from harness_llm.runs.selection import Selection
 from harness_llm.submission.accuracy_manifest import write_manifest
 from harness_llm.submission.calibration import read_quantization
-from harness_llm.submission.consistency import require_one_system
+from harness_llm.submission.consistency import require_one_system, require_same_description
 from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 from harness_llm.submission.outputs import official_outputs, own_notices
-from harness_llm.submission.packaged import remaining_fingerprints
-from harness_llm.submission.places import home_of
+from harness_llm.submission.packaged import other_benchmarks, remaining_fingerprints
+from harness_llm.submission.places import description_of, home_of
 from harness_llm.submission.release import availability_notices
 from harness_llm.submission.system_description import describe
 from harness_llm.submission.tree import accuracy_scores, build_tree, write_calibration
@@ -69,22 +69,27 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
         assets: the served checkpoint and the data sets.
 
     Raises:
-        GateFailed: a VALID run is missing, scenarios differ in system or versions (those in the tree too), the accuracy
-            meets the gates of no variant, an official script computes other scores or another verdict, or the system
-            violates the requirements of closed.
+        GateFailed: a VALID run is missing, scenarios differ in system or versions (those in the tree too), other
+            benchmarks in the tree ran on another state of the system, the accuracy meets the gates of no variant, an
+            official script computes other scores or another verdict, or the system violates the requirements of closed.
         ConfigError: names, division or system description are wrong, or the checkpoint is not that of the runs.
     """
     _refuse_missing(selection)
     # A scenario that is inferred from another one shares its runs.
     runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
-    documents = describe_system(submission, measured_system(runs), workspace)
+    measured = measured_system(runs)
+    documents = describe_system(submission, measured, workspace)
     _refuse_other_runs(submission, selection)
+    home = _home(submission, workspace)
+    require_same_description(
+        description_of(submission, home), documents.description, measured.machine, other_benchmarks(submission, home)
+    )
     if documents.requirements and submission.division == "closed":
         _refuse_without_ecc(selection)
     fingerprints = _fingerprints(selection)
     require_one_system(fingerprints)
     _refuse_other_checkpoint(fingerprints, assets.checkpoint)
-    packaged = _packaged_fingerprints(submission, workspace, fingerprints)
+    packaged = remaining_fingerprints(submission, home, fingerprints)
     _refuse_other_packaged(submission, fingerprints, packaged, assets.checkpoint)
     documents = replace(
         documents,
@@ -115,7 +120,7 @@ def package_calibration(
         ConfigError: the division or a name is wrong, or the checkpoint differs from its record.
     """
     submission.check()
-    packaged = _packaged_fingerprints(submission, workspace, fingerprints)
+    packaged = remaining_fingerprints(submission, _home(submission, workspace), fingerprints)
     quantization = read_quantization(checkpoint, {**packaged, **fingerprints})
     return write_calibration(submission, quantization, workspace), quantization.notices
 
@@ -126,12 +131,8 @@ def _fingerprints(selection: Selection) -> dict[str, dict[str, Any]]:
     return {scenario: record.fingerprint for scenario, record in records.items() if record}
 
 
-def _packaged_fingerprints(
-    submission: Submission, workspace: Workspace, replaced: Collection[str]
-) -> dict[str, dict[str, Any]]:
-    """The fingerprint of each scenario that remains in the tree, which the calibration document describes too."""
-    home = home_of(submission, workspace.submission / submission.tree_name)
-    return remaining_fingerprints(submission, home, replaced)
+def _home(submission: Submission, workspace: Workspace) -> Path:
+    return home_of(submission, workspace.submission / submission.tree_name)
 
 
 def _refuse_missing(selection: Selection) -> None:

@@ -21,3 +21,9 @@ def remaining_fingerprints(submission: Submission, home: Path, replaced: Collect
     """Fingerprints of the remaining scenarios; results that were made elsewhere have none."""
     found = {places.scenario: read_fingerprint(places.readme) for places in remaining(submission, home, replaced)}
     return {scenario: fingerprint for scenario, fingerprint in found.items() if fingerprint}
+
+
+def other_benchmarks(submission: Submission, home: Path) -> list[Path]:
+    """Folders of the results of other benchmarks on the system."""
+    folders = sorted((home / RESULTS / submission.system).glob("*"))
+    return [folder for folder in folders if folder.name not in submission.possible_names]

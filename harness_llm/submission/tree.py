@@ -26,7 +26,16 @@ from harness_llm.submission.calibration import Quantization, measurements, rende
 from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_results
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.outputs import Outputs
-from harness_llm.submission.places import PROFILE, README, RESULTS, Places, home_of, places_of, source_of
+from harness_llm.submission.places import (
+    PROFILE,
+    README,
+    RESULTS,
+    Places,
+    description_of,
+    home_of,
+    places_of,
+    source_of,
+)
 from harness_llm.submission.readme import (
     write_home_readme,
     write_pointer_readme,
@@ -66,7 +75,7 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
     names = packaged_variants(submission, accuracy_scores(runs))
     with _editing(target) as tree:
         home = home_of(submission, tree)
-        _write_json(home / "systems" / f"{submission.system}.json", documents.description)
+        _write_json(description_of(submission, home), documents.description)
         _pack_source(submission, home, workspace)
         _write_mapping(submission, home)
         _write_calibration(submission, home, documents.quantization)
