@@ -213,6 +213,48 @@ def test_variant_that_is_no_longer_met_is_removed(workspace: Workspace, round_na
     assert {path.name for path in (home / "results" / SYSTEM / LOW).iterdir()} == {"Offline", "Server"}
 
 
+@pytest.mark.parametrize("round_name", ["v5.1", "v6.0"])
+def test_high_accuracy_removes_the_other_variant(workspace: Workspace, round_name: str) -> None:
+    build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
+    high = official("llama2-70b", HIGH)
+    home = build(workspace, closed(round_name, high), {"Offline": BEST, "Server": BEST}, hour=1)
+    assert not list(home.rglob(LOW))
+    assert {path.name for path in (home / "results" / SYSTEM / HIGH).iterdir()} == {"Offline", "Server"}
+
+
+@pytest.mark.parametrize("round_name", ["v5.1", "v6.0"])
+def test_result_is_moved_to_the_other_division(workspace: Workspace, round_name: str) -> None:
+    home = build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
+    what = closed(round_name, division="open")
+    moved = build(workspace, what, {"Server": BEST}, hour=1)
+    assert {path.name for path in (home / "results" / SYSTEM / HIGH).iterdir()} == {"Offline"}
+    assert not [name for name in files(home) if "/Server/" in name]
+    assert (home / "systems" / f"{SYSTEM}.json").is_file()
+    assert "Server" not in (home / "documentation/README.md").read_text()
+    build(workspace, what, {"Offline": BEST}, hour=2)
+    assert not home.parent.exists()
+    assert {path.name for path in (moved / "results" / SYSTEM / HIGH).iterdir()} == {"Offline", "Server"}
+    assert build(workspace, closed(round_name), {"Offline": BEST}, hour=3) == home
+    assert {path.name for path in (moved / "results" / SYSTEM / HIGH).iterdir()} == {"Server"}
+
+
+def test_moved_result_leaves_the_documents_of_the_others(workspace: Workspace) -> None:
+    scores = {"EXACT_MATCH": 83.13, "TOKENS_PER_SAMPLE": 9999}
+    build(workspace, closed("v6.0", system="other-box"), {"Offline": BEST})
+    build(workspace, closed("v6.0", GPT_OSS), {"Offline": scores})
+    home = build(workspace, closed("v6.0"), {"Offline": BEST})
+    before = files(home)
+    build(workspace, closed("v6.0", GPT_OSS, division="open"), {"Offline": scores}, hour=1)
+    assert {name for name in before - files(home) if "/gpt-oss-120b/" not in name} == {
+        f"documentation/calibration/gpt-oss-120b_{SYSTEM}.md"
+    }
+    assert not list(home.rglob("gpt-oss-120b"))
+    assert "gpt-oss-120b" not in (home / "documentation/calibration.md").read_text()
+    build(workspace, closed("v6.0", division="open"), {"Offline": BEST}, hour=1)
+    assert {path.name for path in (home / "systems").iterdir()} == {"other-box.json"}
+    assert {path.name for path in (home / "src").iterdir()} == {"llama2-70b", HIGH, LOW}
+
+
 def test_results_of_other_systems_are_kept(workspace: Workspace) -> None:
     build(workspace, closed("v6.0", system="other-box"), {"Offline": BEST})
     home = build(workspace, closed("v6.0"), {"Offline": FAIR}, hour=1)

@@ -268,6 +268,16 @@ def test_results_of_the_same_system_are_replaced_and_others_kept(workspace: Work
     assert "- demo, Offline, on cpu-box\n- demo, Server, on cpu-box\n- demo, Offline, on other-box\n" in text
 
 
+def test_removed_results_are_reported(workspace: Workspace) -> None:
+    runs = {run.run_key.test: run for run in write_all(workspace.logs, benchmark=LLAMA.name)}
+    tree = build_tree(submission(LLAMA, division="closed"), {"Offline": runs}, Documents({}), workspace)
+    folder = "closed/Acme/results/cpu-box/llama2-70b-99.9/Offline"
+    assert results(tree) == {folder}
+    assert f"removed from the tree: {folder}" in pack(workspace, benchmark=LLAMA).notices
+    assert results(tree) == {folder.replace("closed", "open")}
+    assert not [notice for notice in pack(workspace, benchmark=LLAMA).notices if "removed" in notice]
+
+
 def test_model_mapping_of_another_benchmark_is_kept(workspace: Workspace) -> None:
     write_all(workspace.logs)
     mapping = pack(workspace).tree / "open/Acme/model_mapping.json"

@@ -9,6 +9,11 @@ from harness_llm.submission.places import RESULTS, Places, places_of
 from harness_llm.submission.readme import read_fingerprint
 
 
+def result_folders(submission: Submission, tree: Path) -> set[Path]:
+    """Folders of all results of the submitter, relative to `tree`."""
+    return {path.relative_to(tree) for path in tree.glob(f"*/{submission.submitter}/{RESULTS}/*/*/*")}
+
+
 def remaining(submission: Submission, home: Path, replaced: Collection[str]) -> Iterator[Places]:
     """Results of the benchmark and system in `home` under any variant, without those of the scenarios `replaced`."""
     for name in submission.possible_names:

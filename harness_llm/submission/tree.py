@@ -1,7 +1,7 @@
 """Assemble the submission tree in the layout of its round (submission_checker/constants.py:2029-2195).
 
 A copy is edited and then replaces the tree, so the tree is never incomplete. Results of other systems and benchmarks
-are kept.
+are kept. A result is in one division: packaging it removes it from the others.
 """
 
 import fcntl
@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from harness_llm.config.rules.rounds import Round
@@ -26,6 +27,7 @@ from harness_llm.submission.calibration import Quantization, measurements, rende
 from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_results
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.outputs import Outputs
+from harness_llm.submission.packaged import remaining
 from harness_llm.submission.places import (
     PROFILE,
     README,
@@ -94,6 +96,7 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
             _write_architecture(submission, home, documents.requirements)
         _write_json(home / PROFILE, _profile(submission))
         write_home_readme(home, submission)
+        _leave_other_divisions(submission, runs, tree)
     return target
 
 
@@ -137,7 +140,7 @@ def _pack_source(submission: Submission, home: Path, workspace: Workspace) -> No
 
 def _point_to_source(submission: Submission, home: Path) -> None:
     """Give each variant with results a source folder that refers to that of the benchmark."""
-    for name in submission.names:
+    for name in submission.possible_names:
         folder = source_of(submission, name, home)
         if name != submission.benchmark.name:
             _remove(folder.parent)
@@ -163,11 +166,19 @@ def write_calibration(submission: Submission, quantization: Quantization, worksp
 
 def _write_calibration(submission: Submission, home: Path, quantization: Quantization) -> Path:
     """Write one document on the checkpoints of all results in the tree (Submission_Guidelines.md), and its parts."""
-    document = home / submission.rules.layout.calibration[0]
-    parts = document.with_suffix("")
-    parts.mkdir(parents=True, exist_ok=True)
-    part = parts / f"{submission.benchmark.name}_{submission.system}.md"
+    part = _calibration_part(submission, home)
+    part.parent.mkdir(parents=True, exist_ok=True)
     part.write_text(render_calibration(submission.benchmark, quantization))
+    return _join_calibration(part.parent)
+
+
+def _calibration_part(submission: Submission, home: Path) -> Path:
+    parts = (home / submission.rules.layout.calibration[0]).with_suffix("")
+    return parts / f"{submission.benchmark.name}_{submission.system}.md"
+
+
+def _join_calibration(parts: Path) -> Path:
+    document = parts.with_suffix(".md")
     document.write_text("\n".join(part.read_text() for part in sorted(parts.iterdir())))
     return document
 
@@ -184,11 +195,39 @@ def _write_architecture(submission: Submission, home: Path, requirements: Requir
 
 
 def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> None:
-    """Remove earlier results of variants whose gates are not met: a variant needs all of its scenarios."""
-    for name in submission.names:
+    """Remove earlier results of variants that are not packaged: a variant needs all of its scenarios."""
+    for name in submission.possible_names:
         if name not in names:
             for folder in (home / RESULTS / submission.system / name).glob("*"):
                 _clear(places_of(submission, name, folder.name, home))
+
+
+def _leave_other_divisions(submission: Submission, runs: Runs, tree: Path) -> None:
+    for home in sorted(tree.glob(f"*/{submission.submitter}")):
+        other = replace(submission, division=home.parent.name)
+        left = [places for places in remaining(other, home, ()) if places.scenario in runs]
+        if left and other.division != submission.division:
+            for places in left:
+                _clear(places)
+            _remove_unused_documents(other, home)
+
+
+def _remove_unused_documents(submission: Submission, home: Path) -> None:
+    """Remove documents of the benchmark and system without results, and `home` if it documents nothing else."""
+    _point_to_source(submission, home)
+    if not any(any(home.glob(f"{RESULTS}/*/{name}")) for name in submission.possible_names):
+        _remove(source_of(submission, submission.benchmark.name, home).parent)
+    part = _calibration_part(submission, home)
+    if part.exists() and not any(remaining(submission, home, ())):
+        part.unlink()
+        _join_calibration(part.parent)
+    if not (home / RESULTS / submission.system).exists():
+        description_of(submission, home).unlink(missing_ok=True)
+    if any(home.glob(f"{RESULTS}/*")) or any(part.parent.glob("*")):
+        write_home_readme(home, submission)
+    else:
+        _remove(home)
+        _remove_empty(home.parent)
 
 
 def _clear(places: Places) -> None:
@@ -196,13 +235,17 @@ def _clear(places: Places) -> None:
     for folder in places.folders:
         _remove(folder)
         for above in list(folder.parents)[:2]:
-            if above.is_dir() and not any(above.iterdir()):
-                above.rmdir()
+            _remove_empty(above)
 
 
 def _remove(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Places, outputs: Outputs) -> None:
