@@ -21,7 +21,12 @@ from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 from harness_llm.submission.outputs import official_outputs, own_notices
-from harness_llm.submission.packaged import other_benchmarks, remaining_fingerprints, result_folders
+from harness_llm.submission.packaged import (
+    other_benchmarks,
+    remaining_fingerprints,
+    remaining_scenarios,
+    result_folders,
+)
 from harness_llm.submission.places import description_of, home_of
 from harness_llm.submission.release import availability_notices
 from harness_llm.submission.system_description import describe
@@ -96,12 +101,14 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
         quantization=read_quantization(assets.checkpoint, {**packaged, **fingerprints}),
         outputs=official_outputs(submission, runs, assets),
     )
+    scores = accuracy_scores(selection.runs)
+    not_packaged = left_out(submission, scores, remaining_scenarios(submission, home, scores))
     before = result_folders(submission, workspace.submission / submission.tree_name)
     tree = build_tree(submission, selection.runs, documents, workspace)
     notices = submission.notices(dt.datetime.now(dt.UTC).date()) + documents.quantization.notices
     notices += own_notices(runs, documents.outputs)
     notices += availability_notices(documents.description["status"], fingerprints.values())
-    notices += left_out(submission, accuracy_scores(selection.runs))
+    notices += not_packaged
     if removed := sorted(map(str, before - result_folders(submission, tree))):
         notices.append(f"removed from the tree: {', '.join(removed)}")
     return Package(tree, write_manifest(tree, runs), notices)

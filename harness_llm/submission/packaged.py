@@ -22,6 +22,14 @@ def remaining(submission: Submission, home: Path, replaced: Collection[str]) -> 
                 yield places_of(submission, name, folder.name, home)
 
 
+def remaining_scenarios(submission: Submission, home: Path, replaced: Collection[str]) -> dict[str, list[str]]:
+    """The remaining scenarios, by benchmark name."""
+    found: dict[str, list[str]] = {}
+    for places in remaining(submission, home, replaced):
+        found.setdefault(places.name, []).append(places.scenario)
+    return found
+
+
 def remaining_fingerprints(submission: Submission, home: Path, replaced: Collection[str]) -> dict[str, dict[str, Any]]:
     """Fingerprints of the remaining scenarios; results that were made elsewhere have none."""
     found = {places.scenario: read_fingerprint(places.readme) for places in remaining(submission, home, replaced)}

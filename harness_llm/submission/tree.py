@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from harness_llm.submission.calibration import Quantization, measurements, rende
 from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_results
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.outputs import Outputs
-from harness_llm.submission.packaged import remaining
+from harness_llm.submission.packaged import remaining, remaining_scenarios
 from harness_llm.submission.places import (
     PROFILE,
     README,
@@ -39,6 +39,7 @@ from harness_llm.submission.places import (
     source_of,
 )
 from harness_llm.submission.readme import (
+    keep_other_names,
     write_home_readme,
     write_pointer_readme,
     write_result_readme,
@@ -74,16 +75,17 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
             requirements of closed.
     """
     target = workspace.submission / submission.tree_name
-    names = packaged_variants(submission, accuracy_scores(runs))
     with _editing(target) as tree:
         home = home_of(submission, tree)
+        packaged = packaged_variants(submission, accuracy_scores(runs), remaining_scenarios(submission, home, runs))
         _write_json(description_of(submission, home), documents.description)
         _pack_source(submission, home, workspace)
         _write_mapping(submission, home)
         _write_calibration(submission, home, documents.quantization)
-        _clear_unmet(submission, home, names)
+        _clear_unmet(submission, home, packaged)
         for scenario, tests in runs.items():
-            for places in (places_of(submission, name, scenario, home) for name in submission.names):
+            names = [name for name, scenarios in packaged.items() if scenario in scenarios]
+            for places in (places_of(submission, name, scenario, home) for name in packaged):
                 _clear(places)
                 if places.name in names:
                     _pack_result(submission, tests, places, documents.outputs)
@@ -194,12 +196,14 @@ def _write_architecture(submission: Submission, home: Path, requirements: Requir
     document.write_text(merged(before, requirements.render(results)))
 
 
-def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> None:
-    """Remove earlier results of variants that are not packaged: a variant needs all of its scenarios."""
+def _clear_unmet(submission: Submission, home: Path, names: Collection[str]) -> None:
+    """Remove earlier results of variants that are not packaged, for example because a required scenario misses one."""
     for name in submission.possible_names:
         if name not in names:
             for folder in (home / RESULTS / submission.system / name).glob("*"):
                 _clear(places_of(submission, name, folder.name, home))
+    for places in remaining(submission, home, ()):
+        keep_other_names(places.readme, names)
 
 
 def _leave_other_divisions(submission: Submission, runs: Runs, tree: Path) -> None:
