@@ -1,7 +1,7 @@
 """From a complete selection of runs to the tree."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from harness_llm.config.system_file import load_overrides, system_file
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.hardware.ecc import State
 from harness_llm.paths import Workspace
+from harness_llm.runs.record import Run
 from harness_llm.runs.selection import Selection
 from harness_llm.submission.accuracy_manifest import write_manifest
 from harness_llm.submission.calibration import read_quantization
@@ -82,36 +83,39 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
     _refuse_missing(selection)
     # A scenario that is inferred from another one shares its runs.
     runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
-    measured = measured_system(runs)
-    documents = describe_system(submission, measured, workspace)
-    _refuse_other_runs(submission, selection)
-    home = _home(submission, workspace)
-    require_same_description(
-        description_of(submission, home), documents.description, measured.machine, other_benchmarks(submission, home)
-    )
-    if documents.requirements and submission.division == "closed":
-        _refuse_without_ecc(selection)
-    fingerprints = _fingerprints(selection)
-    require_one_system(fingerprints)
-    _refuse_other_checkpoint(fingerprints, assets.checkpoint)
-    packaged = remaining_fingerprints(submission, home, fingerprints)
-    _refuse_other_packaged(submission, fingerprints, packaged, assets.checkpoint)
-    documents = replace(
-        documents,
-        quantization=read_quantization(assets.checkpoint, {**packaged, **fingerprints}),
-        outputs=official_outputs(submission, runs, assets),
-    )
-    scores = accuracy_scores(selection.runs)
+    documents = _documents(submission, selection, runs, workspace, assets.checkpoint)
+    documents = replace(documents, outputs=official_outputs(submission, runs, assets))
+    scores, home = accuracy_scores(selection.runs), _home(submission, workspace)
     not_packaged = left_out(submission, scores, remaining_scenarios(submission, home, scores))
     before = result_folders(submission, workspace.submission / submission.tree_name)
     tree = build_tree(submission, selection.runs, documents, workspace)
     notices = submission.notices(dt.datetime.now(dt.UTC).date()) + documents.quantization.notices
     notices += own_notices(runs, documents.outputs)
-    notices += availability_notices(documents.description["status"], fingerprints.values())
+    notices += availability_notices(documents.description["status"], _fingerprints(selection).values())
     notices += not_packaged
     if removed := sorted(map(str, before - result_folders(submission, tree))):
         notices.append(f"removed from the tree: {', '.join(removed)}")
     return Package(tree, write_manifest(tree, runs), notices)
+
+
+def _documents(
+    submission: Submission, selection: Selection, runs: Sequence[Run], workspace: Workspace, checkpoint: Path
+) -> Documents:
+    """The documents on system and quantization, which must be true for the results that remain in the tree too."""
+    measured, home = measured_system(runs), _home(submission, workspace)
+    documents = describe_system(submission, measured, workspace)
+    _refuse_other_runs(submission, selection)
+    if documents.requirements and submission.division == "closed":
+        _refuse_without_ecc(selection)
+    fingerprints = _fingerprints(selection)
+    require_one_system(fingerprints)
+    _refuse_other_checkpoint(fingerprints, checkpoint)
+    packaged = remaining_fingerprints(submission, home, fingerprints)
+    _refuse_other_packaged(submission, fingerprints, packaged, checkpoint)
+    require_same_description(
+        description_of(submission, home), documents.description, measured.machine, other_benchmarks(submission, home)
+    )
+    return replace(documents, quantization=read_quantization(checkpoint, {**packaged, **fingerprints}))
 
 
 def package_calibration(
