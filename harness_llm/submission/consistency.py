@@ -81,6 +81,12 @@ def require_same_description(
             where=str(file),
             expected="\n            ".join(f"{name}: {before.get(name, 'absent')}" for name in changed),
             found="\n         ".join(f"{name}: {description[name]}" for name in changed),
-            hint="run this benchmark under another --system-name, or package all benchmarks again with the present "
-            f"software, after: rm -r {shlex.join(map(str, others))}",
+            hint=_apart(changed, others),
         )
+
+
+def _apart(changed: Sequence[str], others: Sequence[Path]) -> str:
+    hint = "run this benchmark under another --system-name"
+    if "system_type" in changed:
+        return hint
+    return f"{hint}, or package all benchmarks again on the present system, after: rm -r {shlex.join(map(str, others))}"
