@@ -214,6 +214,69 @@ def test_variant_that_is_no_longer_met_is_removed(workspace: Workspace, round_na
     assert {path.name for path in (home / "results" / SYSTEM / LOW).iterdir()} == {"Offline", "Server"}
 
 
+@pytest.mark.parametrize("round_name", ["v5.1", "v6.0"])
+def test_high_accuracy_removes_the_other_variant(workspace: Workspace, round_name: str) -> None:
+    build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
+    high = official("llama2-70b", HIGH)
+    home = build(workspace, closed(round_name, high), {"Server": BEST}, hour=1)
+    assert not list(home.rglob(LOW))
+    assert {path.name for path in (home / "results" / SYSTEM / HIGH).iterdir()} == {"Offline", "Server"}
+    assert not [readme for readme in home.rglob("Offline/README.md") if "also packaged" in readme.read_text()]
+
+
+def test_result_in_one_division_leaves_that_of_the_other(workspace: Workspace) -> None:
+    """A submitter may have results in both."""
+    home = build(workspace, closed("v6.0"), {"Offline": BEST})
+    before = files(home)
+    other = build(workspace, closed("v6.0", division="open"), {"Offline": BEST}, hour=1)
+    assert scenarios(other) == {HIGH: {"Offline"}, LOW: {"Offline"}}
+    assert files(home) == before
+
+
+def scenarios(home: Path) -> dict[str, set[str]]:
+    """The packaged scenarios, by variant."""
+    return {folder.name: {path.name for path in folder.iterdir()} for folder in home.glob("results/*/*")}
+
+
+@pytest.mark.parametrize("round_name", ["v5.1", "v6.0"])
+def test_optional_scenario_that_misses_a_variant_leaves_its_other_results(
+    workspace: Workspace, round_name: str
+) -> None:
+    both = {"Offline", "Server"}
+    home = build(workspace, closed(round_name), {"Offline": BEST, "Server": BEST})
+    build(workspace, closed(round_name), {"Interactive": FAIR}, hour=1)
+    assert scenarios(home) == {HIGH: both, LOW: both | {"Interactive"}}
+    assert "also packaged" not in next(home.rglob(f"{LOW}/Interactive/README.md")).read_text()
+    assert f"also packaged as {LOW}." in next(home.rglob(f"{HIGH}/Offline/README.md")).read_text()
+    build(workspace, closed(round_name), {"Interactive": BEST}, hour=2)
+    assert scenarios(home) == dict.fromkeys((HIGH, LOW), both | {"Interactive"})
+    build(workspace, closed(round_name), {"Server": FAIR}, hour=3)
+    assert scenarios(home) == {HIGH: {"Offline", "Interactive"}, LOW: both | {"Interactive"}}
+
+
+@pytest.mark.parametrize("round_name", ["v5.1", "v6.0"])
+@pytest.mark.parametrize("first", ["Interactive", "Offline"])
+def test_variant_without_its_required_scenarios_is_not_packaged(
+    workspace: Workspace, round_name: str, first: str
+) -> None:
+    found = {"Offline": FAIR, "Server": BEST, "Interactive": BEST}
+    build(workspace, closed(round_name), {first: found.pop(first)})
+    home = build(workspace, closed(round_name), found, hour=1)
+    assert scenarios(home) == {LOW: {"Offline", "Server", "Interactive"}}
+    assert not list(home.rglob(HIGH))
+    assert not [readme for readme in home.rglob("README.md") if "also packaged" in readme.read_text()]
+
+
+def test_scenario_that_fits_no_variant_in_the_tree_is_refused(workspace: Workspace) -> None:
+    high = closed("v6.0", official("llama2-70b", HIGH))
+    home = build(workspace, high, {"Offline": BEST, "Server": BEST})
+    with pytest.raises(GateFailed) as caught:
+        build(workspace, closed("v6.0"), {"Offline": FAIR}, hour=1)
+    assert f"{LOW}: Server, packaged as {HIGH} only" in caught.value.found
+    assert "package --model llama2-70b --scenarios Server,Offline packages" in caught.value.hint
+    assert scenarios(home) == {HIGH: {"Offline", "Server"}}
+
+
 def test_results_of_other_systems_are_kept(workspace: Workspace) -> None:
     build(workspace, closed("v6.0", system="other-box"), {"Offline": BEST})
     home = build(workspace, closed("v6.0"), {"Offline": FAIR}, hour=1)
@@ -228,7 +291,7 @@ def test_results_of_other_systems_are_kept(workspace: Workspace) -> None:
 def test_tree_is_unchanged_where_no_variant_is_met(workspace: Workspace) -> None:
     with pytest.raises(GateFailed, match="accuracy of llama2-70b too low"):
         build(workspace, closed("v6.1"), {"Offline": FAIR})
-    assert not workspace.submission.exists()
+    assert not any(workspace.submission.iterdir())
 
 
 def test_documents_name_the_folders_of_the_round(workspace: Workspace) -> None:

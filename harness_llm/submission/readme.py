@@ -1,19 +1,23 @@
 """README files of the tree, rendered from its content and the records of the runs."""
 
+import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
 
 from harness_llm.config.submission_names import Submission
+from harness_llm.fileio import parse_yaml, read_text
 from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import Run, RunRecord
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.places import DOCUMENTATION, IMPLEMENTATION, README, RESULTS, Places
 from harness_llm.submission.templates import render
 
+_FINGERPRINT = re.compile(r"^## Fingerprint$.*?^```yaml$(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OTHERS = re.compile(r"^The same runs are also packaged as (.*)\.\n", re.MULTILINE)
 _ANY = {"system": "<system>", "benchmark": "<benchmark>", "scenario": "<scenario>"}
 _PREPARATION = {
     "published": "Gated checkpoints require HF_TOKEN, the token of an account that has access.",
@@ -114,3 +118,22 @@ def write_result_readme(
         digest=next(iter(records.values())).fingerprint_digest,
     )
     places.readme.write_text(text)
+
+
+def keep_other_names(readme: Path, names: Collection[str]) -> None:
+    """Keep only `names` among the other names that a result says it is packaged as."""
+    text = read_text(readme) if readme.is_file() else ""
+    if found := _OTHERS.search(text):
+        kept = ", ".join(name for name in found[1].split(", ") if name in names)
+        readme.write_text(text.replace(found[0], found[0].replace(found[1], kept) if kept else ""))
+
+
+def read_fingerprint(readme: Path) -> dict[str, Any]:
+    """The fingerprint in a README.md of `write_result_readme`; empty without one.
+
+    Raises:
+        ConfigError: the fingerprint is no longer YAML.
+    """
+    found = _FINGERPRINT.search(read_text(readme)) if readme.is_file() else None
+    fingerprint: dict[str, Any] = parse_yaml(found[1], str(readme)) if found else {}
+    return fingerprint

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,8 +27,19 @@ from harness_llm.submission.calibration import Quantization, measurements, rende
 from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_results
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.outputs import Outputs
-from harness_llm.submission.places import PROFILE, README, RESULTS, Places, places_of, source_of
+from harness_llm.submission.packaged import remaining, remaining_scenarios
+from harness_llm.submission.places import (
+    PROFILE,
+    README,
+    RESULTS,
+    Places,
+    description_of,
+    home_of,
+    places_of,
+    source_of,
+)
 from harness_llm.submission.readme import (
+    keep_other_names,
     write_home_readme,
     write_pointer_readme,
     write_result_readme,
@@ -64,16 +75,17 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
             requirements of closed.
     """
     target = workspace.submission / submission.tree_name
-    names = packaged_variants(submission, accuracy_scores(runs))
     with _editing(target) as tree:
-        home = tree / submission.division / submission.submitter
-        _write_json(home / "systems" / f"{submission.system}.json", documents.description)
+        home = home_of(submission, tree)
+        packaged = packaged_variants(submission, accuracy_scores(runs), remaining_scenarios(submission, home, runs))
+        _write_json(description_of(submission, home), documents.description)
         _pack_source(submission, home, workspace, documents.other_source)
         _write_mapping(submission, home)
         _write_calibration(submission, home, documents.quantization)
-        _clear_unmet(submission, home, names)
+        _clear_unmet(submission, home, packaged)
         for scenario, tests in runs.items():
-            for places in (places_of(submission, name, scenario, home) for name in submission.names):
+            names = [name for name, scenarios in packaged.items() if scenario in scenarios]
+            for places in (places_of(submission, name, scenario, home) for name in packaged):
                 _clear(places)
                 if places.name in names:
                     _pack_result(submission, tests, places, documents.outputs)
@@ -133,7 +145,7 @@ def _pack_source(submission: Submission, home: Path, workspace: Workspace, other
 
 def _point_to_source(submission: Submission, home: Path) -> None:
     """Give each variant with results a source folder that refers to that of the benchmark."""
-    for name in submission.names:
+    for name in submission.possible_names:
         folder = source_of(submission, name, home)
         if name != submission.benchmark.name:
             _remove(folder.parent)
@@ -153,17 +165,25 @@ def write_calibration(submission: Submission, quantization: Quantization, worksp
     """Write only the calibration document into the tree of `submission`; return its path."""
     target = workspace.submission / submission.tree_name
     with _editing(target) as tree:
-        document = _write_calibration(submission, tree / submission.division / submission.submitter, quantization)
+        document = _write_calibration(submission, home_of(submission, tree), quantization)
         return target / document.relative_to(tree)
 
 
 def _write_calibration(submission: Submission, home: Path, quantization: Quantization) -> Path:
     """Write one document on the checkpoints of all results in the tree (Submission_Guidelines.md), and its parts."""
-    document = home / submission.rules.layout.calibration[0]
-    parts = document.with_suffix("")
-    parts.mkdir(parents=True, exist_ok=True)
-    part = parts / f"{submission.benchmark.name}_{submission.system}.md"
+    part = _calibration_part(submission, home)
+    part.parent.mkdir(parents=True, exist_ok=True)
     part.write_text(render_calibration(submission.benchmark, quantization))
+    return _join_calibration(part.parent)
+
+
+def _calibration_part(submission: Submission, home: Path) -> Path:
+    parts = (home / submission.rules.layout.calibration[0]).with_suffix("")
+    return parts / f"{submission.benchmark.name}_{submission.system}.md"
+
+
+def _join_calibration(parts: Path) -> Path:
+    document = parts.with_suffix(".md")
     document.write_text("\n".join(part.read_text() for part in sorted(parts.iterdir())))
     return document
 
@@ -179,12 +199,14 @@ def _write_architecture(submission: Submission, home: Path, requirements: Requir
     document.write_text(merged(before, requirements.render(submission.system, results)))
 
 
-def _clear_unmet(submission: Submission, home: Path, names: Sequence[str]) -> None:
-    """Remove earlier results of variants whose gates are not met: a variant needs all of its scenarios."""
-    for name in submission.names:
+def _clear_unmet(submission: Submission, home: Path, names: Collection[str]) -> None:
+    """Remove earlier results of variants that are not packaged, for example because a required scenario misses one."""
+    for name in submission.possible_names:
         if name not in names:
             for folder in (home / RESULTS / submission.system / name).glob("*"):
                 _clear(places_of(submission, name, folder.name, home))
+    for places in remaining(submission, home, ()):
+        keep_other_names(places.readme, names)
 
 
 def _clear(places: Places) -> None:
@@ -192,13 +214,17 @@ def _clear(places: Places) -> None:
     for folder in places.folders:
         _remove(folder)
         for above in list(folder.parents)[:2]:
-            if above.is_dir() and not any(above.iterdir()):
-                above.rmdir()
+            _remove_empty(above)
 
 
 def _remove(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _pack_result(submission: Submission, tests: Mapping[str, Run], places: Places, outputs: Outputs) -> None:
