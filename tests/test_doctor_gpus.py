@@ -1,6 +1,7 @@
 """Checks of a node's GPUs, host and limits, on nodes made of files and a program called nvidia-smi."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -202,16 +203,21 @@ def test_description_counts_the_accelerators_of_the_replicas(
     assert "accelerator_interconnect:" not in of(list(results), "System description").observed
 
 
-def test_other_number_of_accelerators_than_that_of_packaged_results_is_an_error(
+def test_system_other_than_that_of_packaged_results_is_an_error(
     nvidia: Callable[..., list[CheckResult]], tmp_path: Path
 ) -> None:
     nvidia()
     request = loaded("h200", model="llama3.1-8b-edge", company="Acme", profile="valid")
     home = request.workspace.submission / request.submission.tree_name / "open/Acme"
     (home / "results/box/llama2-70b-99.9").mkdir(parents=True)
-    write_root(home, {"systems/box.json": '{"accelerators_per_node": "8"}'})
-    result = of(list(examine(request, Purpose.SUBMIT, root=tmp_path / "node").results), "System description")
-    assert (result.level, result.expected, result.observed) == (Level.ERROR, "8, as of llama2-70b-99.9", "1")
+    write_root(home, {"systems/box.json": '{"accelerators_per_node": "8", "system_type": "edge"}'})
+    for part, fields in ((Part.ALL, {"framework", "accelerators_per_node"}), (Part.HOST, {"accelerators_per_node"})):
+        results = examine(request, Purpose.SUBMIT, part=part, root=tmp_path / "node").results
+        result = of(list(results), "System description")
+        assert result.level == Level.ERROR
+        assert "accelerators_per_node: 8" in result.expected
+        assert "accelerators_per_node: 1" in result.observed
+        assert {"framework", "accelerators_per_node"} & set(re.findall(r"(\w+):", result.observed)) == fields
 
 
 def test_missing_nvidia_smi_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

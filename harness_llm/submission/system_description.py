@@ -1,17 +1,13 @@
 """The system description, `systems/<SYSTEM_NAME>.json`, from detected fields and the system file."""
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from harness_llm.config.rules.rounds import Round
-from harness_llm.config.submission_names import Submission
-from harness_llm.config.system_file import IS_NETWORK, system_file
+from harness_llm.config.system_file import IS_NETWORK
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.accelerators import NOT_APPLICABLE
-from harness_llm.paths import Workspace
-from harness_llm.submission.places import RESULTS
 
 _OPEN_STATUS = "rdi"  # research, development or internal: claims no availability
 _PLACEHOLDER = re.compile(r"\b(todo|tbd|tba|fixme|x{3,})\b|<[^>]*>|^\W*$", re.IGNORECASE)
@@ -65,29 +61,6 @@ def describe(
     described = fields | dict.fromkeys(gaps, NOT_APPLICABLE)
     _check_values(described, rules, file)
     return described
-
-
-def refuse_other_count(submission: Submission, description: Mapping[str, str], workspace: Workspace) -> None:
-    """Refuse another number of accelerators than that of the system's other benchmarks, which share its description.
-
-    Raises:
-        ConfigError: the numbers differ.
-    """
-    home = workspace.submission / submission.tree_name / submission.division / submission.submitter
-    others = [f.name for f in (home / RESULTS / submission.system).glob("*") if f.name not in submission.names]
-    if not others:
-        return
-    name, tree = "accelerators_per_node", home / "systems" / f"{submission.system}.json"
-    found, packaged = description[name], json.loads(tree.read_text())[name]
-    if found != packaged:
-        raise ConfigError(
-            f"{submission.benchmark.name} uses another number of accelerators than the results of {submission.system}",
-            where=str(tree),
-            expected=f"{packaged}, as of {', '.join(others)}",
-            found=found,
-            hint=f"--system-name with another name, or write the line {name}: {packaged} into "
-            f"{system_file(workspace, submission.system)}",
-        )
 
 
 def _names(known: Mapping[str, str], rules: Round) -> tuple[str, ...]:

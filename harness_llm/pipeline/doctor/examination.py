@@ -44,7 +44,7 @@ from harness_llm.pipeline.doctor.software_checks import (
     check_scoring,
     check_vllm_build,
 )
-from harness_llm.pipeline.doctor.system_checks import check_availability, check_ecc, check_system
+from harness_llm.pipeline.doctor.system_checks import IMAGE_FRAMEWORK, check_availability, check_ecc, check_system
 from harness_llm.pipeline.engine_settings.engine_checks import check_rules
 from harness_llm.runs.fingerprint import versions
 
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from harness_llm.replicas.ray.cluster import Cluster
 
 Tell = Callable[[str], None]
-# Value of the field on the host, where vLLM is installed only in the image.
-_FRAMEWORK, _IN_IMAGE = "framework", "that of the image"
 _UNNAMED = "unnamed"  # replaces a missing submitter, so that the system is checked too
 
 
@@ -141,8 +139,8 @@ def _machine(request: Request | None, cluster: "Cluster | None", part: Part, roo
     if cluster:
         looks = [node.info for node in cluster.nodes]
         return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))
-    in_image = {_FRAMEWORK: _IN_IMAGE} if part is Part.HOST else {}
-    return _Machine(restrict_accelerators(in_image | detect(root), _used_accelerators(request)), read_ecc(root))
+    in_image = IMAGE_FRAMEWORK if part is Part.HOST else {}
+    return _Machine(restrict_accelerators(detect(root) | in_image, _used_accelerators(request)), read_ecc(root))
 
 
 def _used_accelerators(request: Request | None) -> int:

@@ -9,11 +9,16 @@ from harness_llm.errors import HarnessError
 from harness_llm.hardware.ecc import Ecc, State
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, from_error, not_checked, passed, warned
-from harness_llm.runs.fingerprint import software
+from harness_llm.runs.fingerprint import HARDWARE, software
+from harness_llm.submission.consistency import require_same_description
 from harness_llm.submission.datacenter import requirements_of
+from harness_llm.submission.packaged import other_benchmarks
+from harness_llm.submission.places import description_of, home_of
 from harness_llm.submission.release import AVAILABLE, EXPECTED, faults_of_release
-from harness_llm.submission.system_description import describe, refuse_other_count
+from harness_llm.submission.system_description import describe
 
+IMAGE_FRAMEWORK = {"framework": "that of the image"}
+"""Detected on the host, where vLLM is installed only in the image."""
 _DESCRIPTION = "System description"
 _REQUIREMENTS = "Closed requirements"
 _AVAILABILITY = "Availability"
@@ -36,7 +41,7 @@ def check_system(
     file = system_file(workspace, submission.system)
     try:
         description = _describe(submission, submission.division, detected, workspace)
-        refuse_other_count(submission, description, workspace)
+        _compare(submission, description, detected, workspace)
         yield passed(_DESCRIPTION, f"{submission.system}, {submission.division}")
     except HarnessError as error:
         yield from_error(_DESCRIPTION, error)
@@ -51,6 +56,17 @@ def check_system(
     if requirements:
         refusals = [from_error(_REQUIREMENTS, error) for error in requirements.refusals()]
         yield from refusals or [passed(_REQUIREMENTS, f"documented in {file.name}")]
+
+
+def _compare(
+    submission: Submission, description: Mapping[str, str], detected: Mapping[str, str], workspace: Workspace
+) -> None:
+    """Compare the description with that of the system's other results; outside of the image, only the hardware."""
+    if detected.items() >= IMAGE_FRAMEWORK.items():
+        description = {name: value for name, value in description.items() if name in (*HARDWARE, "system_type")}
+    home = home_of(submission, workspace.submission / submission.tree_name)
+    others = other_benchmarks(submission, home)
+    require_same_description(description_of(submission, home), description, detected, others)
 
 
 def check_availability(request: Request) -> Iterator[CheckResult]:
