@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packages import pack
 from runs import write_all
-from test_tree import pack
 
 from harness_llm.config.architecture import Architecture, load_architecture
 from harness_llm.config.rules.rounds import load_round

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from asked import filled, options
+from packages import assets
 from runs import BENCHMARK, write_all
 from submissions import submission_of
-from test_tree import assets
 
 from harness_llm.config.options import Options
 from harness_llm.config.plan import resolve

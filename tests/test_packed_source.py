@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from packages import pack
 from runs import BENCHMARK, SUBJECT, write_all
-from test_tree import pack
 
 from harness_llm.paths import Workspace
 from harness_llm.runs.fingerprint import source_digest

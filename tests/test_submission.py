@@ -3,7 +3,7 @@
 import datetime as dt
 
 import pytest
-from test_tree import DEMO, LLAMA, RULES, submission
+from packages import DEMO, LLAMA, RULES, submission
 
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.errors import ConfigError

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from asked import options
+from packages import assets
 from rich.console import Console
 from runs import BENCHMARK, SUBJECT, write_all
 from submissions import submission_of
-from test_tree import assets
 
 from harness_llm.cli import submission_report
 from harness_llm.cli.submission_report import report_submission
