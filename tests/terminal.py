@@ -1,19 +1,25 @@
 """The command line as a user runs it, with its own workspace and temporary folder."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
 from harness_llm.config.assets import Assets
 from harness_llm.paths import CHECKOUT, ROOT_VARIABLE, Workspace
+from harness_llm.runs.record import RECORD
+
+T = TypeVar("T")
 
 # A shell that starts us in the background makes its children ignore Ctrl-C; a terminal does not.
 MAIN = (
@@ -101,6 +107,19 @@ class Terminal:
     def run(self, *words: str) -> Ended:
         return self.start(*words).wait()
 
+    def until_valid(self, submit: Callable[[], T]) -> T:
+        """Call `submit` in an empty workspace, at most three times, until LoadGen calls no run INVALID.
+
+        Other programs that use all cores delay answers beyond the limits; that is no fault of the program.
+        """
+        for _ in range(2):
+            made = submit()
+            if not _is_any_invalid(self.workspace.logs):
+                return made
+            for folder in (self.workspace.logs, self.workspace.submission):
+                shutil.rmtree(folder, ignore_errors=True)
+        return submit()
+
     def processes(self) -> list[psutil.Process]:
         """All processes with this workspace in their environment, also those whose parent has ended."""
         return [p for p in psutil.process_iter() if _environment(p).get(ROOT_VARIABLE) == str(self.workspace.root)]
@@ -115,6 +134,10 @@ class Terminal:
         for command in self._commands:
             command.process.wait()
         shutil.rmtree(self.temporary)
+
+
+def _is_any_invalid(logs: Path) -> bool:
+    return any(json.loads(record.read_text())["state"] == "INVALID" for record in logs.rglob(RECORD))
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:

@@ -154,7 +154,7 @@ def ray(head: RayCluster) -> RayCluster:
 @pytest.fixture(scope="module")
 def submitted(head: RayCluster, terminal: Terminal) -> Ended:
     head.mend()
-    return terminal.start("submit", *WORDS, "--ray", head.address).wait(PATIENCE_S)
+    return terminal.until_valid(lambda: terminal.start("submit", *WORDS, "--ray", head.address).wait(PATIENCE_S))
 
 
 def test_submission_over_two_nodes_is_checked(submitted: Ended, workspace: Workspace) -> None:

@@ -19,6 +19,10 @@ POLL_S = 0.02
 
 @pytest.fixture(scope="module")
 def done(terminal: Terminal) -> Ended:
+    return terminal.until_valid(lambda: submit(terminal))
+
+
+def submit(terminal: Terminal) -> Ended:
     command = terminal.start("submit", "--company", "Acme", "--system-name", SYSTEM)
     kill_once_in_each_run(terminal, command)
     return command.wait()

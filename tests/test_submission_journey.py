@@ -54,13 +54,19 @@ class Journey:
 
 @pytest.fixture(scope="module")
 def journey(terminal: Terminal) -> Journey:
+    made = terminal.until_valid(lambda: submit(terminal))
+    assert made.done.code == 0, made.done.err
+    return made
+
+
+def submit(terminal: Terminal) -> Journey:
+    """Interrupt a submission, complete it and repeat it."""
     command = terminal.start(*SUBMIT)
     wait_until(lambda: terminal.socket_folders() or command.process.poll(), 900, "a replica pool")
     second = terminal.run(*SUBMIT)
     first = stop(terminal, command, signal.SIGINT)
     before = finished(terminal.workspace.logs)
     done = terminal.run(*SUBMIT)
-    assert done.code == 0, done.err
     untouched = before.items() <= finished(terminal.workspace.logs).items()
     return Journey(second, first, done, terminal.run(*SUBMIT), untouched)
 
