@@ -98,7 +98,7 @@ def test_description_that_is_wrong_for_another_benchmark_is_refused(
     before = description.read_text()
     facts = {"benchmark": EDGE.name, "nodes": {"": recorded_node(**machine)}}
     write_all(workspace.logs, "SingleStream", **facts)
-    with pytest.raises(GateFailed, match="results of demo are from another state of this system") as caught:
+    with pytest.raises(GateFailed, match="the system differs from that of the packaged results of demo") as caught:
         pack(workspace, "SingleStream", benchmark=EDGE, category="edge")
     assert caught.value.found == changed
     assert caught.value.expected.startswith(changed.partition(":")[0])

@@ -92,7 +92,7 @@ GPU_1_HOT = {"throttle": "hardware thermal", "clock_mhz": 600.0}
         ({}, {"": recorded_node()}, 3, ("replica-1",)),
         ({"CUDA_VISIBLE_DEVICES": "1,2"}, {}, 2, ("replica-0",)),
         ({"CUDA_VISIBLE_DEVICES": "GPU-5a,GPU-5b"}, {}, 2, ()),
-        ({"HIP_VISIBLE_DEVICES": "0,1", "ROCR_VISIBLE_DEVICES": "1,2"}, {}, 2, ()),
+        ({"HIP_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": "1,2"}, {}, 2, ()),
         ({}, {"10.0.0.1": recorded_node(), "10.0.0.2": recorded_node()}, 6, ()),
         ({}, {}, 1, ()),  # gpu-1 is not of the run
     ],

@@ -151,15 +151,14 @@ def test_stall_of_an_engine_with_long_steps_is_found() -> None:
         assert all(finding.replicas == ("replica-1",) for finding in found)
 
 
-def test_events_of_an_engine_over_http_are_not_judged_as_steps() -> None:
-    """Earlier versions recorded first tokens and answers as steps: a replica with few queries has seconds without."""
+def test_engine_that_reports_no_steps_has_neither_stall_nor_cold_start() -> None:
     data = read_run(path_of("healthy_server"))
     assert data.replicas
     steps, own = data.replicas["steps"].copy(), np.flatnonzero(data.replicas["replica"] == "replica-1")
     steps[own[:4]] = steps[own[6:12]] = 0
     seldom = {**data.replicas, "steps": steps}
     assert set(tree(diagnose(replace(data, replicas=seldom)))) == {STALL, COLD}
-    unknown = {name: np.full(len(steps), np.nan) for name in ("running", "waiting")}
+    unknown = {name: np.full(len(steps), np.nan) for name in ("running", "waiting", "steps")}
     assert tree(diagnose(replace(data, replicas=seldom | unknown))) == {}
 
 

@@ -1,14 +1,13 @@
 """The user.conf of a run, as recorded in run.json."""
 
-import re
+import shlex
+from itertools import pairwise
 
 from harness_llm.config.device_count import targets_name
 from harness_llm.config.plan import STAND_IN
 from harness_llm.hardware.gpus import NO_ACCELERATOR
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import RunRecord
-
-_OPTION = re.compile(r"--(gpu|gpu-count|user-conf) ('[^']*'|\S+)")
 
 
 def recorded_conf(record: RunRecord) -> dict[str, str]:
@@ -20,10 +19,11 @@ def recorded_conf(record: RunRecord) -> dict[str, str]:
 
 def conf_file(record: RunRecord) -> str:
     """The file with the run's LoadGen targets, by the rule of the recorded command; relative to the checkout."""
-    options: dict[str, str] = {name: value.strip("'") for name, value in _OPTION.findall(record.command)}
-    if "user-conf" in options:
-        return options["user-conf"]
-    gpu, count = options.get("gpu", "<gpu>"), options.get("gpu-count")
-    if gpu == NO_ACCELERATOR and " --stand-in" in record.command:
+    words = shlex.split(record.command)
+    following = dict(pairwise(words))
+    if "--user-conf" in following:
+        return following["--user-conf"]
+    gpu, count = following.get("--gpu", "<gpu>"), following.get("--gpu-count")
+    if gpu == NO_ACCELERATOR and "--stand-in" in words:
         gpu = STAND_IN
     return f"code/{targets_name(gpu, int(count) if count else None, Workspace())}"

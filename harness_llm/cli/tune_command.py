@@ -55,7 +55,7 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
             where=", ".join(str(tuned.folder) for tuned in missing.values()),
             found="; ".join(f"{scenario}: {tuned.missing}" for scenario, tuned in missing.items()),
             hint="a larger --budget if the time was too short; harness-llm diagnose RUN explains a run of trials.jsonl;"
-            " the same command starts again without the folder",
+            " to start a new session, move the folder away",
         )
 
 

@@ -139,7 +139,7 @@ def _is_hidden(path: Path) -> bool:
 def source_digest() -> str:
     """sha256 of the files of harness_llm that it reads; those of editors and file systems do not count."""
     root = Path(harness_llm.__file__).parent
-    files = sorted(f for f in root.rglob("[!.]*") if f.suffix in _SOURCE and not _is_hidden(f.relative_to(root)))
+    files = sorted(f for f in root.rglob("*") if f.suffix in _SOURCE and not _is_hidden(f.relative_to(root)))
     hasher = hashlib.sha256()
     for file in files:
         hasher.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())

@@ -19,8 +19,6 @@ _FACTS = (
 # Fields of a system description that are compared even if only the system file states them.
 _DESCRIBED = ("framework", "operating_system", "other_software_stack", "system_type")
 _OF_A_NODE = ("hardware", "operating_system", "software", "packages")
-
-
 _REPEAT = "harness-llm submit repeats the runs that do not match the installed versions"
 
 
@@ -77,7 +75,7 @@ def require_same_description(
     changed = [name for name in fields if before.get(name) != description[name]]
     if changed:
         raise GateFailed(
-            f"results of {', '.join(folder.name for folder in others)} are from another state of this system",
+            f"the system differs from that of the packaged results of {', '.join(folder.name for folder in others)}",
             where=str(file),
             expected="\n            ".join(f"{name}: {before.get(name, 'absent')}" for name in changed),
             found="\n         ".join(f"{name}: {description[name]}" for name in changed),

@@ -12,10 +12,11 @@ from harness_llm.analysis.diagnosis.finding import Finding
 from harness_llm.analysis.diagnosis.robust import Floats
 from harness_llm.analysis.diagnosis.run_data import Columns, RunData
 from harness_llm.analysis.diagnosis.thresholds import BUSY, CLOCK_LOSS, THROTTLED
+from harness_llm.config.engine_config import group_size
 
 # GPUs under full load are at their power cap as a rule: only a lower clock makes it a cause.
 _USUAL = "power cap"
-_SELECTIONS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_SELECTIONS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _UNEXPLAINED = "lower clock than the other devices"
 
 
@@ -116,16 +117,11 @@ def throttling(data: RunData) -> Iterator[Finding]:
 
 def _devices(data: RunData) -> int:
     """The devices of the run, on all nodes; of running servers, if they have the same llm_config."""
-    return _replicas(data) * _group(data)
+    return _replicas(data) * group_size(data.settings["llm_config"])
 
 
 def _replicas(data: RunData) -> int:
     return len(_urls(data)) or int(data.settings["harness_config"]["replicas"])
-
-
-def _group(data: RunData) -> int:
-    config = data.settings["llm_config"]
-    return int(config.get("tensor_parallel_size") or 1) * int(config.get("pipeline_parallel_size") or 1)
 
 
 def _urls(data: RunData) -> Sequence[str]:
@@ -141,5 +137,5 @@ def _replica_of(data: RunData, device: str) -> str:
     number = device.removeprefix("gpu-")
     if len(selected) > 1 or (selected and number not in selected[0]):
         return ""
-    replica = (selected[0].index(number) if selected else int(number)) // _group(data)
+    replica = (selected[0].index(number) if selected else int(number)) // group_size(data.settings["llm_config"])
     return f"replica-{replica}" if replica < _replicas(data) else ""

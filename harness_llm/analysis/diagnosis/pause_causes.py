@@ -82,9 +82,9 @@ def _silences(replica: ReplicaData, begin: float) -> Iterator[_Times]:
 
 
 def _slow_steps(replica: ReplicaData, begin: float) -> Iterator[_Times]:
-    """Times in which the steps take a multiple of the others; none for an engine that does not report its batch."""
-    if np.isnan(replica.beats["running"]).all():
-        return  # older records have other events as its steps
+    """Times in which the steps take a multiple of the others; none for an engine that does not report its steps."""
+    if np.isnan(replica.beats["steps"]).all():
+        return
     times, steps = replica.beats["time_s"], np.nan_to_num(replica.beats["steps"])[1:]
     starts, ends = np.maximum(times[:-1], begin), times[1:]
     inside = ends > starts
