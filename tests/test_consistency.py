@@ -66,6 +66,7 @@ def test_packaged_result_that_was_made_elsewhere_is_not_compared(workspace: Work
     tree = pack(workspace, "Offline").tree
     (tree / "open/Acme/results/cpu-box/demo/Offline/README.md").write_text("How to run it.\n")
     pack(workspace, "Server")
+    assert results(tree) == {f"open/Acme/results/cpu-box/demo/{scenario}" for scenario in ("Offline", "Server")}
 
 
 def test_checkpoint_of_a_packaged_scenario_must_be_the_present_one(workspace: Workspace) -> None:
