@@ -190,9 +190,11 @@ def _of_latencies(name: str, rules: BenchmarkRules, official: dict[str, Any], ch
     ms = {scenario: {k: ns / NS_PER_MS for k, ns in limit.items()} for scenario, limit in limits.items()}
     yield Pair("BenchmarkRules.latency_ms", ours, ms)
     whole = {scenario: ns / NS_PER_MS for scenario, ns in official["latency-constraint"].get(name, {}).items()}
-    # LoadGen's own 0 wins over the checker's constraint, which then always holds.
+    # mlperf.conf's 0: LoadGen limits TTFT and TPOT instead.
     off = checkout.conf.get(f"{rules.loadgen_name}.Server.target_latency") == "0"
     yield Pair("BenchmarkRules.answer_latency_ms", rules.answer_latency_ms, {} if off else whole)
+    most = {} if rules.checker_target_latency_ms is None else {"Server": rules.checker_target_latency_ms}
+    yield Pair("BenchmarkRules.checker_target_latency_ms", most, whole)
 
 
 def _of_reference(name: str, rules: BenchmarkRules, checkout: Checkout) -> Iterator[Pair]:

@@ -45,6 +45,15 @@ def system_number(system: System) -> Iterator[Violation]:
             yield Violation(system.description_path, f"{name}: an integer", repr(value))
 
 
+@rule("system-notes", rejected("results.py:111-114"), hint="write one text")
+def system_notes(system: System) -> Iterator[Violation]:
+    """The notes of the system description are not text, so that the official checker cannot join them."""
+    notes = {name: system.field(name) for name in ("hw_notes", "sw_notes")}
+    for name, value in notes.items() if notes["sw_notes"] else ():
+        if value and not isinstance(value, str):
+            yield Violation(system.description_path, f"{name}: a string", repr(value))
+
+
 @rule("system-status", rejected("system_check.py, availability_check"))
 def system_status(system: System) -> Iterator[Violation]:
     """The status of the system is not an allowed value."""
@@ -112,6 +121,7 @@ SYSTEM: tuple[Rule[System], ...] = (
     system_file,
     system_field,
     system_number,
+    system_notes,
     system_status,
     system_type,
     system_owner,

@@ -181,6 +181,11 @@ class DetailLog:
         return self._ms("requested_server_tpot_latency")
 
     @property
+    def target_latency_ms(self) -> float:
+        """LoadGen's limit on the latency of complete answers in ms; 0 if it limits TTFT and TPOT instead."""
+        return self.number("effective_target_latency_ns") / _NS_PER_MS
+
+    @property
     def target_qps(self) -> float:
         """Queries per second issued (Server) or expected (Offline)."""
         return self.number("effective_target_qps")
@@ -194,7 +199,7 @@ class DetailLog:
     def accuracy_sample_count(self) -> int:
         """Samples of an accuracy run; LoadGen before 6.0 logs only the size of the sample library."""
         own = "effective_accuracy_sample_count"
-        return int(self.number(own if self.get(own, 0) != 0 else "qsl_reported_total_count"))
+        return int(self.number(own if own in self.values else "qsl_reported_total_count"))
 
     @property
     def samples_per_query(self) -> int:

@@ -172,6 +172,7 @@ class BenchmarkRules(_Facts):
         offline_samples: minimum samples of a closed Offline query; None if the checker has no value.
         latency_ms: p99 limits by scenario.
         answer_latency_ms: p99 limits on complete answers by scenario (LoadGen's target_latency).
+        checker_target_latency_ms: largest target_latency of Server that the official checker accepts.
         compliance: tests that the round requires.
         checker_compliance: further tests that today's official checker requires.
         token_latencies: whether LoadGen counts tokens; otherwise it infers them from the samples.
@@ -190,6 +191,7 @@ class BenchmarkRules(_Facts):
     offline_samples: int | None
     latency_ms: dict[str, LatencyLimit] = {}
     answer_latency_ms: dict[str, float] = {}
+    checker_target_latency_ms: float | None = None
     token_latencies: bool = True
     gates: dict[str, float]
     limits: dict[str, float] = {}
