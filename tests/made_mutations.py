@@ -209,6 +209,7 @@ LOGS = [
         logs_of("Offline"),
         "error", CLOSED_LOG, f"{CLOSED_SERVER}/{ACCURACY}",
     )._replace(also=(f"latency-settings {CLOSED_LOG}",) * 2),
+    allowed(OPEN_LOG, lambda path: path.write_text(f"{path.read_text()}\n")),
     allowed(f"{TINY}/Offline/{PERFORMANCE}", logged(early_stopping_met=False)),
     in_open("seeds", OPEN_LOG, unlogged("effective_qsl_rng_seed")),
     allowed(f"{TINY}/Offline/{PERFORMANCE}", logged(effective_samples_per_query=RULES.samples - 1)),

@@ -261,7 +261,7 @@ def parse_detail(path: Path) -> DetailLog:
     values: dict[str, Any] = {}
     errors: list[str] = []
     warnings: list[str] = []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    for number, line in enumerate(_text(path).rstrip().splitlines(), start=1):
         message = _message(line, f"{path}:{number}")
         values[message.key] = message.value
         if message.metadata.is_error:
