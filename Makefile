@@ -91,7 +91,7 @@ status: ## list completed and missing runs: SYSTEM_NAME=my-box
 status: said = $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $(stand-in)
 
 .PHONY: download
-download: ## download model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench or model
+download: ## download model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench, model or draft
 	$(call harness-llm, model_and_dataset, download $(said))
 
 download: said = $(call options,MODEL) $${PART:+--part="$$PART"}
