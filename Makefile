@@ -105,7 +105,7 @@ check: ## check a submission tree: TREE=path/to/inference_results_6.1
 	    $(READY)/harness-llm check $(said); \
 	fi
 
-check: said = $${TREE:+"$$TREE"} $(call options,ROUND)
+check: said = $(if $(TREE),"$$TREE",$(error missing TREE; expected: make check TREE=submission/inference_results_6.1)) $(call options,ROUND)
 
 .PHONY: run
 run: generate_engines run_harness ## NVIDIA's target: RUN_ARGS="--benchmarks=llama2-70b --scenarios=offline,server"

@@ -37,7 +37,9 @@ def test_missing_splitter_is_reported_with_the_command(tmp_path: Path, monkeypat
         fetch_splitter(tmp_path)
     assert "punkt_tab" in caught.value.expected
     assert caught.value.found
-    assert caught.value.hint.startswith(f"{sys.executable} -m nltk.downloader -d {splitter_folder(Workspace())} punkt_tab")
+    assert caught.value.hint.startswith(
+        f"{sys.executable} -m nltk.downloader -d {splitter_folder(Workspace())} punkt_tab"
+    )
 
 
 def test_command_for_a_missing_splitter_runs_in_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
