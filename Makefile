@@ -91,7 +91,7 @@ status: ## list completed and missing runs: SYSTEM_NAME=my-box
 status: said = $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $(stand-in)
 
 .PHONY: download
-download: ## download model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench or model
+download: ## download model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench, model or draft
 	$(call harness-llm, model_and_dataset, download $(said))
 
 download: said = $(call options,MODEL) $${PART:+--part="$$PART"}
@@ -105,7 +105,7 @@ check: ## check a submission tree: TREE=path/to/inference_results_6.1
 	    $(READY)/harness-llm check $(said); \
 	fi
 
-check: said = $${TREE:+"$$TREE"} $(call options,ROUND)
+check: said = $(if $(TREE),"$$TREE",$(error missing TREE; expected: make check TREE=submission/inference_results_6.1)) $(call options,ROUND)
 
 .PHONY: run
 run: generate_engines run_harness ## NVIDIA's target: RUN_ARGS="--benchmarks=llama2-70b --scenarios=offline,server"

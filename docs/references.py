@@ -27,7 +27,7 @@ from harness_llm.config.user_conf import KEYS
 from harness_llm.protocol.record_files import FILES
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PAGES = ("architecture.md", "commands.md", "configuration.md", "records.md", "troubleshooting.md")
+PAGES = ("architecture.md", "commands.md", "configuration.md", "records.md")
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 

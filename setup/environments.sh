@@ -31,7 +31,7 @@ while [ "$1" != -- ]; do
 done
 
 cat >&2 <<END
-no supported Python
+error: no supported Python
   where: $where
   expected: Python 3.11, 3.12 or 3.13
   found: ${found:-none}

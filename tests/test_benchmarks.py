@@ -28,7 +28,7 @@ def test_test_may_have_its_own_samples_and_sampling(name: str) -> None:
 
 def test_unknown_benchmark_lists_the_benchmarks(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
-    with pytest.raises(ConfigError, match="there is no benchmark llama9") as caught:
+    with pytest.raises(ConfigError, match="unknown benchmark llama9") as caught:
         load_benchmark("llama9", workspace)
     assert caught.value.expected == ", ".join(benchmark_names(workspace))
     assert caught.value.where == str(tmp_path / "models" / "llama9" / "benchmark.yaml")

@@ -263,7 +263,7 @@ def test_published_results_have_no_error_in_their_own_round_only(golden, tree, r
 
 
 def test_unknown_round_is_refused():
-    with pytest.raises(ConfigError, match=r"there is no round v4\.1"):
+    with pytest.raises(ConfigError, match=r"unknown round v4\.1"):
         load_round("v4.1")
 
 

@@ -92,12 +92,12 @@ def test_run_without_system_name_is_refused(harness: CommandLine, command: str) 
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        (["--model", "llama9"], ["there is no benchmark llama9", "models/llama9/benchmark.yaml", "demo, ", "toy"]),
+        (["--model", "llama9"], ["unknown benchmark llama9", "models/llama9/benchmark.yaml", "demo, ", "toy"]),
         (["--on-replica-failure=ignore"], ["harness_config.on_replica_failure", "'requeue' or 'fail'", "ignore"]),
-        (["--scenarios", "Batch"], ["there is no scenario Batch", "Offline, Server, Interactive, SingleStream"]),
-        (["--scenario=Batch"], ["there is no scenario Batch"]),
-        (["--round", "v9.9"], ["there is no round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),
-        (["--profile", "slow"], ["there is no profile slow", "expected: test, smoke, rehearsal, fast, valid"]),
+        (["--scenarios", "Batch"], ["unknown scenario Batch", "Offline, Server, Interactive, SingleStream"]),
+        (["--scenario=Batch"], ["unknown scenario Batch"]),
+        (["--round", "v9.9"], ["unknown round v9.9", f"expected: {', '.join(round_names())}", "hint: "]),
+        (["--profile", "slow"], ["unknown profile slow", "expected: test, smoke, rehearsal, fast, valid"]),
         (["--gpu", "h2000"], ["missing LoadGen targets for this GPU", "user_h2000.conf", "user_cpu.conf", "--gpu"]),
         (["--device", "h2000"], ["user_h2000.conf"]),
         (["--division", "half"], ["the half division does not allow", "expected: open", "hint: --division open"]),
@@ -127,7 +127,7 @@ def test_unknown_option_values_are_refused(harness: CommandLine, words: list[str
 def test_unknown_test_is_refused(harness: CommandLine) -> None:
     done = harness("run", *NAMES, "--tests", "performance,TEST99")
     assert done.code == 2
-    assert "there is no test TEST99" in done.err
+    assert "has no test TEST99" in done.err
     assert "expected: performance, accuracy, TEST06" in done.err
 
 
@@ -137,7 +137,7 @@ def test_verify_accepts_both_spellings_of_the_scenario_option(
 ) -> None:
     done = harness("verify", str(tmp_path), option, "Batch")
     assert done.code == 2
-    assert "there is no scenario Batch" in done.err
+    assert "unknown scenario Batch" in done.err
 
 
 OSS = ("--scenario", "Offline", "--model", "gpt-oss-120b", "--round", "v6.0")
@@ -182,7 +182,7 @@ def test_hint_repeats_the_options_of_the_command(harness: CommandLine, tmp_path:
 def test_check_of_a_missing_tree_is_refused(harness: CommandLine, tmp_path: Path) -> None:
     done = harness("check", str(tmp_path / "tree"))
     assert done.code == 2
-    assert "there is no such tree" in done.err
+    assert "no such tree" in done.err
     assert f"where: {tmp_path / 'tree'}" in done.err
     assert "hint: " in done.err
 

@@ -126,7 +126,7 @@ def test_folders_without_runs_are_refused(
     running = write_run(tmp_path, "Server", "performance", hour=5, finished=False).path
     (tmp_path / "empty").mkdir()
     for folder, said in (
-        (tmp_path / "nowhere", "there is no such folder"),
+        (tmp_path / "nowhere", "no such folder"),
         (tmp_path / "empty", "no run found"),
         (other, "the runs are of different benchmarks"),
         (offline, "the runs have no scenario in common"),

@@ -76,7 +76,7 @@ def test_wrong_options_are_one_error(harness: CommandLine) -> None:
     assert done.code == 2
     (result,) = json.loads(done.out)
     assert (result["name"], result["level"]) == ("Options", "error")
-    assert "there is no benchmark none" in result["found"]
+    assert "unknown benchmark none" in result["found"]
 
 
 def test_error_of_one_benchmark_keeps_the_results_of_the_others(
@@ -123,7 +123,7 @@ def test_gaps_and_requirements_of_closed_are_reported_together(harness: CommandL
 def test_prepare_needs_no_names(harness: CommandLine) -> None:
     done = harness("prepare", "--model", "none", *ON_CPU)
     assert done.code == 2
-    assert "there is no benchmark none" in done.err
+    assert "unknown benchmark none" in done.err
 
 
 @pytest.mark.usefixtures("nothing_starts")

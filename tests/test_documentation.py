@@ -1,6 +1,7 @@
 """README.md and docs/: references equal the code; links, commands, options, keys and variables exist."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from docs.terminal import EXCERPT, PICTURE, draw, excerpt
 from harness_llm.cli.main import app
 from harness_llm.config.engine_arguments import engine_arguments
 from harness_llm.config.engine_config import HarnessConfig, ReplayConfig, ServerConfig
-from harness_llm.paths import CHECKOUT
+from harness_llm.config.environment import from_environment
+from harness_llm.config.options import Options
+from harness_llm.config.plan import resolve
+from harness_llm.paths import CHECKOUT, Workspace
 
 README = CHECKOUT / "README.md"
 DOCUMENTS = [README, *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -78,6 +82,21 @@ def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z_-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
     named = re.findall(r"^(?: {4}|.*`)make ([a-z][a-z_-]*)", texts(), re.MULTILINE)
     assert set(named) <= targets
+
+
+def settings(line: str) -> dict[str, str]:
+    """The settings NAME=value of a command line."""
+    return dict(word.split("=", 1) for word in shlex.split(line, comments=True) if re.match(r"[A-Z_]+=", word))
+
+
+def test_submissions_of_the_readme_are_accepted_in_their_division() -> None:
+    node = README.read_text().split("## A benchmark on a GPU node")[1]
+    [exported] = re.findall(r"^ +export (MODEL=.*)$", node, re.MULTILINE)
+    submissions = re.findall(r"^ +make submission(.*)$", node, re.MULTILINE)
+    assert len(submissions) == 3
+    for line in submissions:
+        options = from_environment(Options(gpu="h200"), settings(exported) | settings(line))
+        assert resolve(options, Workspace(CHECKOUT)).scenarios, line
 
 
 def test_commands_and_options_exist() -> None:

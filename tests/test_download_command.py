@@ -59,7 +59,7 @@ def test_command_downloads_each_part_to_its_folder(
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
-        ("--model nothing", (2, "there is no benchmark nothing")),
+        ("--model nothing", (2, "unknown benchmark nothing")),
         ("--model small --part calibration", (2, "unknown part of small")),
         ("--model demo", (2, "no downloads for demo")),
         ("--model small --part dataset", (4, "wrong checksum of d.pkl; removed the file")),

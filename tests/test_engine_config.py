@@ -200,9 +200,9 @@ def test_installed_vllm_has_every_fixed_and_refused_argument() -> None:
     ("sets", "found"),
     [
         ((), []),
-        (("sampling.max_tokens=16",), ["sampling.max_tokens is 16, the benchmark says 1024"]),
-        (("sampling.temperature=0.5",), ["sampling.temperature is 0.5, the benchmark says 0.0"]),
-        (("sampling.stop_token_ids=[]",), ["sampling.stop_token_ids is (), the benchmark says (2,)"]),
+        (("sampling.max_tokens=16",), ["sampling.max_tokens is 16, the benchmark requires 1024"]),
+        (("sampling.temperature=0.5",), ["sampling.temperature is 0.5, the benchmark requires 0.0"]),
+        (("sampling.stop_token_ids=[]",), ["sampling.stop_token_ids is (), the benchmark requires (2,)"]),
         (("llm_config.max_model_len=1120",), []),
         (
             ("llm_config.max_model_len=1119",),

@@ -215,6 +215,13 @@ def test_other_values_of_a_make_switch_are_refused() -> None:
     assert "invalid STAND_IN=yes; expected: 1 or 0" in done.stderr
 
 
+def test_make_check_names_its_missing_setting() -> None:
+    done = make("--dry-run", "check")
+    assert done.returncode == 2
+    assert "missing TREE; expected: make check TREE=submission/inference_results_6.1" in done.stderr
+    assert '"$TREE"' in make("--dry-run", "check", "TREE=a folder").stdout
+
+
 def make(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
 

@@ -112,6 +112,6 @@ def test_valid_accepts_settings_that_the_round_allows(line: str) -> None:
 
 
 def test_unknown_profile_lists_the_profiles() -> None:
-    with pytest.raises(ConfigError, match="there is no profile slow") as caught:
+    with pytest.raises(ConfigError, match="unknown profile slow") as caught:
         load_profile("slow", Workspace(CHECKOUT))
     assert caught.value.expected == "test, smoke, rehearsal, fast, valid"

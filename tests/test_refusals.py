@@ -98,29 +98,29 @@ CASES = [
         (
             NOT_IN_CLOSED,
             "expected: the benchmark's own sampling, sample count and lengths",
-            "found: 100 samples, the benchmark says 24576",
+            "found: 100 samples, the benchmark requires 24576",
             "hint: undo the changes, or use --division open",
         ),
         words=("--total-sample-count", "100"),
     ),
     Wrong(
         "max_tokens on the command line",
-        (NOT_IN_CLOSED, "found: sampling.max_tokens is 16, the benchmark says 1024", "--division open"),
+        (NOT_IN_CLOSED, "found: sampling.max_tokens is 16, the benchmark requires 1024", "--division open"),
         words=("--set", "sampling.max_tokens=16"),
     ),
     Wrong(
         "max_tokens in the scenario's file",
-        (NOT_IN_CLOSED, "found: sampling.max_tokens is 16, the benchmark says 1024"),
+        (NOT_IN_CLOSED, "found: sampling.max_tokens is 16, the benchmark requires 1024"),
         settings=("sampling", "max_tokens", 16),
     ),
     Wrong(
         "max_tokens in the benchmark's file",
-        (NOT_IN_CLOSED, "found: benchmark.yaml: sampling.max_tokens is 16, the round says 1024"),
+        (NOT_IN_CLOSED, "found: benchmark.yaml: sampling.max_tokens is 16, the round requires 1024"),
         facts=("sampling", "max_tokens", 16),
     ),
     Wrong(
         "samples in the benchmark's file",
-        (NOT_IN_CLOSED, "found: benchmark.yaml: dataset: samples is 100, the round says 24576"),
+        (NOT_IN_CLOSED, "found: benchmark.yaml: dataset: samples is 100, the round requires 24576"),
         facts=("dataset", "sets", {"evaluation": {"file": "demo/evaluation.store", "samples": 100}}),
     ),
     Wrong(

@@ -123,7 +123,7 @@ def test_plan_contains_the_settings_of_user_conf(ask: Callable[..., Request], wo
 def test_open_records_violations(ask: Callable[..., Request]) -> None:
     found = ask(model=CLOSED, division="open", profile="valid", total_sample_count=100)
     assert found.samples("accuracy") == 100
-    assert found.scenarios[0].violations == ["100 samples, the benchmark says 24576"]
+    assert found.scenarios[0].violations == ["100 samples, the benchmark requires 24576"]
 
 
 def test_user_conf_option_names_another_file(ask: Callable[..., Request], tmp_path: Path) -> None:
@@ -135,14 +135,14 @@ def test_user_conf_option_names_another_file(ask: Callable[..., Request], tmp_pa
 @pytest.mark.parametrize(
     ("words", "what", "expected"),
     [
-        ({"scenarios": "Offlin"}, "there is no scenario Offlin", "Offline, Server, Interactive, SingleStream"),
+        ({"scenarios": "Offlin"}, "unknown scenario Offlin", "Offline, Server, Interactive, SingleStream"),
         ({"scenarios": "Offline,offline"}, "a scenario is named twice", ""),
         ({"category": "edge"}, "demo has no category edge", "datacenter"),
         ({"division": "Closed"}, "demo has no division Closed", "open"),
         ({"division": "closed"}, "demo has no division closed", "open"),
         ({"engine": "vlm"}, "demo has no engine vlm", "vllm, transformers, openai, llmboost, replay"),
-        ({"round": "v9.0"}, "there is no round v9.0", ", ".join(round_names())),
-        ({"profile": "slow"}, "there is no profile slow", "test, smoke, rehearsal, fast, valid"),
+        ({"round": "v9.0"}, "unknown round v9.0", ", ".join(round_names())),
+        ({"profile": "slow"}, "unknown profile slow", "test, smoke, rehearsal, fast, valid"),
     ],
 )
 def test_unknown_option_values_are_refused(
@@ -235,7 +235,7 @@ def test_tests_are_named_singly_or_as_compliance(ask: Callable[..., Request]) ->
     assert ask(**words).requested_tests == ("performance", "accuracy", "TEST07", "TEST09")
     assert ask(**words, tests="compliance,performance").requested_tests == ("performance", "TEST07", "TEST09")
     assert ask(**words, tests="TEST09").requested_tests == ("TEST09",)
-    with pytest.raises(ConfigError, match="there is no test TEST06"):
+    with pytest.raises(ConfigError, match="has no test TEST06"):
         ask(**words, tests="TEST06")
     with pytest.raises(ConfigError, match=r"llama3\.1-8b-edge has no compliance test"):
         ask(model="llama3.1-8b-edge", gpu="h200", scenarios="Offline", tests="compliance")

@@ -81,7 +81,7 @@ def test_interactive_has_its_own_loadgen_model_name() -> None:
 
 
 def test_unknown_round_lists_the_rounds() -> None:
-    with pytest.raises(ConfigError, match="there is no round v9") as caught:
+    with pytest.raises(ConfigError, match="unknown round v9") as caught:
         load_round("v9")
     assert caught.value.expected == ", ".join(round_names())
     assert round_names()[-1] in caught.value.hint

@@ -1,6 +1,7 @@
 """The sentence splitter is found in its folder; a missing one is reported before a run."""
 
 import os
+import sys
 from pathlib import Path
 
 import nltk
@@ -8,7 +9,8 @@ import punkt
 import pytest
 
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter
+from harness_llm.evaluate.sentence_splitter import fetch_splitter, find_splitter, has_splitter, splitter_folder
+from harness_llm.paths import Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -34,5 +36,16 @@ def test_missing_splitter_is_reported_with_the_command(tmp_path: Path, monkeypat
     with pytest.raises(EnvironmentMissing, match="sentence splitter failed") as caught:
         fetch_splitter(tmp_path)
     assert "punkt_tab" in caught.value.expected
-    assert "NLTK_DATA" in caught.value.hint
     assert caught.value.found
+    assert caught.value.hint.startswith(
+        f"{sys.executable} -m nltk.downloader -d {splitter_folder(Workspace())} punkt_tab"
+    )
+
+
+def test_command_for_a_missing_splitter_runs_in_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
+    with pytest.raises(EnvironmentMissing) as caught:
+        find_splitter()
+    folder = splitter_folder(Workspace())
+    command = f"bash setup/start_submission_env.sh python -m nltk.downloader -d {folder} punkt_tab"
+    assert f"on the host: {command}" in caught.value.hint

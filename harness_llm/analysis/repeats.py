@@ -41,7 +41,7 @@ def read_runs(folders: Sequence[Path]) -> Runs:
 def _run_folders(folder: Path) -> list[Path]:
     folder = folder.resolve()
     if not folder.is_dir():
-        raise ConfigError("there is no such folder", where=str(folder), hint="runs are below build/logs")
+        raise ConfigError("no such folder", where=str(folder), hint="runs are below build/logs")
     is_run = (folder / LOCK).is_file()
     if is_run and not (named := load_run(folder)).record:
         raise _without_record(named)

@@ -101,7 +101,7 @@ def _check_exit_code(findings: Sequence[Finding], verdicts: Sequence[OfficialVer
 def check(tree: Path, round_name: str, *, as_json: bool) -> int:
     """Check a tree and print the findings; returns the exit code."""
     if not tree.is_dir():
-        raise ConfigError("there is no such tree", where=str(tree), hint="name the folder with closed/ or open/")
+        raise ConfigError("no such tree", where=str(tree), hint="name the folder with closed/ or open/")
     round_name = round_name or declared_round(tree) or newest_round()
     sys.stderr.write(f"by the rules of round {round_name}\n")
     findings, verdicts = check_tree(tree, round_name)

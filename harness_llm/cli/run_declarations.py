@@ -130,7 +130,7 @@ def download(
     options: Options,
     part: Annotated[
         list[str] | None,
-        option(WHAT_TO_RUN, "dataset, calibration, livecodebench or model. Default: all. Repeatable."),
+        option(WHAT_TO_RUN, "dataset, calibration, livecodebench, model or draft. Default: all. Repeatable."),
     ] = None,
 ) -> None:
     """Download and verify the model and the data sets of a benchmark."""

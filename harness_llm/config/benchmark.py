@@ -216,7 +216,7 @@ def load_benchmark(name: str, workspace: Workspace) -> Benchmark:
     file: Path = workspace.benchmarks / name / "benchmark.yaml"
     if not file.is_file():
         raise ConfigError(
-            f"there is no benchmark {name}",
+            f"unknown benchmark {name}",
             where=str(file),
             expected=", ".join(benchmark_names(workspace)),
         )

@@ -116,7 +116,7 @@ def read_record(path: Path, name: str) -> dict[str, Any] | None:
             raise ConfigError(
                 "a checkpoint is damaged",
                 where=str(path / file),
-                expected=f"sha256 {expected}, as {name} says",
+                expected=f"sha256 {expected}, recorded in {name}",
                 found=found.get(file, "no such file"),
                 hint=f"rm -r {path}, then run the same command again",
             )

@@ -56,7 +56,7 @@ class Options:
     )
     scenarios: tuple[str, ...] = _option(
         "Scenarios, separated by commas; Offline=SingleStream infers Offline (edge). Default: those that the closed "
-        "division requires.",
+        "division requires; where it requires Server or Interactive, Server.",
         WHAT_TO_RUN,
         default=(),
         variable="SCENARIOS",

@@ -175,7 +175,7 @@ def _test_conf(test: str, request: Request, conf: UserConf, model: str, scenario
 def _sample_violations(request: Request) -> list[str]:
     count = request.options.total_sample_count
     return [
-        f"{count} samples, the benchmark says {samples.samples}"
+        f"{count} samples, the benchmark requires {samples.samples}"
         for samples in request.benchmark.dataset.sets.values()
         if count and count < samples.samples
     ]

@@ -115,5 +115,5 @@ def load_profile(name: str, workspace: Workspace) -> Profile:
     """
     profiles = read_yaml(workspace.benchmarks / "profiles.yaml")
     if name not in profiles:
-        raise ConfigError(f"there is no profile {name}", expected=", ".join(profiles))
+        raise ConfigError(f"unknown profile {name}", where="--profile", expected=", ".join(profiles))
     return Profile(name=name, **profiles[name])

@@ -258,7 +258,11 @@ def _check_tests(request: Request) -> None:
     options = request.options
     known = (*request.tests, COMPLIANCE)
     if unknown := [test for test in options.tests or () if test not in known]:
-        raise ConfigError(f"there is no test {unknown[0]}", expected=", ".join(known))
+        raise ConfigError(
+            f"{options.model} has no test {unknown[0]} in round {options.round}",
+            where="--tests",
+            expected=", ".join(known),
+        )
     if options.tests and not request.requested_tests:
         raise ConfigError(f"{options.model} has no compliance test in round {options.round}")
 
@@ -269,7 +273,7 @@ def _check_scenarios(request: Request) -> None:
     if not measured:
         raise ConfigError("no scenario is left to run", expected=", ".join(SCENARIOS))
     if unknown := [scenario for scenario in measured if scenario not in SCENARIOS]:
-        raise ConfigError(f"there is no scenario {unknown[0]}", expected=", ".join(SCENARIOS))
+        raise ConfigError(f"unknown scenario {unknown[0]}", where="--scenarios", expected=", ".join(SCENARIOS))
     if len(set(measured)) != len(measured):
         raise ConfigError("a scenario is named twice", found=", ".join(measured))
     refuse_inferred(options, request.round, rules)

@@ -12,7 +12,7 @@ from harness_llm.errors import ConfigError
 def violations(config: EngineConfig, benchmark: Benchmark) -> list[str]:
     """Where the configuration violates the benchmark's rules; closed allows none."""
     found = [
-        f"sampling.{name} is {value}, the benchmark says {getattr(benchmark.sampling, name)}"
+        f"sampling.{name} is {value}, the benchmark requires {getattr(benchmark.sampling, name)}"
         for name, value in config.sampling
         if value != getattr(benchmark.sampling, name)
     ]
@@ -44,7 +44,9 @@ def rule_violations(benchmark: Benchmark, rules: BenchmarkRules) -> list[str]:
         ),
     }
     return [
-        f"benchmark.yaml: {key} is {own}, the round says {right}" for key, (own, right) in facts.items() if own != right
+        f"benchmark.yaml: {key} is {own}, the round requires {right}"
+        for key, (own, right) in facts.items()
+        if own != right
     ]
 
 
@@ -66,14 +68,25 @@ def refuse_engine(engine: str, config: EngineConfig, *, stream: bool) -> None:
         )
     if ENGINES[engine].kind == "llmboost" and not config.server_config.url:
         find_wheel()
-    for asked, able, what, where in (
-        (sampling.beams > 1, "beams", "has no beam search", "sampling.beams; open may --set sampling.beams=1"),
-        (stream, "streams", "reports no first tokens", "scenario"),
-        (bool(sampling.stop_sequences), "stop_sequences", "does not support stop sequences", "sampling.stop_sequences"),
+    for asked, able, what, where, instead in (
+        (sampling.beams > 1, "beams", "has no beam search", "sampling.beams", ", or in open --set sampling.beams=1"),
+        (stream, "streams", "reports no first tokens", "scenario", ", or only --scenarios Offline"),
+        (
+            bool(sampling.stop_sequences),
+            "stop_sequences",
+            "does not support stop sequences",
+            "sampling.stop_sequences",
+            "",
+        ),
     ):
         if asked and not getattr(ENGINES[engine], able):
-            having = ", ".join(name for name, facts in ENGINES.items() if getattr(facts, able))
-            raise ConfigError(f"the engine {engine} {what}", where=where, expected=f"one of: {having}")
+            having = [name for name, facts in ENGINES.items() if getattr(facts, able)]
+            raise ConfigError(
+                f"the engine {engine} {what}",
+                where=where,
+                expected=f"one of: {', '.join(having)}",
+                hint=f"--engine {having[0]}{instead}",
+            )
 
 
 def refuse_unproven_servers(engine: str, config: EngineConfig, division: str) -> None:

@@ -1,14 +1,29 @@
 """nltk's sentence splitter: find its data, or download it with nltk."""
 
 import os
+import sys
 from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.paths import Workspace
+from harness_llm.paths import IMAGE_VARIABLE, Workspace
 
 PACKAGE = "punkt_tab"
 SEARCHED = "NLTK_DATA"
-_HINT = f"python -m nltk.downloader {PACKAGE}, on a machine with network access; {SEARCHED} sets another folder"
+
+
+def splitter_folder(workspace: Workspace) -> Path:
+    """The folder that is searched besides nltk's own, which containers do not share with the host."""
+    return workspace.cache / "nltk"
+
+
+def _hint() -> str:
+    """The command that downloads the splitter into the folder that is searched."""
+    image = os.environ.get(IMAGE_VARIABLE)
+    python = f"on the host: bash setup/start_{image}_env.sh python" if image else sys.executable
+    folder = splitter_folder(Workspace())
+    return (
+        f"{python} -m nltk.downloader -d {folder} {PACKAGE}; without a network: copy this folder from another machine"
+    )
 
 
 def has_splitter(folder: Path) -> bool:
@@ -39,7 +54,7 @@ def require_splitter() -> None:
 
 def _missing() -> EnvironmentMissing:
     return EnvironmentMissing(
-        "missing sentence splitter of nltk", where=SEARCHED, expected=f"the data package {PACKAGE}", hint=_HINT
+        "missing sentence splitter of nltk", where=SEARCHED, expected=f"the data package {PACKAGE}", hint=_hint()
     )
 
 
@@ -51,7 +66,7 @@ def find_splitter() -> Path:
     """
     import nltk  # noqa: PLC0415 - 0.5 s
 
-    has_splitter(Workspace().cache / "nltk")
+    has_splitter(splitter_folder(Workspace()))
     try:
         return Path(str(nltk.data.find(f"tokenizers/{PACKAGE}/"))).resolve()
     except LookupError as error:
@@ -74,5 +89,5 @@ def fetch_splitter(folder: Path) -> None:
             where=str(folder),
             expected=f"nltk's data package {PACKAGE}, which scoring this benchmark requires",
             found=str(error),
-            hint=_HINT,
+            hint=_hint(),
         ) from error

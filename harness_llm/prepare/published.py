@@ -8,7 +8,7 @@ from harness_llm.config.assets import Assets, Report, Stage
 from harness_llm.config.benchmark import Benchmark, Download
 from harness_llm.config.checkpoint import WEIGHTS, is_complete
 from harness_llm.errors import EnvironmentMissing
-from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter
+from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter, splitter_folder
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE, Workspace
 from harness_llm.prepare.datasets.convert import convert, is_converted, store_path
 from harness_llm.prepare.downloads.manifest import Manifest
@@ -63,7 +63,7 @@ class PublishedPreparation:
 
     def splitter(self) -> list[Stage]:
         """The stage that fetches the sentence splitter of ROUGE-Lsum, if the benchmark's scoring needs it."""
-        folder = self.workspace.cache / "nltk"
+        folder = splitter_folder(self.workspace)
         stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
         return [stage] if self.benchmark.accuracy.sentence_split else []
 

@@ -35,7 +35,7 @@ def read_inputs(paths: Sequence[Path], workspace: Workspace) -> ReportInputs:
     for path in paths or [_newest(workspace)]:
         folder = path.resolve()
         if not folder.is_dir():
-            raise ConfigError("there is no such folder", where=str(folder), hint="runs are below build/logs")
+            raise ConfigError("no such folder", where=str(folder), hint="runs are below build/logs")
         if (folder / TRIALS).is_file() or (folder / SESSION).is_file():
             sessions.append(folder)
         elif found := list(_runs(folder)):
@@ -55,7 +55,7 @@ def read_inputs(paths: Sequence[Path], workspace: Workspace) -> ReportInputs:
 def _newest(workspace: Workspace) -> Path:
     folders = sorted(lock.parents[4] for lock in workspace.logs.glob(f"*/*/*/*/*/{LOCK}"))
     if not folders:
-        raise ConfigError("there is no run", where=str(workspace.logs), hint="name runs, a tree or a tuning session")
+        raise ConfigError("no run found", where=str(workspace.logs), hint="name runs, a tree or a tuning session")
     return folders[-1]
 
 

@@ -278,7 +278,7 @@ def load_round(name: str) -> Round:
     """Load the rules of the round `name`, for example `v6.1`."""
     if name not in round_names():
         raise ConfigError(
-            f"there is no round {name}",
+            f"unknown round {name}",
             expected=", ".join(round_names()),
             hint=f"harness-llm submit --round {round_names()[-1]}",
         )

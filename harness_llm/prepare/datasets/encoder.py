@@ -17,7 +17,8 @@ def load_encoder(file: Path, longest: int | None = None) -> Encode:
     from tokenizers import Tokenizer  # noqa: PLC0415 - import on demand
 
     if not file.is_file():
-        raise EnvironmentMissing("missing tokenizer", where=str(file), hint="download the model first")
+        hint = "harness-llm download --model NAME --part model"
+        raise EnvironmentMissing("missing tokenizer", where=str(file), hint=hint)
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_padding()
     if longest is None:

@@ -52,7 +52,11 @@ def read_parquet(file: Path) -> "pd.DataFrame":
     try:
         frame = pd.read_parquet(file, columns=list(COLUMNS)).astype(object)
     except FileNotFoundError as error:
-        raise EnvironmentMissing("missing data set", where=str(file)) from error
+        raise EnvironmentMissing(
+            "missing data set",
+            where=str(file),
+            expected="1M-GPT4-Augmented.parquet of Open-Orca/OpenOrca on Hugging Face",
+        ) from error
     except (KeyError, OSError, ValueError) as error:
         raise ConfigError(
             "invalid OpenOrca parquet file",
