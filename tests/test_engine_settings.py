@@ -67,6 +67,35 @@ def test_shipped_settings_break_no_rule_and_leave_memory_for_the_cache(case: Cas
     assert [result for result in results(case) if result.level is Level.ERROR] == []
 
 
+# Published with this vLLM argument, GPU and cache; arrivals limit the batch of Server and Interactive.
+PUBLISHED_BEYOND_THE_CACHE = {
+    "gpt-oss-120b b200 Server",
+    "gpt-oss-120b h200 Server",
+    "llama2-70b mi325x Interactive",
+    "llama2-70b mi350x Interactive",
+    "llama2-70b mi350x Offline",
+    "llama2-70b mi355x Interactive",
+    "llama2-70b mi355x Offline",
+    "llama2-70b-interactive mi325x Server",
+    "llama2-70b-interactive mi350x Offline",
+    "llama2-70b-interactive mi350x Server",
+    "llama2-70b-interactive mi355x Offline",
+    "llama2-70b-interactive mi355x Server",
+    "llama3.1-8b mi355x Offline",
+}
+
+
+def test_shipped_batches_fit_the_cache_unless_published() -> None:
+    over = {str(case) for case in CASES for result in results(case) if "max_num_seqs" in result.where}
+    assert over == PUBLISHED_BEYOND_THE_CACHE
+
+
+def test_batch_beyond_the_cache_is_found_for_every_benchmark_of_vllm() -> None:
+    of_vllm = {str(case): case for case in CASES if case.benchmark.engine == "vllm"}
+    silent = [name for name, case in of_vllm.items() if not results(case, max_num_seqs=60_000)]
+    assert silent == []
+
+
 @pytest.fixture(scope="module")
 def resolutions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resolution]:
     """All cases, resolved by one process of the installed vLLM."""
