@@ -10,9 +10,8 @@ from harness_llm.config.rules import load_round, round_names
 from harness_llm.errors import ConfigError
 from harness_llm.paths import CHECKOUT, Workspace
 
-
-# Longest prompts of the published data sets, in token ids: openshift-psap/performance-dashboard 7100702, mlperf-data/summaries
-# and datasets/summaries.
+# Longest prompts of the published data sets, in token ids: openshift-psap/performance-dashboard 7100702,
+# mlperf-data/summaries and datasets/summaries.
 LONGEST_PUBLISHED = {
     "llama2-70b": 1021,
     "llama3.1-405b": 19988,

@@ -173,6 +173,15 @@ def test_more_sequences_than_the_cache_holds_are_a_warning_with_both_numbers() -
     assert not results(find("llama2-70b", "h200"), max_num_seqs=held // 2, dtype="bfloat16")
 
 
+def test_misspelt_variable_of_vllm_is_a_warning() -> None:
+    case = find("llama2-70b", "mi300x")
+    env = {"VLLM_ROCM_USE_AITR": "1", "VLLM_ROCM_USE_AITER": "1", "HIP_FORCE_DEV_KERNARG": "1"}
+    engine = case.engine.model_copy(update={"env_config": env})
+    (warning,) = scenario_results(engine, case.config, case.gpu, case.benchmark)
+    assert (warning.level, warning.where) == (Level.WARNING, "env_config.VLLM_ROCM_USE_AITR")
+    assert warning.hint == "the nearest variable is VLLM_ROCM_USE_AITER"
+
+
 def test_weights_that_do_not_fit_are_an_error() -> None:
     found = results(find("llama3.1-405b", "h200"), tensor_parallel_size=1)
     assert [r.where for r in found if r.level is Level.ERROR] == ["llm_config.tensor_parallel_size"]

@@ -242,7 +242,7 @@ def test_unknown_make_setting_is_refused() -> None:
     ],
 )
 def test_login_of_hugging_face_is_found_where_huggingface_hub_writes_it(own: dict[str, str], expected: str) -> None:
-    program = f"include {CHECKOUT}/Makefile\nshow:\n\tprintf %s \"$$HF_TOKEN_PATH\"\n"
+    program = f'include {CHECKOUT}/Makefile\nshow:\n\tprintf %s "$$HF_TOKEN_PATH"\n'
     environment = {"PATH": os.environ["PATH"], "HOME": "/home/me"} | own
     words = ["make", "-f", "-", "show"]
     done = subprocess.run(words, input=program, env=environment, capture_output=True, text=True, check=True)
