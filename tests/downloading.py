@@ -24,6 +24,7 @@ SECRET = "hf_thisIsSecret"  # noqa: S105
 def publishing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
     """A publisher, and little patience with it."""
     monkeypatch.setattr(wire, "WAITS_S", (0.01, 0.01))
+    monkeypatch.setattr(wire, "LATER_WAITS_S", ())
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Publisher() as publisher:
         yield publisher

@@ -10,6 +10,22 @@ from harness_llm.config.rules import load_round, round_names
 from harness_llm.errors import ConfigError
 from harness_llm.paths import CHECKOUT, Workspace
 
+# Longest prompts of the published data sets, in token ids: openshift-psap/performance-dashboard 7100702,
+# mlperf-data/summaries and datasets/summaries.
+LONGEST_PUBLISHED = {
+    "llama2-70b": 1021,
+    "llama3.1-405b": 19988,
+    "llama3.1-8b": 2540,
+    "mixtral-8x7b": 1948,
+    "deepseek-r1": 3140,
+    "gpt-oss-120b": 15330,
+}
+
+
+@pytest.mark.parametrize("name", LONGEST_PUBLISHED)
+def test_published_prompts_are_within_the_limit(name: str) -> None:
+    assert LONGEST_PUBLISHED[name] <= load_benchmark(name, Workspace(CHECKOUT)).dataset.longest_prompt
+
 
 @pytest.mark.parametrize("name", benchmark_names(Workspace(CHECKOUT)))
 def test_every_benchmark_is_part_of_a_round(name: str) -> None:

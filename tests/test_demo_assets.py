@@ -173,6 +173,12 @@ def test_failed_stage_names_its_log_with_the_last_lines(tmp_path):
     assert "out of luck" in caught.value.found
 
 
+def test_killed_stage_hints_at_memory(tmp_path):
+    with pytest.raises(RunFailed) as caught:
+        run_stage(program("import os; os.kill(os.getpid(), 9)"), tmp_path / "quantize.log", silent)
+    assert "memory is exhausted" in caught.value.hint
+
+
 def test_child_ends_with_its_stage(tmp_path):
     pid = tmp_path / "pid"
     text = (

@@ -211,6 +211,18 @@ def test_missing_network_is_reported(server: Publisher, tmp_path: Path) -> None:
     ]
 
 
+def test_outage_of_a_host_that_answered_before_is_waited_for(
+    server: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "LATER_WAITS_S", (0.02, 0.02))
+    server.cuts["/folder/b"] = [100_000, 0, 0, 0]
+    bring(stored(server.storage("m", {"b": MODEL})), tmp_path)
+    assert len(server.content_requests()) == 5
+    server.__exit__()
+    failed = failure(stored(f"{server.url}/metadata/m.uri", "c"), tmp_path)
+    assert isinstance(failed, EnvironmentMissing)
+
+
 def test_retries_are_reported_with_their_cause(server: Publisher, tmp_path: Path) -> None:
     uri = server.storage("m", {"a": DATA, "b": MODEL})
     server.cuts["/folder/a"] = [100]

@@ -48,12 +48,15 @@ def test_later_files_override_single_keys(workspace: Workspace) -> None:
         workspace.benchmarks / "defaults.yaml",
         lambda content: content.update(llm_config={"max_num_seqs": 1, "dtype": "auto"}),
     )
-    write(workspace, {"llm_config": {"max_num_seqs": 2}, "harness_config": {"backlog": 3}, "env_config": {"A": 1}})
+    write(
+        workspace,
+        {"llm_config": {"max_num_seqs": 2}, "harness_config": {"backlog": 3}, "env_config": {"A": 1, "B": True}},
+    )
     plain = load(workspace)
     assert plain.llm_config["max_num_seqs"] == 2
     assert plain.harness_config.backlog == 3
     assert plain.harness_config.replicas == 1
-    assert plain.env_config["A"] == "1"
+    assert (plain.env_config["A"], plain.env_config["B"]) == ("1", "1")
     changed = load(workspace, "llm_config.max_num_seqs=4", "harness_config.backlog=5", "env_config.A=b=c")
     assert changed.llm_config["max_num_seqs"] == 4
     assert changed.in_flight_limit == InFlightLimit(4, 5)

@@ -67,6 +67,35 @@ def test_shipped_settings_break_no_rule_and_leave_memory_for_the_cache(case: Cas
     assert [result for result in results(case) if result.level is Level.ERROR] == []
 
 
+# Published with this vLLM argument, GPU and cache; arrivals limit the batch of Server and Interactive.
+PUBLISHED_BEYOND_THE_CACHE = {
+    "gpt-oss-120b b200 Server",
+    "gpt-oss-120b h200 Server",
+    "llama2-70b mi325x Interactive",
+    "llama2-70b mi350x Interactive",
+    "llama2-70b mi350x Offline",
+    "llama2-70b mi355x Interactive",
+    "llama2-70b mi355x Offline",
+    "llama2-70b-interactive mi325x Server",
+    "llama2-70b-interactive mi350x Offline",
+    "llama2-70b-interactive mi350x Server",
+    "llama2-70b-interactive mi355x Offline",
+    "llama2-70b-interactive mi355x Server",
+    "llama3.1-8b mi355x Offline",
+}
+
+
+def test_shipped_batches_fit_the_cache_unless_published() -> None:
+    over = {str(case) for case in CASES for result in results(case) if "max_num_seqs" in result.where}
+    assert over == PUBLISHED_BEYOND_THE_CACHE
+
+
+def test_batch_beyond_the_cache_is_found_for_every_benchmark_of_vllm() -> None:
+    of_vllm = {str(case): case for case in CASES if case.benchmark.engine == "vllm"}
+    silent = [name for name, case in of_vllm.items() if not results(case, max_num_seqs=60_000)]
+    assert silent == []
+
+
 @pytest.fixture(scope="module")
 def resolutions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resolution]:
     """All cases, resolved by one process of the installed vLLM."""
@@ -142,6 +171,15 @@ def test_more_sequences_than_the_cache_holds_are_a_warning_with_both_numbers() -
     assert 500 < held < 1000
     assert f"an estimated {held} sequences" in warning.found
     assert not results(find("llama2-70b", "h200"), max_num_seqs=held // 2, dtype="bfloat16")
+
+
+def test_misspelt_variable_of_vllm_is_a_warning() -> None:
+    case = find("llama2-70b", "mi300x")
+    env = {"VLLM_ROCM_USE_AITR": "1", "VLLM_ROCM_USE_AITER": "1", "HIP_FORCE_DEV_KERNARG": "1"}
+    engine = case.engine.model_copy(update={"env_config": env})
+    (warning,) = scenario_results(engine, case.config, case.gpu, case.benchmark)
+    assert (warning.level, warning.where) == (Level.WARNING, "env_config.VLLM_ROCM_USE_AITR")
+    assert warning.hint == "the nearest variable is VLLM_ROCM_USE_AITER"
 
 
 def test_weights_that_do_not_fit_are_an_error() -> None:

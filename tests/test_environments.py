@@ -233,6 +233,22 @@ def test_unknown_make_setting_is_refused() -> None:
     assert "unknown setting COMPNAY" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({}, "/home/me/.cache/huggingface/token"),
+        ({"HF_HOME": "/scratch/hf"}, "/scratch/hf/token"),
+        ({"HF_HOME": "/scratch/hf", "HF_TOKEN_PATH": "/secret"}, "/secret"),
+    ],
+)
+def test_login_of_hugging_face_is_found_where_huggingface_hub_writes_it(own: dict[str, str], expected: str) -> None:
+    program = f'include {CHECKOUT}/Makefile\nshow:\n\tprintf %s "$$HF_TOKEN_PATH"\n'
+    environment = {"PATH": os.environ["PATH"], "HOME": "/home/me"} | own
+    words = ["make", "-f", "-", "show"]
+    done = subprocess.run(words, input=program, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == expected
+
+
 def test_make_settings_are_passed_unchanged(tmp_path: Path) -> None:
     (tmp_path / "setup").mkdir()
     (tmp_path / ".venv/bin").mkdir(parents=True)

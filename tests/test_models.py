@@ -1,6 +1,5 @@
 """The benchmarks, engine settings and targets that come with the checkout: complete, and in line with the rules."""
 
-import importlib.util
 import itertools
 import re
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from provenance import DOCUMENT, gpus_of, provenance_of, scenarios_of, with_table
 
 from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
+from harness_llm.config.engine_arguments import engine_variables
 from harness_llm.config.engine_config import EngineConfig, load_config
 from harness_llm.config.plan import STAND_IN, loadgen_models
 from harness_llm.config.rules import BenchmarkRules, load_round, round_names
@@ -118,21 +118,13 @@ def test_gpus_with_settings(name: str, gpus: str) -> None:
     assert gpus_of(BENCHMARKS[name]) == set(gpus.split())
 
 
-def known_variables() -> set[str]:
-    """The environment variables that the installed vLLM reads."""
-    spec = importlib.util.find_spec("vllm")
-    assert spec is not None
-    assert spec.origin is not None
-    return set(re.findall(r'"(VLLM_\w+)"', (Path(spec.origin).parent / "envs.py").read_text()))
-
-
 @pytest.mark.parametrize(("name", "scenario", "gpu"), CELLS)
 def test_settings_of_a_benchmark_scenario_and_gpu(name: str, scenario: str, gpu: str) -> None:
     """load_config refuses what this vLLM does not have, and what a rule forbids."""
     config = config_of(name, scenario, gpu)
     assert violations(config, BENCHMARKS[name]) == []
     assert config.llm_config["max_num_batched_tokens"] >= config.llm_config["max_num_seqs"]
-    assert {key for key in config.env_config if key.startswith("VLLM_")} <= known_variables()
+    assert {key for key in config.env_config if key.startswith("VLLM_")} <= engine_variables()
 
 
 @pytest.mark.parametrize(("name", "scenario", "gpu"), [run_key for run_key in CELLS if run_key[2] != NO_ACCELERATOR])

@@ -8,7 +8,7 @@ import pytest
 from harness_llm.config.assets import missing, prepare
 from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
 from harness_llm.config.stand_in import stand_in
-from harness_llm.errors import EnvironmentMissing
+from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.prepare.demo.stages import DemoPreparation
 from harness_llm.prepare.demo.stand_in import DEMO, WRITERS
@@ -86,6 +86,21 @@ def test_missing_livecodebench_data_is_reported(workspace: Workspace) -> None:
         stage.make(lambda *_: None)
     assert caught.value.where == str(workspace.data / "livecodebench")
     assert caught.value.hint == "harness-llm download --model deepseek-r1 --part livecodebench"
+
+
+def test_long_prompts_of_the_calibration_set_are_truncated_and_of_the_evaluation_set_refused(
+    benchmark: Benchmark, workspace: Workspace
+) -> None:
+    preparation = PublishedPreparation(benchmark, workspace)
+    long = pd.DataFrame({"tok_input": [[1] * 1025, [3]], "output": ["a", "b"]})
+    for file in preparation.files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        long.to_pickle(file, compression="gzip")
+    preparation.convert(preparation.files["calibration"], lambda *_: None)
+    store = open_store(preparation.assets.calibration)
+    assert [len(store.prompt(i)) for i in range(2)] == [1024, 1]
+    with pytest.raises(ConfigError, match="invalid prompt"):
+        preparation.convert(preparation.files["evaluation"], lambda *_: None)
 
 
 def test_data_set_is_converted_once(benchmark: Benchmark, workspace: Workspace) -> None:

@@ -9,7 +9,14 @@ from workspaces import CLOSED, append, make_workspace
 from harness_llm.config.load import Load
 from harness_llm.config.options import Options
 from harness_llm.config.plan import resolve
-from harness_llm.config.request import Request, check_request, load_request, newest_round, require_names
+from harness_llm.config.request import (
+    Request,
+    check_request,
+    load_request,
+    load_requests,
+    newest_round,
+    require_names,
+)
 from harness_llm.config.rules import round_names
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
@@ -257,3 +264,8 @@ def test_status_needs_no_settings_of_this_machine(workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="missing settings for"):
         resolve(choices, workspace)
     assert check_request(load_request(choices, workspace)).rules.samples == 8313
+
+
+def test_benchmarks_may_have_spaces_between_them_and_a_final_comma() -> None:
+    found = load_requests(options(model="llama2-70b, llama3.1-8b,", gpu="h200"), Workspace())
+    assert [request.benchmark.name for request in found] == ["llama2-70b", "llama3.1-8b"]

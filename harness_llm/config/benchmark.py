@@ -61,8 +61,8 @@ class Dataset(_Facts):
         sets: `evaluation`, and separate sets of tests (accuracy, TEST07).
         made_by: the command that converts the downloaded files, if necessary; a program of the environment (.venv,
             .venv-cuda) and its arguments.
-        mean_tokens: published mean length of answers, with prompts if published, for the warning of a small KV cache;
-            0 if none is published. The engine does not get it.
+        mean_tokens: mean tokens of a running query in the KV cache, its prompt and its answer so far, for the warning
+            of a small cache; 0 if no lengths are published. The engine does not get it.
     """
 
     source: str

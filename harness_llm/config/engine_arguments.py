@@ -1,9 +1,10 @@
-"""Names and valid values of vLLM's engine arguments. vLLM is not imported."""
+"""Names and valid values of vLLM's engine arguments, and names of its environment variables. vLLM is not imported."""
 
 import ast
 import functools
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,13 @@ def expected_value(name: str, value: object) -> str:
 
 
 @functools.cache
+def engine_variables() -> frozenset[str]:
+    """The environment variables that the installed vLLM reads; empty if none is installed."""
+    source = _installed_source("envs.py")
+    return frozenset(re.findall(r'"(VLLM_\w+)"', source))
+
+
+@functools.cache
 def _schemas() -> Mapping[str, Schema]:
     content = json.loads(_FILE.read_text())
     return {name: tuple(kinds) for name, kinds in content["arguments"].items()}
@@ -52,11 +60,7 @@ def _schemas() -> Mapping[str, Schema]:
 
 @functools.cache
 def _installed_arguments() -> frozenset[str]:
-    """Read from the source of vLLM: its import takes seconds."""
-    spec = importlib.util.find_spec("vllm")
-    if spec is None or spec.origin is None:
-        return frozenset()
-    tree = ast.parse((Path(spec.origin).parent / "engine" / "arg_utils.py").read_text())
+    tree = ast.parse(_installed_source("engine/arg_utils.py"))
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "EngineArgs")
     return frozenset(
         field.target.id
@@ -64,6 +68,12 @@ def _installed_arguments() -> frozenset[str]:
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
     )
+
+
+def _installed_source(file: str) -> str:
+    """The source of a module of vLLM, because its import takes seconds; empty if vLLM is not installed."""
+    spec = importlib.util.find_spec("vllm")
+    return "" if spec is None or spec.origin is None else (Path(spec.origin).parent / file).read_text()
 
 
 def _matches(value: object, kind: Mapping[str, Any]) -> bool:

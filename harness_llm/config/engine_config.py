@@ -216,7 +216,7 @@ def load_config(
         check_engine_arguments(layer.get("llm_config", {}), where, known)
         for section, values in layer.items():
             merged.setdefault(section, {}).update(values)
-    merged["env_config"] = {key: str(value) for key, value in merged["env_config"].items()}
+    merged["env_config"] = {key: _variable(value) for key, value in merged["env_config"].items()}
     try:
         config = EngineConfig.model_validate(merged)
     except ValidationError as error:
@@ -252,6 +252,11 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise ConfigError("settings must be sections of keys", where=str(file), found=str(content)[:80])
     return {section: values for section, values in content.items() if section != PROVENANCE}
+
+
+def _variable(value: object) -> str:
+    """The text of an environment variable; vLLM reads most switches with int()."""
+    return str(int(value) if isinstance(value, bool) else value)
 
 
 def _parse_set(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from harness_llm.config.engines import ENGINES, REPLAY
 from harness_llm.config.environment import from_environment
 from harness_llm.config.inferred import refuse_inferred
 from harness_llm.config.load import Load
-from harness_llm.config.options import COMPLIANCE, MEASURED, SCENARIOS, Options
+from harness_llm.config.options import COMPLIANCE, MEASURED, SCENARIOS, Options, split_names
 from harness_llm.config.profile import Profile, load_profile
 from harness_llm.config.rules import BenchmarkRules, Round, load_round, round_names
 from harness_llm.config.server_location import distant_servers
@@ -139,7 +139,8 @@ def load_requests(options: Options, workspace: Workspace) -> list[Request]:
     """
     if options.environment:
         options = from_environment(options, os.environ)
-    return [load_request(replace(options, model=model), workspace) for model in options.model.split(",")]
+    models = [name for name in split_names(options.model) if name] or [""]
+    return [load_request(replace(options, model=model), workspace) for model in models]
 
 
 def load_request(options: Options, workspace: Workspace) -> Request:

@@ -140,7 +140,8 @@ class PublishedPreparation:
         """Convert `file` to a token store."""
         dataset = self.benchmark.dataset
         report(f"converting {file.name}", None)
-        convert(dataset.source, file, self.assets.tokenizer, dataset.longest_prompt)
+        truncate = file == self.files[CALIBRATION]
+        convert(dataset.source, file, self.assets.tokenizer, dataset.longest_prompt, truncate=truncate)
 
     def _missing_file(self, name: str, file: Path) -> EnvironmentMissing:
         benchmark, calibration = self.benchmark, name == CALIBRATION

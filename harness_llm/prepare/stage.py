@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from harness_llm.paths import CHECKOUT
 
 LAST_LINES = 12
 PATIENCE_S = 5
+KILLED = "the kernel kills a process when memory is exhausted (dmesg); quantization loads the whole original checkpoint"
 # passive: with busy waiting, training on two loaded cores took six times as long.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
@@ -44,6 +46,7 @@ def run_stage(command: Sequence[str], log: Path, report: Report) -> None:
             f"stage {log.stem} failed",
             where=str(log),
             found="\n".join([f"exit code {code}", *log.read_text(errors="replace").splitlines()[-LAST_LINES:]]),
+            hint=KILLED if code == -signal.SIGKILL else "",
         )
 
 

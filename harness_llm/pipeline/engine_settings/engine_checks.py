@@ -1,5 +1,6 @@
 """Check the engine settings of every scenario of a request."""
 
+import difflib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.engine_arguments import engine_variables
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engine_facts import FP8_CACHES, resolve_facts
 from harness_llm.config.request import Request
@@ -26,7 +28,7 @@ Found = tuple[str, CheckResult]
 
 
 def check_rules(request: Request) -> list[CheckResult]:
-    """Check all scenarios by the backend rules and the estimated KV cache capacity; does not use vLLM."""
+    """Check all scenarios by backend rules, estimated KV cache capacity and names of variables; does not start vLLM."""
     config, gpu = _config(request), gpu_facts(request.options.gpu, load_gpus(request.workspace))
     if config is None or gpu is None or not request.scenarios:
         return []
@@ -122,6 +124,7 @@ def scenario_results(
         level, code = Level(rule.level), ConfigError.exit_code
         yield CheckResult(RULES, level, rule.found, rule.expected, rule.name, rule.hint, code)
     yield from _capacity(engine, config, gpu, benchmark)
+    yield from _unread_variables(engine)
 
 
 def _capacity(engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark: Benchmark) -> Iterator[CheckResult]:
@@ -148,6 +151,19 @@ def _capacity(engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark:
                 expected=f"<= {held}; vLLM preempts and recomputes sequences that do not fit",
                 where="llm_config.max_num_seqs",
                 hint=f"--set llm_config.max_num_seqs={held}",
+            )
+
+
+def _unread_variables(engine: EngineConfig) -> Iterator[CheckResult]:
+    known = engine_variables()
+    for name in engine.env_config if known else ():
+        if name.startswith("VLLM_") and name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+            yield warned(
+                RULES,
+                f"the installed vLLM does not read {name}: it has no effect",
+                where=f"env_config.{name}",
+                hint=f"the nearest variable is {nearest}",
             )
 
 

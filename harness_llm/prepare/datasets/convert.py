@@ -27,7 +27,7 @@ def is_converted(source: str, file: Path, tokenizer: Path, longest_prompt: int) 
     return _facts(file).items() <= made.items() or file_digest(file) == made["sha256"]
 
 
-def convert(source: str, file: Path, tokenizer: Path, longest_prompt: int) -> Path:
+def convert(source: str, file: Path, tokenizer: Path, longest_prompt: int, *, truncate: bool = False) -> Path:
     """Convert `file` to a store unless it is current; return the store's path.
 
     Args:
@@ -35,6 +35,7 @@ def convert(source: str, file: Path, tokenizer: Path, longest_prompt: int) -> Pa
         file: published file with a verified checksum.
         tokenizer: tokenizer.json of the benchmark, used for files with texts instead of token ids.
         longest_prompt: limit in token ids. A longer prompt is an error; a longer text is truncated (reference of gptj).
+        truncate: truncate longer prompts too, for calibration sets: their prompts are not measured.
 
     Raises:
         ConfigError: the content does not match `source`.
@@ -51,7 +52,7 @@ def convert(source: str, file: Path, tokenizer: Path, longest_prompt: int) -> Pa
     if not samples.encoded:
         rows = load_encoder(tokenizer, longest_prompt)(rows)
         made["tokenizer"] = file_digest(tokenizer)
-    prompts = token_ids(rows, longest_prompt, file, samples.column)
+    prompts = token_ids(rows, longest_prompt, file, samples.column, truncate=truncate)
     write_store(store, prompts, samples.targets, samples.kinds, made | {"sha256": file_digest(file)})
     return store
 

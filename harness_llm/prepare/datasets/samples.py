@@ -29,7 +29,9 @@ class Samples:
     encoded: bool = True
 
 
-def token_ids(rows: Sequence[Any], longest: int, file: Path, column: str) -> list[npt.NDArray[np.int32]]:
+def token_ids(
+    rows: Sequence[Any], longest: int, file: Path, column: str, *, truncate: bool = False
+) -> list[npt.NDArray[np.int32]]:
     """Return the prompts as int32 arrays of 1 to `longest` token ids.
 
     Raises:
@@ -38,6 +40,8 @@ def token_ids(rows: Sequence[Any], longest: int, file: Path, column: str) -> lis
     found = []
     for row, prompt in enumerate(rows):
         ids = _array(prompt)
+        if truncate and ids.ndim == 1:
+            ids = ids[:longest]
         fault = _fault(ids, longest)
         if fault:
             raise ConfigError(

@@ -12,6 +12,8 @@ from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 Result = TypeVar("Result")
 
 WAITS_S = (1, 2, 4, 8, 16)
+LATER_WAITS_S = (32, 64, 128, 256)
+"""Further waits for a host that answered before: an outage, or a rate limit of Hugging Face, which counts 5 minutes."""
 Explain = Callable[[str, httpx.Response], HarnessError]
 Notify = Callable[[str], None]
 
@@ -30,6 +32,7 @@ class Connection:
     def __init__(self, client: httpx.Client, explain: Explain, notify: Notify) -> None:
         """Use `client`; `explain` converts an error response to an exception, `notify` receives each retry."""
         self._client, self._explain, self._notify = client, explain, notify
+        self._has_answered = False
 
     def authenticate(self, headers: Mapping[str, str]) -> None:
         """Send `headers` with all further requests."""
@@ -77,21 +80,22 @@ class Connection:
             EnvironmentMissing: server unreachable.
             RunFailed: repeated connection errors, or the server stays busy.
         """
-        waits = iter(WAITS_S)
+        failures = 0
         while True:
             before = progress()
             try:
                 return action()
             except (httpx.TransportError, ServerBusy) as error:
-                if progress() > before:
-                    waits = iter(WAITS_S)
-                wait = next(waits, None)
-                if wait is None:
+                waits = (*WAITS_S, *LATER_WAITS_S) if self._has_answered else WAITS_S
+                failures = 0 if progress() > before else failures
+                if failures == len(waits):
                     raise _final_error(error) from error
+                wait, failures = waits[failures], failures + 1
                 self._notify(f"retry in {wait:g} s: {_describe(error)}")
                 time.sleep(wait)
 
     def _require_success(self, url: str, response: httpx.Response) -> None:
+        self._has_answered = True
         if response.status_code in _BUSY:
             raise ServerBusy(f"{url}: {status(response)}")
         if not response.is_success:

@@ -119,7 +119,8 @@ def calibration_set(benchmark: Benchmark, workspace: Workspace, report: Report) 
     report(f"converting {file.name}", None)
     tokenizer = workspace.models / benchmark.checkpoint.original / "tokenizer.json"
     return CalibrationSet(
-        file=dataset.calibration, store=convert(dataset.source, file, tokenizer, dataset.longest_prompt)
+        file=dataset.calibration,
+        store=convert(dataset.source, file, tokenizer, dataset.longest_prompt, truncate=True),
     )
 
 
