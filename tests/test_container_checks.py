@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,11 @@ from machines import hide_tools
 from harness_llm.containers import build as builds
 from harness_llm.containers import container_stage as stage
 from harness_llm.containers import docker_checks as checks
-from harness_llm.containers import mounts
+from harness_llm.containers import mounts, start
 from harness_llm.containers import submit as submission
 from harness_llm.containers.container_spec import Accelerator, load_accelerator
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.paths import CHECKOUT
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import to_json
 
@@ -34,6 +36,7 @@ class FakeDaemon:
     runtime: bool = True
     complaint: str = ""
     folder: str = "/var/lib/docker"
+    is_rootless: bool = False
 
     def has(self, tag: str) -> bool:
         return tag in self.tags
@@ -243,9 +246,9 @@ def software(monkeypatch: pytest.MonkeyPatch, program: Path, script: str) -> lis
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setattr(checks.setting, "container_program", lambda _: str(program))
-    monkeypatch.setattr(submission, "prepare", lambda *_: None)
-    monkeypatch.setattr(submission, "find_token", lambda *_: "")
-    monkeypatch.setattr(submission, "offer", contextlib.nullcontext)
+    monkeypatch.setattr(start, "prepare", lambda *_: None)
+    monkeypatch.setattr(start, "find_token", lambda *_: "")
+    monkeypatch.setattr(start, "offer", contextlib.nullcontext)
     monkeypatch.setattr(FakeDaemon, "image", lambda *_: type("Image", (), {"id": "sha256:1"}), raising=False)
     return submission._machine("cpu", load_accelerator("cpu")[1], ENVIRON).software(["--model", "demo"])
 
@@ -285,3 +288,17 @@ def test_names_of_built_images_are_printed_before_the_output_of_a_stage(
     sys.stdout.write("image\n")
     stage._show([(b"tree\n", None)], io.BytesIO())
     assert written.getvalue() == b"image\ntree\n"
+
+
+def test_hangup_interrupts_a_stage_unless_nohup_disables_it() -> None:
+    program = """
+import signal
+from harness_llm.containers.container_stage import _interrupting
+with _interrupting():
+    signal.raise_signal(signal.SIGHUP)
+"""
+    hangup = ["env", "--default-signal=HUP,INT", sys.executable, "-c", program]
+    done = subprocess.run(hangup, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert "KeyboardInterrupt" in done.stderr
+    ignored = ["env", "--ignore-signal=HUP", sys.executable, "-c", program]
+    subprocess.run(ignored, cwd=CHECKOUT, check=True)

@@ -103,7 +103,7 @@ def test_variable_of_the_specification_is_not_overridden(name: str) -> None:
     assert container("h200", **{name: "mine"}).inherited == ()
 
 
-@pytest.mark.parametrize("name", ["MLPERF_INFERENCE_DIR", "LLMBOOST_WHEEL"])
+@pytest.mark.parametrize("name", ["MLPERF_INFERENCE_DIR", "LLMBOOST_WHEEL", "NCCL_TOPO_FILE"])
 def test_named_path_is_mounted_read_only_at_the_same_path(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +111,7 @@ def test_named_path_is_mounted_read_only_at_the_same_path(
     (tmp_path / "named").touch()
     started = container(**{name: "named"})
     assert started.environment == {name: str(tmp_path / "named")}
+    assert name not in started.inherited
     assert Mount(tmp_path / "named", str(tmp_path / "named"), writable=False) in started.mounts
     with pytest.raises(ConfigError, match=rf"no file or folder of {name}\n  where: {tmp_path}/none"):
         container(**{name: "none"})
@@ -235,7 +236,7 @@ def _docker(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_build_arguments_name_their_sources() -> None:
     build = planned()
     assert build.arguments == {
-        "BASE_IMAGE": "vllm/vllm-openai:v0.30.0-cu129",
+        "BASE_IMAGE": "docker.io/vllm/vllm-openai:v0.30.0-cu129",
         "PACKAGES": "make git",
         "SHARED_LAYERS": "base-host base-ray base-optuna",
         "LAYERS": "base-loadgen graders",
@@ -245,7 +246,7 @@ def test_build_arguments_name_their_sources() -> None:
         "IMAGE": "submission",
     }
     assert build.labels["harness-llm.rounds"] == "v5.0 v5.1 v6.0 v6.1"
-    assert build.labels["harness-llm.base-image"] == "vllm/vllm-openai:v0.30.0-cu129"
+    assert build.labels["harness-llm.base-image"] == "docker.io/vllm/vllm-openai:v0.30.0-cu129"
     assert set(build.secrets) == {"pip.conf"}
 
 

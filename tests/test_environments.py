@@ -169,6 +169,11 @@ def test_unreachable_index_is_reported(listing: str, expected: bool) -> None:
     [
         ("failed to write: No space left on device (os error 28)", "disk full", "free some space"),
         ("OSError: [Errno 13] Permission denied: 'x'", "no write permission", "change the owner of the checkout"),
+        (
+            "  cause: The build backend returned an error",
+            "package cannot be compiled",
+            "g++ python3-dev",
+        ),
         ("dns error: Name or service not known", "package installation failed", "global.proxy"),
         ("ERROR: No matching distribution found", "package installation failed", "global.find-links"),
     ],

@@ -87,7 +87,7 @@ def clean(environ: Mapping[str, str]) -> None:
         raise EnvironmentMissing(
             "images are in use by containers",
             found=names,
-            hint=f"stop them with docker rm --force {names}, and run the same command again",
+            hint=f"wait for them, or stop them with docker rm --force {names}; they may be another user's",
         )
     for image in daemon.client.images.list(filters={"label": f"{LABEL}.image"}):
         try:

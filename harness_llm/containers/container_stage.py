@@ -117,10 +117,15 @@ def _follow_terminal_size(daemon: Daemon, container: str) -> None:
     signal.signal(signal.SIGWINCH, resize)
 
 
+def not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
+    """Return the signals that the caller of this program has not disabled; nohup disables SIGHUP."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 @contextmanager
 def _interrupting() -> Iterator[None]:
     """Raise KeyboardInterrupt also for SIGTERM and SIGHUP, so that the container ends first."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    numbers = not_ignored(signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         yield

@@ -110,7 +110,8 @@ def _count(wanted: Wanted, found: Devices) -> CheckResult:
             name,
             f"{here} on the PCI bus, of which the driver reports {answering}",
             expected=expected,
-            hint="sudo dmesg | grep -i -e xid -e amdgpu shows the cause; a reboot often helps",
+            hint=f"in a job or pod with {answering} of the GPUs: --gpu-count {answering}, or GPU_COUNT={answering} for "
+            "make; otherwise, sudo dmesg | grep -i -e xid -e amdgpu shows the cause, and a reboot often helps",
         )
     return passed(name, f"{here} x {kinds}" + (f", {wanted.count} used" if wanted.count < here else ""))
 
