@@ -1,8 +1,9 @@
 #!/bin/sh
 # Find a Python with wheels for the pinned packages and run setup/environments.py, builds.py or where.py with it.
 set -eu
+# With CDPATH, cd prints a path, which the caller would read as part of the answer.
+unset CDPATH PYTHONHOME PYTHONPATH
 cd "$(dirname "$0")/.."
-unset PYTHONHOME PYTHONPATH
 
 module=setup.environments
 case "${1:-}" in

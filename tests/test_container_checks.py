@@ -20,6 +20,7 @@ from harness_llm.containers import mounts, start
 from harness_llm.containers import submit as submission
 from harness_llm.containers.container_spec import Accelerator, load_accelerator
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.hardware.gpu_state import Devices
 from harness_llm.paths import CHECKOUT
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import to_json
@@ -127,6 +128,27 @@ def test_missing_gpu_support_of_docker_is_an_error(daemon: FakeDaemon) -> None:
     assert "nvidia-ctk" in docker()["GPU containers"].hint
     daemon.tags, daemon.complaint = ["harness-llm-submission:cuda"], "could not select device driver"
     assert docker()["GPU containers"].level is Level.ERROR
+
+
+@pytest.mark.parametrize(
+    ("driver", "warned_of"),
+    [
+        ("545.23.08", True),
+        ("525.147.05", True),
+        ("535.247.01", False),
+        ("570.195.03", False),
+        ("590.10", False),
+        ("", False),
+    ],
+)
+def test_driver_branch_that_the_image_refuses_is_a_warning(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, driver: str, warned_of: bool
+) -> None:
+    monkeypatch.setattr(checks, "read_devices", lambda _: Devices(driver=driver))
+    found = docker()
+    assert ("GPU driver branch" in found) == warned_of
+    assert not warned_of or found["GPU driver branch"].level is Level.WARNING
+    assert "GPU driver branch" not in docker(BASE_IMAGE="mine:1-cu128")
 
 
 def test_user_and_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,12 @@
 """Environment in which `make submission` runs: container, local or host."""
 
+import os
+import subprocess
+
 import pytest
 
 from harness_llm.errors import ConfigError
+from harness_llm.paths import CHECKOUT
 from setup.where import where
 
 
@@ -34,3 +38,10 @@ def test_unknown_environment_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown ENVIRONMENT production") as caught:
         where({"ENVIRONMENT": "production"}, accelerated=False, docker=True)
     assert caught.value.expected == "local or container"
+
+
+def test_exported_cdpath_adds_no_line_to_the_answer() -> None:
+    environ = {**os.environ, "CDPATH": str(CHECKOUT), "ENVIRONMENT": "local"}
+    command = ["sh", "setup/environments.sh", "where"]
+    done = subprocess.run(command, cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "local\n"

@@ -12,10 +12,10 @@ from harness_llm.containers.container_spec import Accelerator, image_tag, requir
 from harness_llm.containers.daemon import EXIT_CODES, GPU_RUNTIME, Daemon, connect, refusal
 from harness_llm.containers.mounts import faults, folders
 from harness_llm.errors import ConfigError, HarnessError
-from harness_llm.hardware.drivers import image_cuda
+from harness_llm.hardware.drivers import IMAGE_BRANCHES, image_cuda, suits_image
 from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
-from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.disk_space import IMAGES_VARIABLE
 from harness_llm.pipeline.doctor.doctor_report import from_json
 from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver
@@ -106,7 +106,9 @@ def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[
     label, tag = "GPU containers", image_tag("submission", name)
     try:
         cuda = image_cuda(environ.get("BASE_IMAGE") or accelerator.base_image)
-        yield check_nvidia_driver(read_devices(_NVIDIA), cuda)
+        found = read_devices(_NVIDIA)
+        yield check_nvidia_driver(found, cuda)
+        yield from _driver_branch(found.driver, cuda)
     except ValueError as error:
         yield not_checked("GPU driver", str(error))
     if daemon.has(tag):
@@ -119,6 +121,16 @@ def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[
         yield passed(label, "NVIDIA's Container Toolkit is installed")
     else:
         yield failed(label, "NVIDIA's Container Toolkit is not installed", hint=GPU_RUNTIME)
+
+
+def _driver_branch(driver: str, cuda: tuple[int, int]) -> Iterator[CheckResult]:
+    if driver and not suits_image(driver, cuda):
+        yield warned(
+            "GPU driver branch",
+            driver,
+            expected=f"{', '.join(map(str, IMAGE_BRANCHES[cuda]))} or newer, which the image requires",
+            hint="if containers do not start (unsatisfied condition: cuda>=12.9), install a driver of such a branch",
+        )
 
 
 def _folders(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
