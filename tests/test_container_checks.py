@@ -19,6 +19,7 @@ from harness_llm.containers import docker_checks as checks
 from harness_llm.containers import mounts, start
 from harness_llm.containers import submit as submission
 from harness_llm.containers.container_spec import Accelerator, load_accelerator
+from harness_llm.containers.daemon import Image
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware.gpu_state import Devices
 from harness_llm.paths import CHECKOUT
@@ -38,6 +39,10 @@ class FakeDaemon:
     complaint: str = ""
     folder: str = "/var/lib/docker"
     is_rootless: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def image(self, tag: str) -> Image:
+        return Image(tag, "sha256:1", self.labels)
 
     def has(self, tag: str) -> bool:
         return tag in self.tags
@@ -121,6 +126,18 @@ def test_second_image_requires_only_the_space_of_its_own_layers(
     assert docker()["Docker disk"].level is Level.ERROR
     with pytest.raises(EnvironmentMissing, match="not enough disk space"):
         builds.build("submission", ENVIRON, printed=False)
+
+
+def test_image_of_another_source_is_a_warning(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon.tags = ["harness-llm-submission:cuda"]
+    accelerator = load_accelerator("h200")[1]
+    daemon.labels = builds._labels("submission", "cuda", accelerator, ENVIRON)
+    assert "Image" not in docker()
+    other = docker(BASE_IMAGE="vllm/vllm-openai:v0.31.0-cu129")["Image"]
+    assert other.level is Level.WARNING
+    assert other.found == f"base-image: {accelerator.base_image} instead of vllm/vllm-openai:v0.31.0-cu129"
+    monkeypatch.setattr(builds.packages, "digest", lambda _: "other pins")
+    assert docker()["Image"].found.endswith("instead of other pins")
 
 
 def test_missing_gpu_support_of_docker_is_an_error(daemon: FakeDaemon) -> None:
@@ -271,7 +288,6 @@ def software(monkeypatch: pytest.MonkeyPatch, program: Path, script: str) -> lis
     monkeypatch.setattr(start, "prepare", lambda *_: None)
     monkeypatch.setattr(start, "find_token", lambda *_: "")
     monkeypatch.setattr(start, "offer", contextlib.nullcontext)
-    monkeypatch.setattr(FakeDaemon, "image", lambda *_: type("Image", (), {"id": "sha256:1"}), raising=False)
     return submission._machine("cpu", load_accelerator("cpu")[1], ENVIRON).software(["--model", "demo"])
 
 

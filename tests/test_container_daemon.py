@@ -68,7 +68,9 @@ def test_folder_of_the_images_is_that_of_the_image_store(
     monkeypatch.setattr(daemons, "_CONTAINERD", tmp_path / "containerd")
     if present:
         (tmp_path / "containerd").mkdir()
-    assert fake({"DockerRootDir": f"{tmp_path}/docker", "DriverStatus": status}).folder == f"{tmp_path}/{expected}"
+    info = {"DockerRootDir": f"{tmp_path}/docker", "DriverStatus": status}
+    assert fake(info).folder == f"{tmp_path}/{expected}"
+    assert fake(info | {"SecurityOptions": ["name=rootless"]}).folder == f"{tmp_path}/docker"
 
 
 def test_rootless_docker_is_found() -> None:

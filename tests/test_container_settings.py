@@ -317,6 +317,19 @@ def test_failed_build_is_reported_with_a_hint(said: str, kind: type[Exception], 
     assert said in error.found
 
 
+def test_pins_on_a_base_image_are_part_of_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "_REQUIREMENTS", tmp_path)
+    (tmp_path / "host.txt").write_text("a==1")
+    before = packages.digest(["base-host", "base-loadgen"])
+    (tmp_path / "host.txt").write_text("a==2")
+    assert packages.digest(["base-host", "base-loadgen"]) != before
+
+
+def test_other_bytes_in_the_output_of_a_build_are_kept_out(tmp_path: Path) -> None:
+    builds._run(["printf", r"caf\351\n"], tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "caf\ufffd\n"
+
+
 def test_container_has_the_os_release_of_the_host() -> None:
     source = Path("/etc/os-release")
     assert Mount(source, str(HOST_OS_RELEASE), writable=False) in container().mounts

@@ -142,7 +142,7 @@ class Daemon:
         Docker's containerd image store (default of new installations since 29.0) is the folder of containerd.
         """
         info = self.client.info()
-        in_containerd = ["driver-type", _SNAPSHOTTER] in (info.get("DriverStatus") or ())
+        in_containerd = ["driver-type", _SNAPSHOTTER] in (info.get("DriverStatus") or ()) and not self.is_rootless
         return str(_CONTAINERD if in_containerd and _CONTAINERD.is_dir() else info["DockerRootDir"])
 
     @property

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from harness_llm.containers import from_environment as setting
-from harness_llm.containers.container_spec import Accelerator, image_tag, required_gib
+from harness_llm.containers.build import outdated
+from harness_llm.containers.container_spec import Accelerator, ImageName, image_tag, required_gib
 from harness_llm.containers.daemon import EXIT_CODES, GPU_RUNTIME, Daemon, connect, refusal
 from harness_llm.containers.mounts import faults, folders
 from harness_llm.errors import ConfigError, HarnessError
@@ -81,6 +83,7 @@ def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]
         yield from_error("Docker", error)
         return
     yield from _disk(daemon, name, accelerator)
+    yield from _images(daemon, name, accelerator, environ)
     if accelerator.gpus:
         yield from _gpus(daemon, name, accelerator, environ)
     yield from _folders(name, accelerator, environ)
@@ -99,6 +102,20 @@ def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[Check
         yield passed(label, f"{free / _GIB:.0f} GiB free")
     except HarnessError as error:
         yield from_error(label, error)
+
+
+def _images(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Warn of existing images of another source: they are not rebuilt, because their runs could not be combined."""
+    for image in get_args(ImageName):
+        tag = image_tag(image, name)
+        if daemon.has(tag) and (old := outdated(image, name, accelerator, environ, daemon.image(tag).labels)):
+            yield warned(
+                "Image",
+                "; ".join(old),
+                where=tag,
+                expected="an image built from this checkout, with this BASE_IMAGE",
+                hint=f"bash setup/build_{image}_env.sh; results of the existing image then need new runs",
+            )
 
 
 def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
