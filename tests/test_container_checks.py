@@ -328,6 +328,17 @@ def test_names_of_built_images_are_printed_before_the_output_of_a_stage(
     assert written.getvalue() == b"image\ntree\n"
 
 
+def test_output_of_a_stage_is_logged_after_its_reader_has_exited(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise BrokenPipeError
+
+    log = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Gone())))  # type: ignore[type-var]
+    stage._show([(b"one\n", None), (b"two\n", None)], log)  # type: ignore[arg-type]
+    assert log.getvalue() == b"one\ntwo\n"
+
+
 def test_hangup_interrupts_a_stage_unless_nohup_disables_it() -> None:
     program = """
 import signal

@@ -181,6 +181,20 @@ def test_gpu_of_the_same_family_is_a_warning(tmp_path: Path, monkeypatch: pytest
     assert (of(found, "GPU kind").level, of(found, "GPU kind").found) == (Level.WARNING, "8 x PCI 10de:2331")
 
 
+def test_gpus_of_another_kind_in_the_node_must_be_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_node(tmp_path / "node", count=8)
+    for number in range(2):
+        write_root(root / PCI / f"0000:{0x18 + number:02x}:00.0", {"device": "0x26b9"})
+    use_path(monkeypatch, tmp_path / "bin")
+    names = ["NVIDIA L40S"] * 2 + ["NVIDIA H200"] * 6
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, name=name) for number, name in enumerate(names)])
+    found = of(examined(root, "h200"), "GPU kind")
+    assert (found.level, found.found) == (Level.ERROR, "also 2 x PCI 10de:26b9")
+    assert found.hint == "select devices by number: export CUDA_VISIBLE_DEVICES=2,3,4,5,6,7"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,4,5")
+    assert of(examined(root, "h200"), "GPU kind").level is Level.WARNING
+
+
 def test_unused_devices_are_not_checked(
     nvidia: Callable[..., list[CheckResult]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,14 +95,18 @@ def _stop(daemon: Daemon, container: str, ended: "Future[Any]") -> int:
 
 
 def _show(output: Iterable[tuple[bytes | None, bytes | None]], log: RawIOBase) -> None:
-    """Copy the container's output to standard output, standard error and `log`."""
+    """Copy the container's output to standard output, standard error and `log`.
+
+    If the terminal or the pipe is gone, only to `log`: output that is not read would stop the container.
+    """
     for chunk in output:
         for data, stream in zip(chunk, (sys.stdout, sys.stderr), strict=True):
             if data:
                 log.write(data)
-                stream.flush()  # keep the order with this process's text
-                stream.buffer.write(data)
-                stream.flush()
+                with suppress(OSError):
+                    stream.flush()  # keep the order with this process's text
+                    stream.buffer.write(data)
+                    stream.flush()
 
 
 def _follow_terminal_size(daemon: Daemon, container: str) -> None:
