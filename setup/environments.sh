@@ -37,6 +37,6 @@ no supported Python
   expected: Python 3.11, 3.12 or 3.13
   found: ${found:-none}
 
-hint: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv), or set its path: make PYTHON=/path/to/python3.11 ...
+hint: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv; RHEL: dnf install python3.11), or set its path: make PYTHON=/path/to/python3.11 ...
 END
 exit 3
