@@ -101,7 +101,7 @@ INTERRUPTED = 130
 
 
 def exit_code_of(program: Callable[[], int | None]) -> int:
-    """Run `program`, and print its HarnessError to stderr.
+    """Run `program`, and print its HarnessError or OSError to stderr.
 
     Returns:
         The exit code of the program, of its error, or 130 after Ctrl-C.
@@ -111,6 +111,9 @@ def exit_code_of(program: Callable[[], int | None]) -> int:
     except HarnessError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"error: OS error: {error}\n")
+        return EnvironmentMissing.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -74,6 +74,7 @@ def layers(names: Sequence[str], build: str) -> list[str]:
             found="set-up without containers",
             hint="install Docker, then `make submission ENVIRONMENT=container ...`,"
             "\n      or bash setup/build_submission_env.sh and bash setup/start_submission_env.sh;"
+            "\n      Slurm with pyxis and Kubernetes: docs/containers.md;"
             "\n      GPU_NAME=cpu sets up the CPU build and does not use the GPUs",
         )
     own = {name: f"{name}-{build}" for name in names if f"{name}-{build}" in LAYERS}

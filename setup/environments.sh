@@ -1,8 +1,9 @@
 #!/bin/sh
 # Find a Python with wheels for the pinned packages and run setup/environments.py, builds.py or where.py with it.
 set -eu
+# With CDPATH, cd prints a path, which the caller would read as part of the answer.
+unset CDPATH PYTHONHOME PYTHONPATH
 cd "$(dirname "$0")/.."
-unset PYTHONHOME PYTHONPATH
 
 module=setup.environments
 case "${1:-}" in
@@ -36,6 +37,6 @@ error: no supported Python
   expected: Python 3.11, 3.12 or 3.13
   found: ${found:-none}
 
-hint: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv), or set its path: make PYTHON=/path/to/python3.11 ...
+hint: install one (Debian, Ubuntu: apt install python3.11 python3.11-venv; RHEL: dnf install python3.11), or set its path: make PYTHON=/path/to/python3.11 ...
 END
 exit 3

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Run harness-llm of this checkout's environment, else of PATH. The scripts of setup/ and submission/ call it.
 set -eu
+unset CDPATH
 checkout=$(cd "$(dirname "$0")/.." && pwd)
 # Containers have their environments in HARNESS_LLM_ENVIRONMENTS; the checkout's belong to the host. NVIDIA: .venv-cuda.
 environments=${HARNESS_LLM_ENVIRONMENTS:-$checkout}

@@ -46,6 +46,11 @@ _CAUSES = (
         "no write permission",
         "change the owner of the checkout (did root set it up?), and run the same command again",
     ),
+    (
+        ("build backend returned an error", "build failures usually indicate"),
+        "package cannot be compiled",
+        "it has no wheel for this Python and machine; install a C++ compiler and headers: apt install g++ python3-dev",
+    ),
 )
 _UNREACHABLE = (
     "if this machine has no internet access, configure pip's package source and run the same command again:"

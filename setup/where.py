@@ -36,7 +36,7 @@ def where(environ: Mapping[str, str], *, accelerated: bool, docker: bool) -> str
 
 def main() -> None:
     """Print `local` or `container`."""
-    docker = any(shutil.which(program) for program in ("docker", "podman"))
+    docker = any(shutil.which(program) for program in (os.environ.get("DOCKER") or "docker", "podman"))
     sys.stdout.write(f"{where(os.environ, accelerated=bool(accelerators()), docker=docker)}\n")
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,13 @@ from machines import hide_tools
 from harness_llm.containers import build as builds
 from harness_llm.containers import container_stage as stage
 from harness_llm.containers import docker_checks as checks
-from harness_llm.containers import mounts
+from harness_llm.containers import mounts, start
 from harness_llm.containers import submit as submission
 from harness_llm.containers.container_spec import Accelerator, load_accelerator
+from harness_llm.containers.daemon import Image
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.hardware.gpu_state import Devices
+from harness_llm.paths import CHECKOUT
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import to_json
 
@@ -34,6 +38,11 @@ class FakeDaemon:
     runtime: bool = True
     complaint: str = ""
     folder: str = "/var/lib/docker"
+    is_rootless: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def image(self, tag: str) -> Image:
+        return Image(tag, "sha256:1", self.labels)
 
     def has(self, tag: str) -> bool:
         return tag in self.tags
@@ -119,11 +128,44 @@ def test_second_image_requires_only_the_space_of_its_own_layers(
         builds.build("submission", ENVIRON, printed=False)
 
 
+def test_image_of_another_source_is_a_warning(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon.tags = ["harness-llm-submission:cuda"]
+    accelerator = load_accelerator("h200")[1]
+    daemon.labels = builds._labels("submission", "cuda", accelerator, ENVIRON)
+    assert "Image" not in docker()
+    other = docker(BASE_IMAGE="vllm/vllm-openai:v0.31.0-cu129")["Image"]
+    assert other.level is Level.WARNING
+    assert other.found == f"base-image: {accelerator.base_image} instead of vllm/vllm-openai:v0.31.0-cu129"
+    monkeypatch.setattr(builds.packages, "digest", lambda _: "other pins")
+    assert docker()["Image"].found.endswith("instead of other pins")
+
+
 def test_missing_gpu_support_of_docker_is_an_error(daemon: FakeDaemon) -> None:
     daemon.runtime = False
     assert "nvidia-ctk" in docker()["GPU containers"].hint
     daemon.tags, daemon.complaint = ["harness-llm-submission:cuda"], "could not select device driver"
     assert docker()["GPU containers"].level is Level.ERROR
+
+
+@pytest.mark.parametrize(
+    ("driver", "warned_of"),
+    [
+        ("545.23.08", True),
+        ("525.147.05", True),
+        ("535.247.01", False),
+        ("570.195.03", False),
+        ("590.10", False),
+        ("", False),
+    ],
+)
+def test_driver_branch_that_the_image_refuses_is_a_warning(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, driver: str, warned_of: bool
+) -> None:
+    monkeypatch.setattr(checks, "read_devices", lambda _: Devices(driver=driver))
+    found = docker()
+    assert ("GPU driver branch" in found) == warned_of
+    assert not warned_of or found["GPU driver branch"].level is Level.WARNING
+    assert "GPU driver branch" not in docker(BASE_IMAGE="mine:1-cu128")
 
 
 def test_user_and_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,10 +285,9 @@ def software(monkeypatch: pytest.MonkeyPatch, program: Path, script: str) -> lis
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setattr(checks.setting, "container_program", lambda _: str(program))
-    monkeypatch.setattr(submission, "prepare", lambda *_: None)
-    monkeypatch.setattr(submission, "find_token", lambda *_: "")
-    monkeypatch.setattr(submission, "offer", contextlib.nullcontext)
-    monkeypatch.setattr(FakeDaemon, "image", lambda *_: type("Image", (), {"id": "sha256:1"}), raising=False)
+    monkeypatch.setattr(start, "prepare", lambda *_: None)
+    monkeypatch.setattr(start, "find_token", lambda *_: "")
+    monkeypatch.setattr(start, "offer", contextlib.nullcontext)
     return submission._machine("cpu", load_accelerator("cpu")[1], ENVIRON).software(["--model", "demo"])
 
 
@@ -285,3 +326,28 @@ def test_names_of_built_images_are_printed_before_the_output_of_a_stage(
     sys.stdout.write("image\n")
     stage._show([(b"tree\n", None)], io.BytesIO())
     assert written.getvalue() == b"image\ntree\n"
+
+
+def test_output_of_a_stage_is_logged_after_its_reader_has_exited(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise BrokenPipeError
+
+    log = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Gone())))  # type: ignore[type-var]
+    stage._show([(b"one\n", None), (b"two\n", None)], log)  # type: ignore[arg-type]
+    assert log.getvalue() == b"one\ntwo\n"
+
+
+def test_hangup_interrupts_a_stage_unless_nohup_disables_it() -> None:
+    program = """
+import signal
+from harness_llm.containers.container_stage import _interrupting
+with _interrupting():
+    signal.raise_signal(signal.SIGHUP)
+"""
+    hangup = ["env", "--default-signal=HUP,INT", sys.executable, "-c", program]
+    done = subprocess.run(hangup, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert "KeyboardInterrupt" in done.stderr
+    ignored = ["env", "--ignore-signal=HUP", sys.executable, "-c", program]
+    subprocess.run(ignored, cwd=CHECKOUT, check=True)

@@ -10,7 +10,7 @@ import pytest
 from harness_llm.containers.arguments import Build, Container, Mount, build_arguments, run_arguments
 from harness_llm.containers.container_spec import accelerator_name, image_tag, load_accelerator, load_spec
 from harness_llm.containers.from_environment import secret_variables
-from harness_llm.containers.secrets import find_token, with_secrets
+from harness_llm.containers.secrets import cloudflared_mounts, find_token, with_secrets
 from harness_llm.errors import ConfigError
 
 CONTAINER = Container(
@@ -35,6 +35,7 @@ MOUNTS = [
     *("--mount", "type=bind,source=/data/inference/model,target=/model"),
     *("--mount", "type=bind,source=/run/token,target=/run/secrets/hf_token,readonly"),
 ]
+UNLIMITED = ("--pids-limit", "-1")
 ENVIRONMENT = [
     *("--env", "LAB_MODEL=/model", "--env", "LAB_DATASET=/data", "--env", "HOME=/tmp", "--env", "USER=harness"),
     *("--env", "XDG_CACHE_HOME=/lab-mlperf-inference/build/cache"),
@@ -54,7 +55,7 @@ def test_rocm_container_gets_devices_and_their_groups() -> None:
         *START,
         *("--interactive", "--tty", "--user", "1000:1001", "--group-add", "44", "--group-add", "109"),
         *("--network", "host", "--cap-drop", "ALL", "--cap-add", "SYS_NICE", "--cap-add", "SYS_PTRACE"),
-        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "32g"),
+        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "32g", *UNLIMITED),
         *("--ulimit", "memlock=-1:-1", "--ulimit", "stack=67108864:67108864"),
         *("--device", "/dev/kfd", "--device", "/dev/dri"),
         *MOUNTS,
@@ -69,7 +70,7 @@ def test_cuda_container_gets_devices_from_the_nvidia_toolkit() -> None:
         *START,
         *("--user", "1000:1001"),
         *("--network", "host", "--cap-drop", "ALL", "--cap-add", "SYS_NICE", "--cap-add", "SYS_PTRACE"),
-        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "32g"),
+        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "32g", *UNLIMITED),
         *("--ulimit", "memlock=-1:-1", "--ulimit", "stack=67108864:67108864"),
         *("--gpus", "all"),
         *MOUNTS,
@@ -84,7 +85,7 @@ def test_cpu_container_gets_no_device() -> None:
     assert run("cpu", replace(CONTAINER, groups=()), "true") == [
         *START,
         *("--user", "1000:1001", "--network", "host", "--cap-drop", "ALL", "--cap-add", "SYS_NICE"),
-        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "2g"),
+        *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "2g", *UNLIMITED),
         *MOUNTS,
         *ENVIRONMENT,
         *("harness-llm-submission:any", "true"),
@@ -103,6 +104,26 @@ def test_rootless_podman_keeps_the_user() -> None:
     command = run("cpu", replace(CONTAINER, program="podman", podman=True), "true")
     assert command[:2] == ["podman", "run"]
     assert command[command.index("--userns") + 1] == "keep-id"
+
+
+def test_rootless_podman_keeps_the_groups_of_the_user_for_device_files() -> None:
+    command = run("mi300x", replace(CONTAINER, program="podman", podman=True), "true")
+    assert [command[i + 1] for i, word in enumerate(command) if word == "--group-add"] == ["keep-groups"]
+
+
+@pytest.mark.parametrize(("visible", "devices"), [(None, ["all"]), (("2", "GPU-5f"), ["2", "GPU-5f"])])
+def test_podman_gets_nvidia_devices_by_cdi_names(visible: tuple[str, ...] | None, devices: list[str]) -> None:
+    command = run("h200", replace(CONTAINER, program="podman", podman=True, visible=visible), "true")
+    assert [command[i + 1] for i, word in enumerate(command) if word == "--device"] == [
+        f"nvidia.com/gpu={name}" for name in devices
+    ]
+    assert "--gpus" not in command
+
+
+def test_rootless_docker_runs_as_its_root_who_is_the_user() -> None:
+    command = run("mi300x", replace(CONTAINER, rootless=True), "true")
+    assert command[command.index("--user") + 1] == "0:0"
+    assert not {"--group-add", "--userns"} & {*command}
 
 
 def test_comma_in_a_mount_path_is_quoted() -> None:
@@ -158,14 +179,20 @@ def test_unknown_gpu_is_refused() -> None:
         ({"HF_TOKEN": "", "HF_TOKEN_PATH": "named"}, "of the file"),
         ({"HF_TOKEN_PATH": "nowhere"}, ""),
         ({}, "of the login"),
+        ({"HF_HOME": "hub"}, "of HF_HOME"),
+        ({"XDG_CACHE_HOME": "cache"}, "of XDG_CACHE_HOME"),
     ],
 )
 def test_token_is_read_from_variable_or_login(environ: dict[str, str], expected: str, tmp_path: Path) -> None:
     (tmp_path / "named").write_text("of the file\n")
+    for folder, text in (("hub", "of HF_HOME"), ("cache/huggingface", "of XDG_CACHE_HOME")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "token").write_text(text)
     login = tmp_path / ".cache" / "huggingface" / "token"
     login.parent.mkdir(parents=True)
     login.write_text("of the login\n")
-    found = {name: str(tmp_path / value) if name == "HF_TOKEN_PATH" else value for name, value in environ.items()}
+    paths = ("HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME")
+    found = {name: str(tmp_path / value) if name in paths else value for name, value in environ.items()}
     assert find_token(found, tmp_path) == expected
 
 
@@ -202,3 +229,21 @@ def test_secret_variables_reach_the_command_by_a_private_file() -> None:
         ]
         assert subprocess.run(inside, capture_output=True, text=True, check=True).stdout == f"{value}\n"
     assert value not in " ".join(command)
+
+
+def test_login_of_cloudflared_is_mounted_with_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin/cloudflared"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert cloudflared_mounts(tmp_path) == []
+    (tmp_path / ".cloudflared").mkdir()
+    login = cloudflared_mounts(tmp_path)
+    own = replace(CONTAINER, mounts=(), user=f"{os.getuid()}:{os.getgid()}")
+    with with_secrets(own, "", {}, login) as container:
+        assert [str(mount) for mount in container.mounts] == [
+            f"type=bind,source={program},target=/usr/local/bin/cloudflared,readonly",
+            f"type=bind,source={tmp_path}/.cloudflared,target=/tmp/.cloudflared,readonly",
+        ]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cloudflared_mounts(tmp_path) == []

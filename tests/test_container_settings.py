@@ -103,7 +103,7 @@ def test_variable_of_the_specification_is_not_overridden(name: str) -> None:
     assert container("h200", **{name: "mine"}).inherited == ()
 
 
-@pytest.mark.parametrize("name", ["MLPERF_INFERENCE_DIR", "LLMBOOST_WHEEL"])
+@pytest.mark.parametrize("name", ["MLPERF_INFERENCE_DIR", "LLMBOOST_WHEEL", "NCCL_TOPO_FILE"])
 def test_named_path_is_mounted_read_only_at_the_same_path(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +111,7 @@ def test_named_path_is_mounted_read_only_at_the_same_path(
     (tmp_path / "named").touch()
     started = container(**{name: "named"})
     assert started.environment == {name: str(tmp_path / "named")}
+    assert name not in started.inherited
     assert Mount(tmp_path / "named", str(tmp_path / "named"), writable=False) in started.mounts
     with pytest.raises(ConfigError, match=rf"no file or folder of {name}\n  where: {tmp_path}/none"):
         container(**{name: "none"})
@@ -235,7 +236,7 @@ def _docker(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_build_arguments_name_their_sources() -> None:
     build = planned()
     assert build.arguments == {
-        "BASE_IMAGE": "vllm/vllm-openai:v0.30.0-cu129",
+        "BASE_IMAGE": "docker.io/vllm/vllm-openai:v0.30.0-cu129",
         "PACKAGES": "make git",
         "SHARED_LAYERS": "base-host base-ray base-optuna",
         "LAYERS": "base-loadgen graders",
@@ -245,7 +246,7 @@ def test_build_arguments_name_their_sources() -> None:
         "IMAGE": "submission",
     }
     assert build.labels["harness-llm.rounds"] == "v5.0 v5.1 v6.0 v6.1"
-    assert build.labels["harness-llm.base-image"] == "vllm/vllm-openai:v0.30.0-cu129"
+    assert build.labels["harness-llm.base-image"] == "docker.io/vllm/vllm-openai:v0.30.0-cu129"
     assert set(build.secrets) == {"pip.conf"}
 
 
@@ -314,6 +315,19 @@ def test_failed_build_is_reported_with_a_hint(said: str, kind: type[Exception], 
     assert isinstance(error, kind)
     assert what in error.what
     assert said in error.found
+
+
+def test_pins_on_a_base_image_are_part_of_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "_REQUIREMENTS", tmp_path)
+    (tmp_path / "host.txt").write_text("a==1")
+    before = packages.digest(["base-host", "base-loadgen"])
+    (tmp_path / "host.txt").write_text("a==2")
+    assert packages.digest(["base-host", "base-loadgen"]) != before
+
+
+def test_other_bytes_in_the_output_of_a_build_are_kept_out(tmp_path: Path) -> None:
+    builds._run(["printf", r"caf\351\n"], tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "caf\ufffd\n"
 
 
 def test_container_has_the_os_release_of_the_host() -> None:

@@ -14,13 +14,15 @@ from workspaces import make_workspace
 
 from harness_llm.config.request import Request, load_request
 from harness_llm.hardware import device_lock as devices
-from harness_llm.hardware.gpu_state import Devices
+from harness_llm.hardware import gpu_state
+from harness_llm.hardware.accelerators import NvidiaAnswer
+from harness_llm.hardware.gpu_state import Devices, read_devices
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor import settings_checks
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
 from harness_llm.pipeline.doctor.examination import examine
 from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver, installed_cuda
-from harness_llm.pipeline.doctor.host_checks import Limits, check_limits
+from harness_llm.pipeline.doctor.host_checks import Limits, check_limits, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 
 GIB = 2**30
@@ -153,6 +155,16 @@ def test_gpu_missing_from_the_bus_is_an_error(tmp_path: Path, monkeypatch: pytes
     result = of(examined(root, "h200"), "GPUs")
     assert result.level is Level.ERROR
     assert result.found == "8 on the PCI bus, of which the driver reports 7"
+    assert "GPU_COUNT=7" in result.hint
+
+
+def test_gpu_that_fails_between_two_queries_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_node(tmp_path / "node")
+    use_path(monkeypatch, tmp_path / "bin")
+    rows = [["0", "GPU-0", "NVIDIA H200", "580.95.05", "143771", "143156", "Disabled"]] * 2
+    monkeypatch.setattr(gpu_state, "query_nvidia", lambda _: NvidiaAnswer(rows))
+    monkeypatch.setattr(gpu_state, "ask_nvidia", lambda *_: [["Completed", "Success"]] if len(_) == 1 else [])
+    assert [device.fabric for device in read_devices("10de", root).devices] == ["", ""]
 
 
 def test_missing_gpus_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +179,20 @@ def test_gpu_of_the_same_family_is_a_warning(tmp_path: Path, monkeypatch: pytest
     found = examined(root, "h100")
     assert of(found, "GPUs").level is Level.OK
     assert (of(found, "GPU kind").level, of(found, "GPU kind").found) == (Level.WARNING, "8 x PCI 10de:2331")
+
+
+def test_gpus_of_another_kind_in_the_node_must_be_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_node(tmp_path / "node", count=8)
+    for number in range(2):
+        write_root(root / PCI / f"0000:{0x18 + number:02x}:00.0", {"device": "0x26b9"})
+    use_path(monkeypatch, tmp_path / "bin")
+    names = ["NVIDIA L40S"] * 2 + ["NVIDIA H200"] * 6
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, name=name) for number, name in enumerate(names)])
+    found = of(examined(root, "h200"), "GPU kind")
+    assert (found.level, found.found) == (Level.ERROR, "also 2 x PCI 10de:26b9")
+    assert found.hint == "select devices by number: export CUDA_VISIBLE_DEVICES=2,3,4,5,6,7"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,4,5")
+    assert of(examined(root, "h200"), "GPU kind").level is Level.WARNING
 
 
 def test_unused_devices_are_not_checked(
@@ -384,8 +410,35 @@ def test_low_limits_are_warnings_with_the_command(soft: dict[str, str], name: st
     assert "ulimit -" in found[name].hint
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "level"),
+    [
+        ("0::/job/step", {"job/cpu.max": "3200000 100000", "job/step/cpu.max": "max 100000"}, Level.WARNING),
+        ("0::/", {"cpu.max": "3200000 100000"}, Level.WARNING),
+        ("0::/job", {"job/cpu.max": "6400000 100000"}, Level.OK),
+        ("0::/job", {"job/cpu.max": "max 100000"}, Level.OK),
+        (
+            "4:cpu,cpuacct:/pod\n3:cpuset:/pod",
+            {"cpu/pod/cpu.cfs_quota_us": "1600000", "cpu/pod/cpu.cfs_period_us": "50000"},
+            Level.WARNING,
+        ),
+        ("4:cpu,cpuacct:/pod", {"cpu/pod/cpu.cfs_quota_us": "-1", "cpu/pod/cpu.cfs_period_us": "100000"}, Level.OK),
+        ("", {}, Level.OK),
+    ],
+)
+def test_limit_of_cpu_time_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], level: Level
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    own = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    root = write_root(tmp_path, {"proc/self/cgroup": groups, **own})
+    [found] = [result for result in check_limits(read_limits(root), 1) if result.name == "CPU time"]
+    assert found.level is level
+    assert level is Level.OK or found.found == "that of 32 CPUs, on 64"
+
+
 def test_unreadable_limits_are_a_warning() -> None:
-    assert {result.level for result in check_limits(Limits(), 8)} == {Level.WARNING}
+    assert {result.level for result in check_limits(Limits(), 8) if result.name != "CPU time"} == {Level.WARNING}
     assert replace(Limits(), shared_bytes=1).soft == {}
 
 

@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, HarnessError, RunFailed
+from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed, HarnessError, RunFailed, exit_code_of
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,8 @@ def test_error_text_has_one_fact_per_line_and_a_separate_hint() -> None:
 def test_unknown_facts_have_no_line() -> None:
     assert str(RunFailed("the engine ended")) == "the engine ended"
     assert str(RunFailed("the engine ended", found="code 9")) == "the engine ended\n  found: code 9"
+
+
+def test_error_of_the_operating_system_has_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of((tmp_path / "none" / "file").touch) == EnvironmentMissing.exit_code
+    assert capsys.readouterr().err.startswith("error: OS error: [Errno 2]")

@@ -222,8 +222,27 @@ def test_make_check_names_its_missing_setting() -> None:
     assert '"$TREE"' in make("--dry-run", "check", "TREE=a folder").stdout
 
 
-def make(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+def make(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    environ = os.environ | environ
+    return subprocess.run(["make", *words], cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, "/home/me/.cache/huggingface/token"),
+        ({"XDG_CACHE_HOME": "/cache"}, "/cache/huggingface/token"),
+        ({"XDG_CACHE_HOME": "/cache", "HF_HOME": "/hub"}, "/hub/token"),
+        ({"HF_HOME": "/hub", "HF_TOKEN_PATH": "/mine"}, "/mine"),
+    ],
+)
+def test_login_of_huggingface_hub_is_found_where_it_is_stored(
+    environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CACHE_HOME", "HF_HOME", "HF_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    done = make("--eval", "shown: ; echo $$HF_TOKEN_PATH", "shown", HOME="/home/me", **environ)
+    assert done.stdout == f"{expected}\n"
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """The system description: detected facts, facts of the system file, refusals."""
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from harness_llm.config.rules.rounds import load_round
 from harness_llm.config.system_file import load_overrides
 from harness_llm.errors import ConfigError
 from harness_llm.hardware import accelerators
-from harness_llm.hardware.accelerators import detect_accelerators, parse_nvidia, parse_table
+from harness_llm.hardware.accelerators import detect_accelerators, parse_nvidia, parse_table, query_nvidia
 from harness_llm.hardware.machine import detect
 from harness_llm.submission.system_description import describe
 
@@ -141,6 +143,47 @@ def test_amdsmi_is_read(tmp_path: Path, no_tools: None, monkeypatch: pytest.Monk
     assert found["accelerator_memory_capacity"] == "192 GiB"
     assert found["accelerator_memory_configuration"] == "HBM3"
     assert found["accelerator_interconnect"] == "N/A"  # one has no other to talk to
+
+
+def test_virtual_amd_gpu_without_a_name_is_counted(
+    tmp_path: Path, no_tools: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(_: object) -> dict[str, object]:
+        raise ValueError("AMDSMI_STATUS_NOT_SUPPORTED")
+
+    smi = SimpleNamespace(
+        AmdSmiException=ValueError,
+        amdsmi_init=lambda: None,
+        amdsmi_shut_down=lambda: None,
+        amdsmi_get_processor_handles=lambda: ["0000:05:00.0", "0000:06:00.0"],
+        amdsmi_get_gpu_device_bdf=lambda handle: handle,
+        amdsmi_get_gpu_asic_info=lambda _: {"market_name": "N/A"},
+        amdsmi_get_gpu_vram_info=unsupported,
+    )
+    monkeypatch.setitem(sys.modules, "amdsmi", smi)
+    found = detect_accelerators(tmp_path)
+    fields = ("accelerators_per_node", "accelerator_model_name", "accelerator_memory_configuration")
+    assert [found[field] for field in fields] == ["2", "", ""]
+
+
+def test_nvidia_smi_that_the_driver_blocks_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nexec sleep 20\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(accelerators, "_TIMEOUT_S", 0.2)
+    blocked: list[subprocess.Popen[str]] = []
+
+    def kill(process: "subprocess.Popen[str]") -> None:  # SIGKILL waits for the driver
+        blocked.append(process)
+
+    monkeypatch.setattr(subprocess.Popen, "kill", kill)
+    started = time.monotonic()
+    assert query_nvidia(["name"]).error == "no output for 0.2 s"
+    assert time.monotonic() - started < 10
+    [process] = blocked
+    process.terminate()
+    process.wait()
 
 
 def test_accelerators_without_a_tool_are_counted(tmp_path: Path, no_tools: None) -> None:

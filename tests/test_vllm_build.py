@@ -93,6 +93,12 @@ def test_every_replica_numbers_gpus_by_pci_address(tmp_path: Path) -> None:
     assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
+def test_compiled_kernels_of_a_replica_are_kept_in_the_cache_of_the_checkout(tmp_path: Path) -> None:
+    environment = replica_environment(config(), [0], folder=tmp_path / "pool", cache=tmp_path / "cache")
+    caches = ("VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE")
+    assert all(environment[name].startswith(f"{tmp_path}/cache/") for name in caches)
+
+
 def test_required_driver_follows_from_the_cuda_of_the_build() -> None:
     image = image_cuda(load_spec().accelerators["cuda"].base_image)
     assert image[0] in MINIMUM_DRIVERS

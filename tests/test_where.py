@@ -1,8 +1,14 @@
 """Environment in which `make submission` runs: container, local or host."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
+import setup.where
 from harness_llm.errors import ConfigError
+from harness_llm.paths import CHECKOUT
 from setup.where import where
 
 
@@ -34,3 +40,24 @@ def test_unknown_environment_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown ENVIRONMENT production") as caught:
         where({"ENVIRONMENT": "production"}, accelerated=False, docker=True)
     assert caught.value.expected == "local or container"
+
+
+def test_exported_cdpath_adds_no_line_to_the_answer() -> None:
+    environ = {**os.environ, "CDPATH": str(CHECKOUT), "ENVIRONMENT": "local"}
+    command = ["sh", "setup/environments.sh", "where"]
+    done = subprocess.run(command, cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "local\n"
+
+
+@pytest.mark.parametrize(("name", "expected"), [("engine", "container"), ("none", "local")])
+def test_container_engine_of_the_variable_is_found(
+    name: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "engine").touch(mode=0o755)
+    for variable in ("ENVIRONMENT", "GPU_NAME", "STAND_IN", "RAY_ADDRESS", "HARNESS_LLM_IMAGE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", "/none")
+    monkeypatch.setenv("DOCKER", str(tmp_path / name))
+    monkeypatch.setattr(setup.where, "accelerators", lambda: {"10de:2335": 8})
+    setup.where.main()
+    assert capsys.readouterr().out == f"{expected}\n"

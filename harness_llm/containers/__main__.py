@@ -24,7 +24,7 @@ def _parser() -> argparse.ArgumentParser:
             options.add_argument(
                 "command", nargs="*", metavar="COMMAND", help="command in the container; default: a shell"
             )
-    verbs.add_parser("clean", help="remove all images built by this checkout")
+    verbs.add_parser("clean", help="remove all images of harness-llm")
     verbs.add_parser("submit", help="run `make submission` in containers; options of harness-llm submit")
     verbs.add_parser("doctor", help="run the checks of `submit` only; its options, and --json")
     return parser

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,7 +42,8 @@ class Container:
         arguments: the user's options for `docker run`; last, so that they override.
         stdin: whether to attach standard input.
         terminal: whether to allocate a terminal.
-        podman: whether `program` is podman.
+        podman: whether `program` is rootless podman.
+        rootless: whether the daemon is rootless Docker.
     """
 
     program: str
@@ -60,6 +61,7 @@ class Container:
     stdin: bool = False
     terminal: bool = False
     podman: bool = False
+    rootless: bool = False
 
 
 def run_arguments(accelerator: Accelerator, container: Container, command: Sequence[str]) -> list[str]:
@@ -72,10 +74,7 @@ def run_arguments(accelerator: Accelerator, container: Container, command: Seque
         *_each("--label", _pairs(container.labels)),
         *(["--interactive"] if container.stdin else []),
         *(["--tty"] if container.terminal else []),
-        *("--user", container.user),
-        # Rootless podman otherwise maps the user to root and file owners to unassigned ids.
-        *(["--userns", "keep-id"] if container.podman else []),
-        *_each("--group-add", map(str, container.groups)),
+        *identity(container),
     ]
     return [
         *own,
@@ -89,17 +88,36 @@ def run_arguments(accelerator: Accelerator, container: Container, command: Seque
     ]
 
 
+def identity(container: Container) -> Iterator[str]:
+    """Yield the options that give the container's process the file permissions of its user on this machine."""
+    if container.rootless:
+        # The user is root in the container and has no root's rights on the machine; all other ids are unassigned ones.
+        yield from ("--user", "0:0")
+        return
+    yield from ("--user", container.user)
+    if container.podman:
+        # Otherwise podman maps the user to root and file owners to unassigned ids.
+        yield from ("--userns", "keep-id")
+    # Group ids of the machine do not exist in podman's user namespace (podman-run(1), --group-add).
+    own = ["keep-groups"] if container.podman and container.groups else map(str, container.groups)
+    yield from _each("--group-add", own)
+
+
 def _rights(accelerator: Accelerator) -> Iterator[str]:
     yield from ("--network", accelerator.network, "--cap-drop", "ALL")
     yield from _each("--cap-add", accelerator.capabilities)
     yield from _each("--security-opt", accelerator.security)
-    yield from ("--shm-size", accelerator.shm_size)
+    # podman's default is 2048 threads.
+    yield from ("--shm-size", accelerator.shm_size, "--pids-limit", "-1")
     yield from _each("--ulimit", _pairs(accelerator.ulimits))
 
 
 def _devices(accelerator: Accelerator, container: Container) -> Iterator[str]:
     yield from _each("--device", accelerator.devices)
-    if accelerator.gpus:
+    if accelerator.gpus and container.podman:
+        # Names of the Container Device Interface, for which NVIDIA documents podman.
+        yield from _each("--device", [f"nvidia.com/gpu={name}" for name in container.visible or ("all",)])
+    elif accelerator.gpus:
         # Docker parses the value as CSV: quote the list of devices.
         yield from ("--gpus", "all" if container.visible is None else f'"device={",".join(container.visible)}"')
 
@@ -150,6 +168,6 @@ def _pairs(values: Mapping[str, str]) -> Iterator[str]:
     return (f"{name}={value}" for name, value in values.items())
 
 
-def _each(option: str, values: "Iterator[str] | Sequence[str]") -> Iterator[str]:
+def _each(option: str, values: Iterable[str]) -> Iterator[str]:
     for value in values:
         yield from (option, value)

@@ -32,6 +32,7 @@ from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.runs.fingerprint import PACKAGES
 
 LABEL = "harness-llm"
+BASE_LABEL = f"{LABEL}.base-image"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _TAIL = 12
 _CAUSES = (
@@ -87,7 +88,7 @@ def clean(environ: Mapping[str, str]) -> None:
         raise EnvironmentMissing(
             "images are in use by containers",
             found=names,
-            hint=f"stop them with docker rm --force {names}, and run the same command again",
+            hint=f"wait for them, or stop them with docker rm --force {names}; they may be another user's",
         )
     for image in daemon.client.images.list(filters={"label": f"{LABEL}.image"}):
         try:
@@ -128,15 +129,14 @@ def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping
     """Return the build's parameters without writing files; raises as `build`."""
     files = Workspace(CHECKOUT).build / "containers"
     checker = image == "submission"
-    base = environ.get("BASE_IMAGE") or accelerator.base_image
-    layers = (*accelerator.layers[SHARED], *accelerator.layers[image])
+    labels = _labels(image, name, accelerator, environ)
     return Build(
         program=container_program(environ),
         tag=image_tag(image, name),
         file=CHECKOUT / "setup" / "Dockerfile",
         context=CHECKOUT,
         arguments={
-            "BASE_IMAGE": base,
+            "BASE_IMAGE": labels[BASE_LABEL],
             "PACKAGES": " ".join(accelerator.packages),
             "SHARED_LAYERS": " ".join(accelerator.layers[SHARED]),
             "LAYERS": " ".join(accelerator.layers[image]),
@@ -146,8 +146,7 @@ def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping
             "IMAGE": image,
         },
         inherited=tuple(_proxies(environ)),
-        labels={f"{LABEL}.{key}": value for key, value in _labels(image, name, base, layers)}
-        | {"org.opencontainers.image.revision": _commit()},
+        labels=labels | {"org.opencontainers.image.revision": _commit()},
         secrets={"pip.conf": files / "pip.conf", **_certificate_secret(environ)},
     )
 
@@ -156,16 +155,35 @@ def _proxies(environ: Mapping[str, str]) -> Iterator[str]:
     return (name for proxy in _PROXIES for name in (proxy, proxy.lower()) if environ.get(name))
 
 
-def _labels(image: str, accelerator: str, base: str, layers: Sequence[str]) -> Iterator[tuple[str, str]]:
-    yield "image", image
-    yield "accelerator", accelerator
-    yield "base-image", base
+def outdated(
+    image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str], found: Mapping[str, str]
+) -> list[str]:
+    """Return the labels of an existing image, `found`, whose values a new build would change, with both values."""
+    wanted = _labels(image, name, accelerator, environ)
+    return [
+        f"{label.removeprefix(LABEL + '.')}: {found.get(label) or 'none'} instead of {value}"
+        for label, value in wanted.items()
+        if found.get(label) != value
+    ]
+
+
+def _labels(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> dict[str, str]:
+    layers = (*accelerator.layers[SHARED], *accelerator.layers[image])
+    labels = {
+        "image": image,
+        "accelerator": name,
+        "packages": packages.digest(layers),
+    }
     if image == "submission":
-        yield "rounds", " ".join(round_names())
-        yield "loadgen", " ".join(load_round(name).loadgen.version for name in round_names())
-        yield "inference-commit", COMMIT
+        labels |= {
+            "rounds": " ".join(round_names()),
+            "loadgen": " ".join(load_round(name).loadgen.version for name in round_names()),
+            "inference-commit": COMMIT,
+        }
     pins = packages.pins(layers)
-    yield from ((f"version.{package}", pins[package]) for package in PACKAGES if package in pins)
+    labels |= {f"version.{package}": pins[package] for package in PACKAGES if package in pins}
+    base = environ.get("BASE_IMAGE") or accelerator.base_image
+    return {f"{LABEL}.{key}": value for key, value in labels.items()} | {BASE_LABEL: base}
 
 
 def _commit() -> str:
@@ -211,6 +229,7 @@ def _run(command: Sequence[str], log: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            errors="replace",
             env=os.environ | {"DOCKER_BUILDKIT": "1"},
         ) as process,
     ):

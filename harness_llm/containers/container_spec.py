@@ -40,6 +40,7 @@ class Accelerator(_Model):
         mounts: mount points in the container.
         environment: environment variables.
         inherited: variables to pass if they are set, in addition to engine variables.
+        paths: variables with a file or folder that is mounted read-only at the same path.
         secret_variables: variables to pass in a private file if they are set.
         network: `docker run --network`.
         security: `docker run --security-opt`.
@@ -60,6 +61,7 @@ class Accelerator(_Model):
     mounts: Mounts
     environment: dict[str, str]
     inherited: tuple[str, ...]
+    paths: tuple[str, ...]
     secret_variables: tuple[str, ...]
     network: str
     security: tuple[str, ...]

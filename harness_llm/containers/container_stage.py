@@ -95,14 +95,18 @@ def _stop(daemon: Daemon, container: str, ended: "Future[Any]") -> int:
 
 
 def _show(output: Iterable[tuple[bytes | None, bytes | None]], log: RawIOBase) -> None:
-    """Copy the container's output to standard output, standard error and `log`."""
+    """Copy the container's output to standard output, standard error and `log`.
+
+    If the terminal or the pipe is gone, only to `log`: output that is not read would stop the container.
+    """
     for chunk in output:
         for data, stream in zip(chunk, (sys.stdout, sys.stderr), strict=True):
             if data:
                 log.write(data)
-                stream.flush()  # keep the order with this process's text
-                stream.buffer.write(data)
-                stream.flush()
+                with suppress(OSError):
+                    stream.flush()  # keep the order with this process's text
+                    stream.buffer.write(data)
+                    stream.flush()
 
 
 def _follow_terminal_size(daemon: Daemon, container: str) -> None:
@@ -117,10 +121,15 @@ def _follow_terminal_size(daemon: Daemon, container: str) -> None:
     signal.signal(signal.SIGWINCH, resize)
 
 
+def not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
+    """Return the signals that the caller of this program has not disabled; nohup disables SIGHUP."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 @contextmanager
 def _interrupting() -> Iterator[None]:
     """Raise KeyboardInterrupt also for SIGTERM and SIGHUP, so that the container ends first."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    numbers = not_ignored(signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         yield

@@ -4,8 +4,11 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import docker
+import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
@@ -29,7 +32,9 @@ GPU_RUNTIME = (
     "\n      sudo apt install nvidia-container-toolkit   (docs.nvidia.com/datacenter/cloud-native)"
     "\n      sudo nvidia-ctk runtime configure --runtime=docker"
     "\n      sudo systemctl restart docker"
+    "\n      podman: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 )
+_WITHOUT = "\n      or, with NVIDIA GPUs, run without containers: make ENVIRONMENT=local ..."
 EXIT_CODES = (125, 126, 127)
 """Exit codes of `docker run` when Docker itself fails (docs.docker.com, "docker container run", exit status)."""
 _LIMITS = (
@@ -37,7 +42,17 @@ _LIMITS = (
     '\n      prlimit --pid "$(pidof dockerd)" --memlock --stack'
     "\n      and set lower ones (bytes), for example DOCKER_ARGS='--ulimit memlock=8388608 --ulimit stack=8388608'"
 )
-_HINTS = {"rlimit": _LIMITS}  # by a part of Docker's message
+_MOUNTS = (
+    "the Docker daemon, which runs as root, must see this folder: it does not on another machine, and on NFS with"
+    "\n      root_squash if a parent folder is closed for others; use a local disk, or chmod o+x the parent folders"
+)
+_HINTS = {"rlimit": _LIMITS, "invalid mount config": _MOUNTS}  # by a part of Docker's message
+_REQUEST_S = 600
+"""Time limit of a request; without persistence mode, the start of a container initializes all GPUs."""
+_GPUS_S = 180
+"""Time limit of nvidia-smi in a container, which hangs if a GPU's driver does."""
+_CONTAINERD = Path("/var/lib/containerd")
+_SNAPSHOTTER = "io.containerd.snapshotter.v1"
 
 
 @dataclass(frozen=True)
@@ -56,9 +71,10 @@ class Image:
 class Daemon:
     """A connected daemon."""
 
-    def __init__(self, client: docker.DockerClient) -> None:
+    def __init__(self, client: docker.DockerClient, *, podman: bool = False) -> None:
         """Use `client`; `connect` makes one."""
         self.client = client
+        self.podman = podman
 
     def has(self, tag: str) -> bool:
         """Return whether the image exists."""
@@ -93,7 +109,10 @@ class Daemon:
         Raises:
             EnvironmentMissing: Docker is not configured for GPUs, or the driver is missing.
         """
-        if failure := self._try(tag, ["nvidia-smi", "-L"], [DeviceRequest(count=-1, capabilities=[["gpu"]])]):
+        devices: dict[str, Any] = {"count": -1, "capabilities": [["gpu"]]}
+        if self.podman:
+            devices = {"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]}
+        if failure := self._try(tag, ["nvidia-smi", "-L"], [DeviceRequest(**devices)]):
             raise EnvironmentMissing(
                 "GPUs of this machine are not accessible in containers",
                 where=_address(self.client),
@@ -107,17 +126,29 @@ class Daemon:
         container = self.client.containers.create(tag, command, device_requests=devices, network_mode="none")
         try:
             container.start()
-            code = container.wait()["StatusCode"]
+            code = container.wait(timeout=_GPUS_S)["StatusCode"]
             return container.logs().decode(errors="replace").strip() or f"exit code {code}" if code else ""
         except APIError as error:
             return str(error.explanation or error)
+        except (requests.Timeout, requests.ConnectionError):  # docker's client raises either at the time limit
+            return f"{' '.join(command)} did not end within {_GPUS_S} s"
         finally:
             container.remove(force=True)
 
     @property
     def folder(self) -> str:
-        """Folder of the images; not of this machine if `free_bytes` is None."""
-        return str(self.client.info()["DockerRootDir"])
+        """Folder of the images; not of this machine if `free_bytes` is None.
+
+        Docker's containerd image store (default of new installations since 29.0) is the folder of containerd.
+        """
+        info = self.client.info()
+        in_containerd = ["driver-type", _SNAPSHOTTER] in (info.get("DriverStatus") or ()) and not self.is_rootless
+        return str(_CONTAINERD if in_containerd and _CONTAINERD.is_dir() else info["DockerRootDir"])
+
+    @property
+    def is_rootless(self) -> bool:
+        """Whether this is rootless Docker, which has no option to keep the user's id, as podman has."""
+        return not self.podman and "name=rootless" in (self.client.info().get("SecurityOptions") or ())
 
     def free_bytes(self) -> int | None:
         """Free space for images; None if the daemon is on another machine or its folder is not readable."""
@@ -163,19 +194,20 @@ def connect(podman: bool = False) -> Daemon:
         client.ping()
     except DockerException as error:
         raise _explain(error, podman) from error
-    return Daemon(client)
+    client.api.timeout = _REQUEST_S
+    return Daemon(client, podman=podman)
 
 
 def _explain(error: DockerException, podman: bool) -> EnvironmentMissing:
     cause = _os_error(error)
     where = os.environ.get("DOCKER_HOST") or "docker's usual socket"
     if isinstance(cause, PermissionError):
-        return EnvironmentMissing("no permission to use Docker", where=where, found=str(cause), hint=_JOIN)
+        return EnvironmentMissing("no permission to use Docker", where=where, found=str(cause), hint=_JOIN + _WITHOUT)
     return EnvironmentMissing(
         "Docker daemon not reachable",
         where=where,
         found=str(cause or error),
-        hint=_START_PODMAN if podman else _START,
+        hint=(_START_PODMAN if podman else _START) + _WITHOUT,
     )
 
 

@@ -6,16 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from harness_llm.containers import from_environment as setting
-from harness_llm.containers.container_spec import Accelerator, image_tag, required_gib
+from harness_llm.containers.build import outdated
+from harness_llm.containers.container_spec import Accelerator, ImageName, image_tag, required_gib
 from harness_llm.containers.daemon import EXIT_CODES, GPU_RUNTIME, Daemon, connect, refusal
 from harness_llm.containers.mounts import faults, folders
 from harness_llm.errors import ConfigError, HarnessError
-from harness_llm.hardware.drivers import image_cuda
+from harness_llm.hardware.drivers import IMAGE_BRANCHES, image_cuda, suits_image
 from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
-from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.disk_space import IMAGES_VARIABLE
 from harness_llm.pipeline.doctor.doctor_report import from_json
 from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver
@@ -81,6 +83,7 @@ def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]
         yield from_error("Docker", error)
         return
     yield from _disk(daemon, name, accelerator)
+    yield from _images(daemon, name, accelerator, environ)
     if accelerator.gpus:
         yield from _gpus(daemon, name, accelerator, environ)
     yield from _folders(name, accelerator, environ)
@@ -101,12 +104,28 @@ def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[Check
         yield from_error(label, error)
 
 
+def _images(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Warn of existing images of another source: they are not rebuilt, because their runs could not be combined."""
+    for image in get_args(ImageName):
+        tag = image_tag(image, name)
+        if daemon.has(tag) and (old := outdated(image, name, accelerator, environ, daemon.image(tag).labels)):
+            yield warned(
+                "Image",
+                "; ".join(old),
+                where=tag,
+                expected="an image built from this checkout, with this BASE_IMAGE",
+                hint=f"bash setup/build_{image}_env.sh; results of the existing image then need new runs",
+            )
+
+
 def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     """Check GPU access: in a container if the image exists, else by the configuration of daemon and machine."""
     label, tag = "GPU containers", image_tag("submission", name)
     try:
         cuda = image_cuda(environ.get("BASE_IMAGE") or accelerator.base_image)
-        yield check_nvidia_driver(read_devices(_NVIDIA), cuda)
+        found = read_devices(_NVIDIA)
+        yield check_nvidia_driver(found, cuda)
+        yield from _driver_branch(found.driver, cuda)
     except ValueError as error:
         yield not_checked("GPU driver", str(error))
     if daemon.has(tag):
@@ -119,6 +138,16 @@ def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[
         yield passed(label, "NVIDIA's Container Toolkit is installed")
     else:
         yield failed(label, "NVIDIA's Container Toolkit is not installed", hint=GPU_RUNTIME)
+
+
+def _driver_branch(driver: str, cuda: tuple[int, int]) -> Iterator[CheckResult]:
+    if driver and not suits_image(driver, cuda):
+        yield warned(
+            "GPU driver branch",
+            driver,
+            expected=f"{', '.join(map(str, IMAGE_BRANCHES[cuda]))} or newer, which the image requires",
+            hint="if containers do not start (unsatisfied condition: cuda>=12.9), install a driver of such a branch",
+        )
 
 
 def _folders(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:

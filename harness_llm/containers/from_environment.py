@@ -28,7 +28,7 @@ def container(
     """Return the parameters of a container of `image`, without writing files.
 
     Raises:
-        ConfigError: invalid RUN_AS, DOCKER_ARGS, EXTRA_CA_CERT, MLPERF_INFERENCE_DIR or LLMBOOST_WHEEL.
+        ConfigError: invalid RUN_AS, DOCKER_ARGS, EXTRA_CA_CERT or path variable.
         EnvironmentMissing: neither docker nor podman is installed.
     """
     program = container_program(environ)
@@ -36,7 +36,7 @@ def container(
     uid, gid = run_as(environ, os.getuid(), os.getgid())
     mounts = tuple(folders(accelerator, environ))
     environment = dict.fromkeys(VARIABLES, INSIDE) if certificate else {}
-    environment |= {name: str(path) for name, path in named_paths(environ).items()}
+    environment |= {name: str(path) for name, path in named_paths(accelerator, environ).items()}
     return Container(
         program=program,
         image=image_tag(image, accelerator_name),

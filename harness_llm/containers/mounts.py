@@ -5,8 +5,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from harness_llm.config.llmboost import WHEEL_VARIABLE
 from harness_llm.containers.arguments import Container, Mount
 from harness_llm.containers.certificates import INSIDE, bundle_file, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import Accelerator
@@ -17,7 +15,6 @@ from harness_llm.paths import CHECKOUT, DATA_VARIABLE, MODELS_VARIABLE, SCRATCH_
 
 _OS_RELEASE = Path("/etc/os-release")
 _LAB = Path("/data/inference")
-_PATHS = (CHECKOUT_VARIABLE, WHEEL_VARIABLE)
 _WRITE_AND_ENTER = 0o3
 
 
@@ -36,17 +33,17 @@ def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mo
         yield Mount(_OS_RELEASE, str(HOST_OS_RELEASE), writable=False)
     if extra_certificate(environ):
         yield Mount(bundle_file(workspace), INSIDE, writable=False)
-    for path in named_paths(environ).values():
+    for path in named_paths(accelerator, environ).values():
         yield Mount(path, str(path), writable=False)
 
 
-def named_paths(environ: Mapping[str, str]) -> dict[str, Path]:
-    """Return the paths of MLPERF_INFERENCE_DIR and LLMBOOST_WHEEL that are set; they are the same in the container.
+def named_paths(accelerator: Accelerator, environ: Mapping[str, str]) -> dict[str, Path]:
+    """Return the paths of the accelerator's path variables that are set; they are the same in the container.
 
     Raises:
         ConfigError: missing path.
     """
-    paths = {name: Path(environ[name]).resolve() for name in _PATHS if environ.get(name)}
+    paths = {name: Path(environ[name]).resolve() for name in accelerator.paths if environ.get(name)}
     for name, path in paths.items():
         if not path.exists():
             raise ConfigError(f"no file or folder of {name}", where=str(path), hint=f"correct or unset {name}")

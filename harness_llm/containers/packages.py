@@ -1,5 +1,6 @@
 """Sources of Python packages for image builds: pip's configuration of the machine, or WHEELHOUSE."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -23,6 +24,13 @@ def pins(layers: Sequence[str]) -> dict[str, str]:
     lines = [line.split() for file in files if file.is_file() for line in file.read_text().splitlines()]
     pinned = (words[0].partition("==") for words in lines if words and "==" in words[0])
     return {name: version for name, _, version in pinned}
+
+
+def digest(layers: Sequence[str]) -> str:
+    """Return a digest of the pins of `layers`, with those from which the packages on a base image are taken."""
+    files = [_REQUIREMENTS / f"{layer.removeprefix('base-')}.txt" for layer in layers]
+    pinned = [file.read_text() for file in files if file.is_file()]
+    return hashlib.sha256("".join(pinned).encode()).hexdigest()[:12]
 
 
 @cache

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness_llm.containers.arguments import Container, Mount
+from harness_llm.containers.arguments import Container, Mount, identity
 from harness_llm.containers.build import build_mbxp
 from harness_llm.containers.secrets import memory_folder
 from harness_llm.errors import ConfigError, HarnessError
@@ -145,9 +145,7 @@ def grade_command(container: Container, name: str, arguments: list[str]) -> list
     shown = [str(replace(mount, writable=False)) for mount in container.mounts]
     return [
         *(container.program, "run", "--rm", "--interactive", "--name", name, "--pull", "never"),
-        *("--network", "none", "--user", container.user, "--cap-drop", "ALL"),
-        *(["--userns", "keep-id"] if container.podman else []),
-        *(word for group in container.groups for word in ("--group-add", str(group))),
+        *("--network", "none", *identity(container), "--cap-drop", "ALL"),
         # Without label=disable, SELinux requires relabelled mounts.
         *("--security-opt", "no-new-privileges", "--security-opt", "label=disable"),
         *("--memory", memory, "--memory-swap", memory, "--pids-limit", str(_PROCESSES)),

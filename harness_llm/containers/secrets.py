@@ -2,8 +2,9 @@
 
 import os
 import shlex
+import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,33 +19,47 @@ VARIABLES = "variables.sh"
 _WITH_VARIABLES = ("sh", "-c", f'. {FOLDER}/{VARIABLES} && exec "$@"', "sh")
 _VARIABLES = ("HUGGINGFACE_ACCESS_TOKEN", "HF_TOKEN")
 _FILE_VARIABLE = "HF_TOKEN_PATH"
-_LOGIN = Path(".cache/huggingface/token")
+_CLOUDFLARED = ".cloudflared"
 
 
 def find_token(environ: Mapping[str, str], home: Path) -> str:
     """Return the token of a variable, else of HF_TOKEN_PATH's file, else of huggingface_hub's login; empty if none.
+
+    The login is in HF_HOME, else in huggingface/ of XDG_CACHE_HOME or ~/.cache (huggingface_hub/constants.py).
 
     Raises:
         ConfigError: unreadable file.
     """
     if named := next((environ[name] for name in _VARIABLES if environ.get(name)), ""):
         return named.strip()
-    file = environ.get(_FILE_VARIABLE)
+    folder = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or home / ".cache", "huggingface")
     try:
-        return Path(file or home / _LOGIN).read_text().strip()
+        return Path(environ.get(_FILE_VARIABLE) or Path(folder, "token")).read_text().strip()
     except FileNotFoundError:
         return ""  # the Makefile always sets HF_TOKEN_PATH
     except OSError as error:
         raise ConfigError("unreadable file of the Hugging Face token", _FILE_VARIABLE, found=str(error)) from error
 
 
+def cloudflared_mounts(home: Path) -> list[Mount]:
+    """Return the mounts of cloudflared, a static program, and of its logins to members' storage; none without both."""
+    program, logins = shutil.which("cloudflared"), home / _CLOUDFLARED
+    if not (program and logins.is_dir()):
+        return []
+    mounted = {Path(program).resolve(): "/usr/local/bin/cloudflared", logins: f"/tmp/{_CLOUDFLARED}"}  # noqa: S108 - HOME
+    return [Mount(source, target, writable=False) for source, target in mounted.items()]
+
+
 @contextmanager
-def with_secrets(container: Container, token: str, variables: Mapping[str, str]) -> Iterator[Container]:
+def with_secrets(
+    container: Container, token: str, variables: Mapping[str, str], login: Sequence[Mount] = ()
+) -> Iterator[Container]:
     """Yield `container` with mounts of temporary files that only its user can read.
 
     Args:
         token: Hugging Face token; without one, the file of HF_TOKEN_PATH does not exist.
         variables: secret variables of the container's command.
+        login: from `cloudflared_mounts`.
     """
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     files = {name: text for name, text in ((TOKEN, token), (VARIABLES, exports)) if text}
@@ -53,7 +68,7 @@ def with_secrets(container: Container, token: str, variables: Mapping[str, str])
         mounts = [_write(Path(folder, name), text, uid, gid) for name, text in files.items()]
         yield replace(
             container,
-            mounts=(*container.mounts, *mounts),
+            mounts=(*container.mounts, *mounts, *login),
             environment={**container.environment, _FILE_VARIABLE: f"{FOLDER}/{TOKEN}"},
             wrapper=_WITH_VARIABLES if variables else (),
         )

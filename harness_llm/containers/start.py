@@ -4,17 +4,19 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from harness_llm.containers import from_environment as setting
-from harness_llm.containers.arguments import run_arguments
-from harness_llm.containers.container_spec import ImageName, load_accelerator
-from harness_llm.containers.daemon import connect
+from harness_llm.containers.arguments import Container, run_arguments
+from harness_llm.containers.container_spec import Accelerator, ImageName, load_accelerator
+from harness_llm.containers.container_stage import not_ignored
+from harness_llm.containers.daemon import Daemon, connect
 from harness_llm.containers.mounts import prepare
 from harness_llm.containers.scoring_server import offer
-from harness_llm.containers.secrets import find_token, with_secrets
+from harness_llm.containers.secrets import cloudflared_mounts, find_token, with_secrets
 from harness_llm.errors import ConfigError
 from harness_llm.runs.fingerprint import IMAGE_VARIABLE
 
@@ -47,15 +49,29 @@ def start(image: ImageName, command: Sequence[str], environ: Mapping[str, str], 
         sys.stdout.write(f"{shlex.join(run_arguments(accelerator, container, command or SHELL))}\n")
         return 0
     daemon = connect(podman=container.podman)
-    found = daemon.image(container.image)
+    daemon.image(container.image)
     if accelerator.gpus:
         daemon.require_gpus(container.image)
-    prepare(container, accelerator, environ)
-    own = replace(container, environment={**container.environment, IMAGE_VARIABLE: found.id})
-    token = find_token(environ, Path.home())
-    variables = setting.secret_variables(accelerator, environ)
-    with offer(own) as served, with_secrets(served, token, variables) as started:
+    with completed(container, daemon, accelerator, environ) as started:
         return _run(run_arguments(accelerator, started, command or SHELL), terminal=terminal)
+
+
+@contextmanager
+def completed(
+    container: Container, daemon: Daemon, accelerator: Accelerator, environ: Mapping[str, str]
+) -> Iterator[Container]:
+    """Check the mounts; yield `container` with the id of its image, the scoring service and the secrets.
+
+    Raises:
+        EnvironmentMissing: missing image, device or folder.
+    """
+    prepare(container, accelerator, environ)
+    image = {IMAGE_VARIABLE: daemon.image(container.image).id}
+    own = replace(container, environment={**container.environment, **image}, rootless=daemon.is_rootless)
+    token, login = find_token(environ, Path.home()), cloudflared_mounts(Path.home())
+    variables = setting.secret_variables(accelerator, environ)
+    with offer(own) as served, with_secrets(served, token, variables, login) as started:
+        yield started
 
 
 def _run(arguments: Sequence[str], *, terminal: bool) -> int:
@@ -64,6 +80,6 @@ def _run(arguments: Sequence[str], *, terminal: bool) -> int:
     Without a terminal, docker gets its own process group, so that Ctrl-C reaches it only once.
     """
     process = subprocess.Popen(arguments, process_group=None if terminal else 0)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in not_ignored(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: process.send_signal(received))
     return process.wait()

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from harness_llm.containers import docker_checks as checks
 from harness_llm.containers import from_environment as setting
@@ -17,15 +16,12 @@ from harness_llm.containers.build import build
 from harness_llm.containers.container_spec import Accelerator, ImageName, image_tag, load_accelerator
 from harness_llm.containers.container_stage import run_stage
 from harness_llm.containers.daemon import Daemon, connect
-from harness_llm.containers.mounts import prepare
-from harness_llm.containers.scoring_server import offer
-from harness_llm.containers.secrets import find_token, with_secrets
+from harness_llm.containers.start import completed
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, errors, not_checked
 from harness_llm.pipeline.doctor.doctor import show
 from harness_llm.pipeline.doctor.doctor_report import refuse, render
 from harness_llm.pipeline.doctor.purpose import Part
-from harness_llm.runs.fingerprint import IMAGE_VARIABLE
 
 STAGES: dict[ImageName, str] = {"model_and_dataset": "prepare", "submission": "submit"}
 """Command of harness-llm in a container of each image, in order."""
@@ -135,16 +131,10 @@ class _Machine:
     @contextmanager
     def _container(self, image: ImageName, verb: str) -> Iterator[Container]:
         """Yield the parameters of a container of `image`, with its token and scoring service."""
-        container = setting.container(image, self.name, self.accelerator, self.environ)
-        prepare(container, self.accelerator, self.environ)
-        found = self.daemon.image(container.image)
         named = replace(
-            container,
+            setting.container(image, self.name, self.accelerator, self.environ),
             name=f"harness-llm-{verb}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}",
-            environment={**container.environment, IMAGE_VARIABLE: found.id},
             terminal=sys.stdout.isatty() and sys.stderr.isatty(),
         )
-        token = find_token(self.environ, Path.home())
-        variables = setting.secret_variables(self.accelerator, self.environ)
-        with offer(named) as served, with_secrets(served, token, variables) as started:
+        with completed(named, self.daemon, self.accelerator, self.environ) as started:
             yield started

@@ -4,7 +4,7 @@ import csv
 import importlib
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,13 +117,17 @@ def query_nvidia(fields: Sequence[str], table: str = "gpu") -> NvidiaAnswer:
     if not shutil.which("nvidia-smi"):
         return NvidiaAnswer([])
     command = ["nvidia-smi", f"--query-{table}={','.join(fields)}", "--format=csv,noheader,nounits"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+        out, err = process.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
+        process.kill()  # subprocess.run would wait for its end, which never comes if the driver blocks it
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
         return NvidiaAnswer([], f"no output for {_TIMEOUT_S} s")
-    rows = [] if done.returncode else [row for row in parse_table(done.stdout) if len(row) == len(fields)]
-    lines = f"{done.stdout}\n{done.stderr}".strip().splitlines()
-    return NvidiaAnswer(rows, "" if rows else next(iter(lines), f"exit code {done.returncode}, no output"))
+    rows = [] if process.returncode else [row for row in parse_table(out) if len(row) == len(fields)]
+    lines = f"{out}\n{err}".strip().splitlines()
+    return NvidiaAnswer(rows, "" if rows else next(iter(lines), f"exit code {process.returncode}, no output"))
 
 
 def parse_table(table: str) -> list[list[str]]:
@@ -152,12 +156,22 @@ def _amd(root: Path) -> list[Accelerator]:
 
 def _amd_device(smi: Any, handle: Any, root: Path) -> Accelerator:
     bus = smi.amdsmi_get_gpu_device_bdf(handle).lower()
+    memory = _amd_field(smi, smi.amdsmi_get_gpu_vram_info, handle, "vram_type")
     return Accelerator(
         bus=bus,
-        model=smi.amdsmi_get_gpu_asic_info(handle)["market_name"],
+        model=_amd_field(smi, smi.amdsmi_get_gpu_asic_info, handle, "market_name"),
         memory_gib=_amd_memory(root, bus),
-        memory_type=smi.AmdSmiVramType(smi.amdsmi_get_gpu_vram_info(handle)["vram_type"]).name,
+        memory_type=smi.AmdSmiVramType(memory).name if isinstance(memory, int) else memory,
     )
+
+
+def _amd_field(smi: Any, get: Callable[[Any], Mapping[str, Any]], handle: Any, name: str) -> Any:
+    """Return a field; empty if the GPU does not report it, as virtual functions do."""
+    try:
+        value = get(handle)[name]
+    except smi.AmdSmiException:
+        return ""
+    return "" if value == NOT_APPLICABLE else value
 
 
 def _on_bus(root: Path) -> list[Accelerator]:

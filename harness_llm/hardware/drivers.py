@@ -8,6 +8,11 @@ MINIMUM_DRIVERS = {12: "525.60.13", 13: "580.65.06"}
 docs.nvidia.com/cuda/cuda-toolkit-release-notes: "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor
 Version Compatibility" for 525 (12.x) and 580 (13.x), the table of toolkit releases for the rest of the version.
 """
+IMAGE_BRANCHES = {(12, 9): (535, 550, 560, 565, 570, 575)}
+"""Driver branches, and newer ones, for which NVIDIA's Container Toolkit starts an image, by its CUDA version.
+
+NVIDIA_REQUIRE_CUDA of nvidia/cuda:12.9.1, the base of vLLM's image; 575 is the branch of CUDA 12.9.
+"""
 LAYER_CUDA = (13, 0)
 """CUDA version of `.venv-cuda`: that of PyTorch in setup/requirements/cuda.txt."""
 _IMAGE_CUDA = re.compile(r"-cu(\d+)(\d)$")
@@ -28,6 +33,12 @@ def image_cuda(base_image: str) -> tuple[int, int]:
 def minimum_driver(cuda: tuple[int, int]) -> str:
     """Return the minimum driver for programs built with `cuda`, (major, minor)."""
     return MINIMUM_DRIVERS[cuda[0]]
+
+
+def suits_image(driver: str, cuda: tuple[int, int]) -> bool:
+    """Return whether IMAGE_BRANCHES contains the driver's branch; True for images of other CUDA versions."""
+    branch, known = _parts(driver)[0], IMAGE_BRANCHES.get(cuda, (0,))
+    return branch in known or branch > max(known)
 
 
 def is_older(driver: str, minimum: str) -> bool:

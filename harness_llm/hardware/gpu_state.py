@@ -88,7 +88,9 @@ def read_devices(vendor: str, root: Path = Path("/")) -> Devices:
 def _nvidia(on_bus: dict[str, int], root: Path) -> Devices:
     answer = query_nvidia(_QUERY)
     rows = answer.rows
-    fabrics = ask_nvidia(_FABRIC) or [["", ""]] * len(rows)
+    fabrics = ask_nvidia(_FABRIC)
+    if len(fabrics) != len(rows):  # an older driver, or a GPU failed in between
+        fabrics = [["", ""]] * len(rows)
     switches = [f for f in (root / _PCI).glob("*") if (read(f / "vendor"), read(f / "class")[:6]) == _NVSWITCH]
     programs = (read(process / "comm") for process in (root / "proc").glob("[0-9]*"))
     return Devices(

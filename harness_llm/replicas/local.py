@@ -40,6 +40,8 @@ def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Pa
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
+        # Compiled kernels, by default in the home folder, which each container loses.
+        "FLASHINFER_WORKSPACE_BASE": str(cache / "flashinfer"),
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         **config.env_config,

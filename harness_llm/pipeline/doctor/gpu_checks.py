@@ -49,7 +49,7 @@ def check_gpus(wanted: Wanted, found: Devices, *, in_container: bool) -> Iterato
     yield _count(wanted, found)
     if not found.on_bus:
         return
-    yield _kind(wanted, found.on_bus)
+    yield _kind(wanted, found)
     if not found.loaded:
         yield failed("GPU driver", "the driver is not loaded", hint=_INSTALL[wanted.gpu.vendor])
         return
@@ -110,17 +110,27 @@ def _count(wanted: Wanted, found: Devices) -> CheckResult:
             name,
             f"{here} on the PCI bus, of which the driver reports {answering}",
             expected=expected,
-            hint="sudo dmesg | grep -i -e xid -e amdgpu shows the cause; a reboot often helps",
+            hint=f"in a job or pod with {answering} of the GPUs: --gpu-count {answering}, or GPU_COUNT={answering} for "
+            "make; otherwise, sudo dmesg | grep -i -e xid -e amdgpu shows the cause, and a reboot often helps",
         )
     return passed(name, f"{here} x {kinds}" + (f", {wanted.count} used" if wanted.count < here else ""))
 
 
-def _kind(wanted: Wanted, on_bus: Mapping[str, int]) -> CheckResult:
-    others = [f"{count} x PCI {pci}" for pci, count in on_bus.items() if pci not in wanted.gpu.pci]
+def _kind(wanted: Wanted, found: Devices) -> CheckResult:
+    name = "GPU kind"
+    others = [f"{count} x PCI {pci}" for pci, count in found.on_bus.items() if pci not in wanted.gpu.pci]
     if not others:
-        return passed("GPU kind", f"settings of {wanted.name}")
+        return passed(name, f"settings of {wanted.name}")
+    if len(others) < len(found.on_bus) and not wanted.visible:
+        numbers = [device.number for device in found.devices if device.name.startswith(wanted.gpu.name)]
+        return failed(
+            name,
+            f"also {', '.join(others)}",
+            expected=f"{wanted.gpu.name} only: replicas use the first devices, of any kind",
+            hint=f"select devices by number: export {wanted.gpu.visible}={_numbers(numbers) or '0,1,...'}",
+        )
     return warned(
-        "GPU kind",
+        name,
         ", ".join(others),
         expected=f"{wanted.gpu.name}: settings and targets of {wanted.name} apply to it",
         hint="determine targets of this GPU, and pass their file with --user-conf",

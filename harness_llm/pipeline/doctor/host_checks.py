@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness_llm.hardware.cgroups import cpu_quota
 from harness_llm.hardware.host_settings import HostSettings, recommendations, unread
 from harness_llm.hardware.sysfs import read
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, not_checked, passed, warned
@@ -29,10 +30,14 @@ class Limits:
     Attributes:
         shared_bytes: size of /dev/shm; None if it cannot be read.
         soft: soft limits by the names in /proc/self/limits.
+        cpus: number of CPUs on which the process may run.
+        cpu_quota: number of CPUs whose time it may use; None for all.
     """
 
     shared_bytes: int | None = None
     soft: Mapping[str, str] = field(default_factory=dict)
+    cpus: int = 0
+    cpu_quota: float | None = None
 
 
 def read_limits(root: Path = Path("/")) -> Limits:
@@ -40,9 +45,10 @@ def read_limits(root: Path = Path("/")) -> Limits:
     rows = re.findall(r"^(Max [a-z ]+?) {2,}(\S+)", read(root / "proc/self/limits"), re.MULTILINE)
     try:
         found = os.statvfs(root / "dev/shm")
+        shared = found.f_blocks * found.f_frsize
     except OSError:
-        return Limits(None, dict(rows))
-    return Limits(found.f_blocks * found.f_frsize, dict(rows))
+        shared = None
+    return Limits(shared, dict(rows), len(os.sched_getaffinity(0)), cpu_quota(root))
 
 
 def check_limits(found: Limits, group: int) -> Iterator[CheckResult]:
@@ -59,10 +65,24 @@ def check_limits(found: Limits, group: int) -> Iterator[CheckResult]:
         ("Max processes", _PROCESSES, f"ulimit -u {_PROCESSES}"),
     ):
         yield _limit(name, found.soft.get(name, ""), least, option)
+    yield _cpu_time(found)
+
+
+def _cpu_time(found: Limits) -> CheckResult:
+    name = "CPU time"
+    if found.cpu_quota is None or found.cpu_quota >= found.cpus:
+        return passed(name, "not limited")
+    return warned(
+        name,
+        f"that of {found.cpu_quota:g} CPUs, on {found.cpus}",
+        expected="no limit: the kernel stops all threads whenever it is used up (cpu.max of the cgroup)",
+        hint="Kubernetes: no CPU limit, or whole CPUs with the static CPU manager policy; Docker: no --cpus",
+    )
 
 
 def _shared_memory(size: int | None) -> CheckResult:
-    name, hint = "Shared memory", "sudo mount -o remount,size=32G /dev/shm; in Docker: --shm-size 32g"
+    name = "Shared memory"
+    hint = "sudo mount -o remount,size=32G /dev/shm; Docker: --shm-size 32g; Kubernetes: emptyDir, medium: Memory"
     if size is None:
         return not_checked(name, "its size cannot be read")
     found = f"{size / _GIB:.1f} GiB at /dev/shm"

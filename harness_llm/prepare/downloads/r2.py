@@ -100,8 +100,8 @@ def _credentials(uri: str) -> dict[str, str]:
 
 def _login_required(url: str, found: str = "") -> _LoginRequired:
     login = f"run cloudflared access login {url}, or set {_ID} and {_SECRET} of a service account"
-    if os.environ.get(IMAGE_VARIABLE):  # containers have neither cloudflared nor the host's login
-        login = f"set {_ID} and {_SECRET} of a service account on the host"
+    if os.environ.get(IMAGE_VARIABLE):  # containers use cloudflared and its logins of the host
+        login = f"on the host, {login}"
     return _LoginRequired(
         "missing login for a download of MLCommons members",
         where=url,

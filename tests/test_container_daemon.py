@@ -1,0 +1,118 @@
+"""Facts about the Docker daemon, from replies of a fake one; tests/containers asks a real one."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker
+import pytest
+import requests
+from docker.errors import DockerException
+from docker.types import DeviceRequest
+
+from harness_llm.containers import daemon as daemons
+from harness_llm.containers.daemon import Daemon, connect, refusal
+from harness_llm.errors import EnvironmentMissing
+
+
+class FakeContainer:
+    """A container whose command ends with `code`, or never."""
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+        self.removed = False
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def wait(self, timeout: float | None = None) -> dict[str, int]:
+        """Return the exit code."""
+        if self.code is None:
+            assert timeout
+            raise requests.ConnectionError("Read timed out.")  # as docker's client over a socket
+        return {"StatusCode": self.code}
+
+    def logs(self) -> bytes:
+        """Return no output."""
+        return b""
+
+    def remove(self, *, force: bool) -> None:
+        """Note the removal."""
+        self.removed = force
+
+
+def fake(info: dict[str, Any] | None = None, container: FakeContainer | None = None, **words: bool) -> Daemon:
+    client = SimpleNamespace(info=lambda: info or {}, api=SimpleNamespace(base_url="http+docker://localhost"))
+    client.asked = []
+
+    def create(*_: object, device_requests: list[DeviceRequest], **__: object) -> FakeContainer | None:
+        client.asked += device_requests
+        return container
+
+    client.containers = SimpleNamespace(create=create)
+    return Daemon(client, **words)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("status", "present", "expected"),
+    [
+        ([["driver-type", "io.containerd.snapshotter.v1"]], True, "containerd"),
+        ([["driver-type", "io.containerd.snapshotter.v1"]], False, "docker"),
+        ([["Backing Filesystem", "extfs"]], True, "docker"),
+        (None, True, "docker"),
+    ],
+)
+def test_folder_of_the_images_is_that_of_the_image_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: list[list[str]] | None, present: bool, expected: str
+) -> None:
+    monkeypatch.setattr(daemons, "_CONTAINERD", tmp_path / "containerd")
+    if present:
+        (tmp_path / "containerd").mkdir()
+    info = {"DockerRootDir": f"{tmp_path}/docker", "DriverStatus": status}
+    assert fake(info).folder == f"{tmp_path}/{expected}"
+    assert fake(info | {"SecurityOptions": ["name=rootless"]}).folder == f"{tmp_path}/docker"
+
+
+def test_rootless_docker_is_found() -> None:
+    assert fake({"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless"]}).is_rootless
+    assert not fake({"SecurityOptions": ["name=seccomp,profile=builtin"]}).is_rootless
+    assert not fake({"SecurityOptions": None}).is_rootless
+    assert not fake({"SecurityOptions": ["name=rootless"]}, podman=True).is_rootless
+
+
+def test_hanging_nvidia_smi_in_a_container_is_an_error() -> None:
+    container = FakeContainer(None)
+    with pytest.raises(EnvironmentMissing, match="found: nvidia-smi -L did not end within 180 s"):
+        fake(container=container).require_gpus("image:cuda")
+    assert container.removed
+
+
+def test_podman_is_asked_for_gpus_by_their_cdi_name() -> None:
+    docker_, podman = fake(container=FakeContainer(0)), fake(container=FakeContainer(0), podman=True)
+    for daemon in (docker_, podman):
+        daemon.require_gpus("image:cuda")
+    assert docker_.client.asked == [DeviceRequest(count=-1, capabilities=[["gpu"]])]  # type: ignore[attr-defined]
+    assert podman.client.asked == [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])]  # type: ignore[attr-defined]
+
+
+def test_start_of_a_container_may_take_longer_than_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SimpleNamespace(ping=lambda: None, api=SimpleNamespace(timeout=60))
+    monkeypatch.setattr(docker, "from_env", lambda: client)
+    assert connect().client.api.timeout == 600
+
+
+@pytest.mark.parametrize("podman", [False, True])
+def test_missing_daemon_is_reported_with_the_way_without_containers(
+    monkeypatch: pytest.MonkeyPatch, podman: bool
+) -> None:
+    def fail() -> None:
+        raise DockerException("no such file")
+
+    monkeypatch.setattr(docker, "from_env", fail)
+    with pytest.raises(EnvironmentMissing, match="make ENVIRONMENT=local"):
+        connect(podman=podman)
+
+
+def test_folder_that_the_daemon_does_not_see_has_a_hint() -> None:
+    said = 'invalid mount config for type "bind": stat /home/me/checkout: permission denied'
+    assert "root_squash" in refusal(said, where="docker").hint
