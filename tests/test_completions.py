@@ -3,6 +3,7 @@
 import pytest
 
 from harness_llm.config.benchmark import Sampling
+from harness_llm.config.servers import server_kinds
 from harness_llm.replicas.engines.completions import Answer, Chunk, parse, parse_event, request_fields
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=7, min_tokens=1, max_tokens=3, stop_token_ids=(2, 9))
@@ -14,6 +15,12 @@ def test_request_contains_all_sampling_settings() -> None:
         "stop_token_ids": [2, 9], "ignore_eos": True, "stream": True, "return_token_ids": True,
     }  # fmt: skip
     assert "top_k" not in request_fields("m", SAMPLING.changed({"top_k": 0}), {}, stream=False)
+
+
+def test_stop_tokens_end_the_answers_of_every_server() -> None:
+    """SGLang applies ignore_eos to stop_token_ids too."""
+    fields = {name: request_fields("m", SAMPLING, kind.request, stream=True) for name, kind in server_kinds().items()}
+    assert [name for name, own in fields.items() if not own["ignore_eos"]] == ["sglang"]
 
 
 @pytest.mark.parametrize("line", [b"\n", b": ping\n", b"event: x\n", b"id: 1\n", b"retry: 5\r\n", b"data: [DONE]\n"])
