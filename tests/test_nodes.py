@@ -119,5 +119,5 @@ def test_nodes_have_more_time_to_hash_checkpoints(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(cluster, "start", begin)
     monkeypatch.setattr(cluster, "_PATIENCE_S", 1.5)
     assert query_cluster("head:6379", tmp_path / "log", [HERE]).head == "10.0.0.1"
-    with pytest.raises(RunFailed, match="within 1.5 s"):
+    with pytest.raises(RunFailed, match=r"within 1\.5 s"):
         query_cluster("head:6379", tmp_path / "log")

@@ -46,9 +46,9 @@ _decode = msgspec.json.Decoder(Chunk).decode
 def request_fields(model: str, sampling: Sampling, extra: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
     """Return the body of a request without its prompt.
 
-    With `ignore_eos`, SGLang (srt/managers/schedule_batch.py, check_finished) and TensorRT-LLM (executor/base_worker.py)
-    ignore `stop_token_ids` too, so that every answer has `max_tokens`. Without it, an answer may end with another
-    end-of-sequence id of the model, which `Answer.whole` refuses.
+    With `ignore_eos`, SGLang (srt/managers/schedule_batch.py, check_finished) and TensorRT-LLM
+    (executor/base_worker.py) ignore `stop_token_ids` too, so that every answer has `max_tokens`. Without it, an answer
+    may end with another end-of-sequence id of the model, which `Answer.whole` refuses.
     """
     fields = {
         "model": model,
