@@ -46,6 +46,13 @@ def deaf() -> None:
     time.sleep(LONG_S)
 
 
+def node_query(seconds: str, node: str) -> None:
+    """Report `node` (JSON) after `seconds`, as the query of a Ray cluster does."""
+    parent = Parent()
+    time.sleep(float(seconds))
+    parent.send(event="node", node=json.loads(node))
+
+
 def waiting(own: str, other: str) -> None:
     """Exit slowly: create the folder `own`, and `own`/seen as soon as the folder `other` exists."""
 

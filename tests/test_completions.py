@@ -3,6 +3,7 @@
 import pytest
 
 from harness_llm.config.benchmark import Sampling
+from harness_llm.config.servers import server_kinds
 from harness_llm.replicas.engines.completions import Answer, Chunk, parse, parse_event, request_fields
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=7, min_tokens=1, max_tokens=3, stop_token_ids=(2, 9))
@@ -11,9 +12,17 @@ SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=7, min_tokens=1, max_token
 def test_request_contains_all_sampling_settings() -> None:
     assert request_fields("m", SAMPLING, {"return_token_ids": True}, stream=True) == {
         "model": "m", "max_tokens": 3, "min_tokens": 1, "temperature": 0.5, "top_p": 0.9, "top_k": 7,
-        "stop_token_ids": [2, 9], "ignore_eos": True, "stream": True, "return_token_ids": True,
+        "stop_token_ids": [2, 9], "ignore_eos": False, "stream": True, "return_token_ids": True,
     }  # fmt: skip
     assert "top_k" not in request_fields("m", SAMPLING.changed({"top_k": 0}), {}, stream=False)
+
+
+@pytest.mark.parametrize("kind", server_kinds())
+def test_stop_tokens_end_the_answers_of_every_server(kind: str) -> None:
+    """All but vLLM apply ignore_eos to stop_token_ids too."""
+    extra = server_kinds()[kind].request
+    assert request_fields("m", SAMPLING, extra, stream=True)["ignore_eos"] is (kind == "vllm")
+    assert request_fields("m", SAMPLING.changed({"stop_token_ids": ()}), extra, stream=True)["ignore_eos"] is True
 
 
 @pytest.mark.parametrize("line", [b"\n", b": ping\n", b"event: x\n", b"id: 1\n", b"retry: 5\r\n", b"data: [DONE]\n"])

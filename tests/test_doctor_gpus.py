@@ -24,6 +24,7 @@ from harness_llm.pipeline.doctor.examination import examine
 from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver, installed_cuda
 from harness_llm.pipeline.doctor.host_checks import Limits, check_limits, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
+from harness_llm.replicas.pool_folder import LONGEST_ROOT
 
 GIB = 2**30
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
@@ -364,6 +365,14 @@ def test_rocr_visible_devices_is_an_error(amd: Path, monkeypatch: pytest.MonkeyP
         Level.ERROR,
         "unset ROCR_VISIBLE_DEVICES; export HIP_VISIBLE_DEVICES=4,5,6,7",
     )
+
+
+def test_temporary_folder_whose_path_is_too_long_for_sockets_is_an_error(
+    amd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", f"/tmp/{'x' * LONGEST_ROOT}")  # noqa: S108 - not used
+    result = of(examined(amd, "mi300x"), "Temporary folder")
+    assert (result.level, result.hint) == (Level.ERROR, "export TMPDIR=/tmp")
 
 
 def test_demo_on_a_gpu_node_has_no_gpu_checks(amd: Path) -> None:

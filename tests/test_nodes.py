@@ -1,14 +1,18 @@
 """Several nodes as one system: joint description, and facts that must be equal."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from harness_llm.errors import EnvironmentMissing
+from harness_llm.errors import EnvironmentMissing, RunFailed
 from harness_llm.hardware.ecc import Ecc, Fact, State
 from harness_llm.hardware.nodes import merged, merged_ecc
-from harness_llm.replicas.ray.cluster import Cluster, Node, NodeInfo, require_alike
+from harness_llm.paths import CHECKOUT
+from harness_llm.protocol import child_processes
+from harness_llm.replicas.ray import cluster
+from harness_llm.replicas.ray.cluster import Cluster, Node, NodeInfo, query_cluster, require_alike
 
 MACHINE = {
     "number_of_nodes": "1",
@@ -103,3 +107,17 @@ def test_run_record_and_fingerprint_contain_the_nodes() -> None:
 def test_head_reserves_cores_for_loadgen() -> None:
     cluster = Cluster("10.0.0.1:6379", (node(1), node(2)))
     assert [(c.address, c.cpus) for c in cluster.capacities(2)] == [("10.0.0.1", 62), ("10.0.0.2", 64)]
+
+
+@pytest.mark.processes
+def test_nodes_have_more_time_to_hash_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(_module: str, _arguments: object, **options: Any) -> child_processes.Child:
+        answer = msgspec.json.encode(node(1)).decode()
+        environment = {"PYTHONPATH": f"{CHECKOUT / 'tests'}:{CHECKOUT}"}
+        return child_processes.start("child", ("node_query", "2", answer), **options | {"environment": environment})
+
+    monkeypatch.setattr(cluster, "start", begin)
+    monkeypatch.setattr(cluster, "_PATIENCE_S", 1.5)
+    assert query_cluster("head:6379", tmp_path / "log", [HERE]).head == "10.0.0.1"
+    with pytest.raises(RunFailed, match=r"within 1\.5 s"):
+        query_cluster("head:6379", tmp_path / "log")

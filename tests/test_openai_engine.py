@@ -217,8 +217,9 @@ def test_own_server_is_started_and_ended(checkpoint: Path, log: Path) -> None:
         assert len(served_by(log)) == 2  # the server guard and the server
 
 
-def test_killed_own_server_raises_with_its_signal_and_log(checkpoint: Path, log: Path) -> None:
-    command = f"{COMMAND} --behave killed --after {PROBES}"
+@pytest.mark.parametrize("behave", ["killed", "killed_later"])
+def test_killed_own_server_raises_with_its_signal_and_log(checkpoint: Path, log: Path, behave: str) -> None:
+    command = f"{COMMAND} --behave {behave} --after {PROBES}"
     with (
         an_engine(checkpoint, command=command, log=str(log)) as engine,
         pytest.raises(RuntimeError, match="the server ended: exit by signal 9") as raised,

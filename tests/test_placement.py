@@ -19,7 +19,7 @@ GPUS = load_gpus(Workspace(CHECKOUT))
         ("h200", 8, {}, (8, 1), ["0", "1", "2", "3", "4", "5", "6", "7"]),
         ("h100", 8, {}, (4, 2), ["0,1", "2,3", "4,5", "6,7"]),
         ("mi300x", 8, {"HIP_VISIBLE_DEVICES": "4,5,6,7"}, (2, 1), ["4", "5"]),
-        ("mi300x", 8, {"CUDA_VISIBLE_DEVICES": "4"}, (2, 1), ["0", "1"]),
+        ("mi300x", 8, {"CUDA_VISIBLE_DEVICES": ""}, (2, 1), ["0", "1"]),
         ("h200", 2, {"CUDA_VISIBLE_DEVICES": ""}, (1, 2), ["0,1"]),
     ],
 )
@@ -46,12 +46,13 @@ def test_too_few_devices_are_refused(found: int, inherited: dict[str, str]) -> N
     assert "replicas=4" in caught.value.hint
 
 
-def test_rocr_visible_devices_is_refused() -> None:
-    inherited = {"ROCR_VISIBLE_DEVICES": "4,5,6,7"}
-    with pytest.raises(ConfigError, match="ROCR_VISIBLE_DEVICES is not supported") as caught:
+@pytest.mark.parametrize("name", ["ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
+def test_other_selections_of_amd_gpus_are_refused(name: str) -> None:
+    inherited = {name: "4,5,6,7"}
+    with pytest.raises(ConfigError, match=f"{name} is not supported on AMD GPUs") as caught:
         device_environments(GPUS["mi300x"], 8, inherited, replicas=4, size=1)
-    assert caught.value.hint == "unset ROCR_VISIBLE_DEVICES; export HIP_VISIBLE_DEVICES=4,5,6,7"
-    assert device_environments(GPUS["h200"], 8, inherited, replicas=1, size=1) == [{"CUDA_VISIBLE_DEVICES": "0"}]
+    assert caught.value.hint == f"unset {name}; export HIP_VISIBLE_DEVICES=4,5,6,7"
+    assert len(device_environments(GPUS["h200"], 8, inherited, replicas=4, size=1)) == 4
 
 
 def test_devices_named_by_uuid_are_not_bound() -> None:

@@ -4,11 +4,13 @@ import os
 import signal
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
+import zmq
 from waiting import no_child_remains
 
 from harness_llm.errors import EnvironmentMissing, ProcessFailed, RunFailed
@@ -24,7 +26,7 @@ from harness_llm.replicas.pool import (
     Start,
     may_restart,
 )
-from harness_llm.replicas.pool_folder import LOCK, PREFIX, PoolFolder, sweep
+from harness_llm.replicas.pool_folder import LOCK, LONGEST_ROOT, PREFIX, PoolFolder, sweep
 
 pytestmark = pytest.mark.processes
 
@@ -194,9 +196,10 @@ def test_replica_that_cannot_be_restarted_is_abandoned(pool: ReplicaPool, places
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's paths are too long for sockets
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 def abandoned(folder: Path) -> Path:
@@ -229,6 +232,24 @@ def test_folder_of_a_running_pool_is_kept(temporary: Path) -> None:
     assert unlocked.is_dir()
     for folder in (one, other):
         folder.remove()
+
+
+def test_temporary_folder_whose_path_is_too_long_for_sockets_is_refused(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = temporary / "x"
+    monkeypatch.setattr(tempfile, "tempdir", str(root).ljust(LONGEST_ROOT, "x"))
+    Path(tempfile.gettempdir()).mkdir()
+    folder = PoolFolder()
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.bind(f"ipc://{folder.path}/{uuid.uuid4()}")  # as vLLM does
+        with pytest.raises(zmq.ZMQError, match="is longer than"):
+            socket.bind(f"ipc://{folder.path}/{uuid.uuid4()}x")
+    folder.remove()
+    monkeypatch.setattr(tempfile, "tempdir", str(root).ljust(LONGEST_ROOT + 1, "x"))
+    with pytest.raises(EnvironmentMissing, match="too long for sockets") as raised:
+        PoolFolder()
+    assert raised.value.hint == "export TMPDIR=/tmp"
 
 
 # When a replica is restarted

@@ -43,6 +43,11 @@ def test_phases_of_other_servers() -> None:
     assert read_phases("trtllm.txt") == [LOADING, f"{LOADING} 40%", TUNING, CAPTURING]
 
 
+def test_progress_of_kernels_that_vllm_compiles() -> None:
+    for kernels in ("DeepGEMM warmup", "JIT kernel warmup (3 compile keys)", "Compiling CuTeDSL kernels"):
+        assert phase_of(f"{kernels}:  45%|####5     | 9/20 [00:41<00:50]") == Phase(TUNING, 0.45)
+
+
 def vllm_source() -> str:
     vllm = importlib.util.find_spec("vllm")
     if vllm is None or vllm.origin is None:

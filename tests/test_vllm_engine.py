@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness_llm.config.assets import Assets
-from harness_llm.config.benchmark import load_benchmark
+from harness_llm.config.benchmark import Sampling, load_benchmark
 from harness_llm.config.engine_config import load_config
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.protocol.counters import caching_violations
@@ -103,6 +103,16 @@ def serve(engine: Any) -> Serve:
 def prompts(assets: Assets) -> list[list[int]]:
     store = open_store(assets.store("performance"))
     return [store.prompt(index).tolist() for index in range(SAMPLES)]
+
+
+@pytest.mark.parametrize("stop", [(), (7,)])
+def test_only_the_stop_tokens_of_the_benchmark_end_an_answer(stop: tuple[int, ...]) -> None:
+    from harness_llm.replicas.engines.vllm import sampling_params  # noqa: PLC0415 - loads vLLM
+
+    params = sampling_params(Sampling(temperature=0.0, min_tokens=1, max_tokens=9, stop_token_ids=stop), stream=True)
+    params.update_from_generation_config({"eos_token_id": [2, 3]}, eos_token_id=2)  # as vLLM does for each query
+    assert params.stop_token_ids == list(stop)
+    assert params.eos_token_id is None
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -237,6 +237,13 @@ async def killed(writer: Writer, request: Request, ids: list[int], reason: str) 
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@act
+async def killed_later(writer: Writer, request: Request, ids: list[int], reason: str) -> None:
+    """As vLLM's server, whose engine core has exited: an error, and an exit more than five seconds later."""
+    asyncio.get_running_loop().call_later(7, os.kill, os.getpid(), signal.SIGKILL)
+    await error_event(writer, request, ids, reason)
+
+
 class TokenServer:
     """The server in a thread of this process.
 

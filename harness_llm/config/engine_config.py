@@ -191,6 +191,7 @@ REFUSED = {
         "results of one query cannot be reused for another (inference_rules.adoc, LLM rules)",
     ),
     "disable_log_stats": "the engine's statistics count preemptions",
+    "data_parallel_size": "1; harness_config.replicas sets the number of engines",
 }
 SET = "--set"
 PROVENANCE = "provenance"  # of the values of a settings file: `kind` and `source`, docs/supported.md

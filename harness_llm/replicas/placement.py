@@ -9,7 +9,12 @@ from harness_llm.hardware.gpus import Gpu
 from harness_llm.hardware.numa import Binding, bindings, read_topology
 
 _UNKNOWN = -1  # the number of a device outside every topology
-_RENUMBERING = "ROCR_VISIBLE_DEVICES"
+# Of AMD's devices: one renumbers them for HIP_VISIBLE_DEVICES; vLLM requires that the other one equals it
+# (vllm/platforms/rocm.py, _sync_hip_cuda_env_vars), but each replica has its own devices.
+_REFUSED = {
+    "ROCR_VISIBLE_DEVICES": "renumbers the devices of HIP_VISIBLE_DEVICES",
+    "CUDA_VISIBLE_DEVICES": "contradicts HIP_VISIBLE_DEVICES",
+}
 
 
 @dataclass(frozen=True)
@@ -41,20 +46,20 @@ def _numbers(variables: Mapping[str, str]) -> list[int]:
     return [int(name) if name.isdigit() else _UNKNOWN for name in names]
 
 
-def refuse_renumbering(gpu: Gpu, environment: Mapping[str, str]) -> None:
-    """Refuse ROCR_VISIBLE_DEVICES: it renumbers the devices, so that other ones than intended are selected and bound.
+def refuse_other_selection(gpu: Gpu, environment: Mapping[str, str]) -> None:
+    """Refuse variables that select AMD's devices beside HIP_VISIBLE_DEVICES.
 
     Raises:
-        ConfigError: it is set, and `gpu` is AMD's.
+        ConfigError: one is set, and `gpu` is AMD's.
     """
-    selected = environment.get(_RENUMBERING)
-    if gpu.platform == "rocm" and selected:
-        raise ConfigError(
-            f"{_RENUMBERING} is not supported, because it renumbers the devices of {gpu.visible}",
-            where="environment",
-            found=f"{_RENUMBERING}={selected}",
-            hint=f"unset {_RENUMBERING}; export {gpu.visible}={selected}",
-        )
+    for name, reason in _REFUSED.items() if gpu.platform == "rocm" else ():
+        if selected := environment.get(name):
+            raise ConfigError(
+                f"{name} is not supported on AMD GPUs, because it {reason}",
+                where="environment",
+                found=f"{name}={selected}",
+                hint=f"unset {name}; export {gpu.visible}={selected}",
+            )
 
 
 def device_environments(
@@ -70,11 +75,11 @@ def device_environments(
         size: devices per replica, tensor parallel times pipeline parallel.
 
     Raises:
-        ConfigError: too few accelerators, or from `refuse_renumbering`.
+        ConfigError: too few accelerators, or from `refuse_other_selection`.
     """
     if gpu is None:
         return [{} for _ in range(replicas)]
-    refuse_renumbering(gpu, inherited)
+    refuse_other_selection(gpu, inherited)
     devices = [name for name in inherited.get(gpu.visible, "").split(",") if name] or [str(i) for i in range(found)]
     if replicas * size > len(devices):
         raise ConfigError(

@@ -12,16 +12,27 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+import zmq
+
+from harness_llm.errors import EnvironmentMissing
+
 PREFIX = "harness-llm-pool-"
 LOCK = "lock"
 OWNER_ONLY = 0o700
+# The longest path of a socket is vLLM's: temporary folder, pool folder, and a UUID of 36 bytes.
+LONGEST_ROOT = zmq.IPC_PATH_MAX_LEN - len(f"/{PREFIX}12345678/") - 36
 
 
 class PoolFolder:
     """A folder that only its owner can enter, locked until this process exits."""
 
     def __init__(self) -> None:
-        """Remove folders of killed pools, then create one."""
+        """Remove folders of killed pools, then create one.
+
+        Raises:
+            EnvironmentMissing: from `require_short_root`.
+        """
+        require_short_root()
         sweep()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.path.chmod(OWNER_ONLY)
@@ -31,6 +42,23 @@ class PoolFolder:
         """Remove the folder and its files."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
+
+
+def require_short_root() -> None:
+    """Check that sockets can be created in the temporary folder.
+
+    Raises:
+        EnvironmentMissing: its path is too long.
+    """
+    root = tempfile.gettempdir()
+    if len(os.fsencode(root)) > LONGEST_ROOT:
+        raise EnvironmentMissing(
+            "the path of the temporary folder is too long for sockets",
+            where="TMPDIR",
+            expected=f"at most {LONGEST_ROOT} bytes",
+            found=f"{root} ({len(os.fsencode(root))} bytes)",
+            hint="export TMPDIR=/tmp",
+        )
 
 
 def _locked(folder: Path) -> IO[str]:

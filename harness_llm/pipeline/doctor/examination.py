@@ -24,7 +24,7 @@ from harness_llm.pipeline.doctor.asset_checks import check_assets, space_needs
 from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
 from harness_llm.pipeline.doctor.disk_space import SpaceNeed
 from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus, installed_cuda
-from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, read_limits
+from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, check_temporary_folder, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 from harness_llm.pipeline.doctor.server_checks import check_servers
 from harness_llm.pipeline.doctor.settings_checks import (
@@ -111,6 +111,7 @@ def examine(
         results += devices
         results += _hosts(options, cluster, root)
         if part is Part.ALL:
+            results += check_temporary_folder()
             results += _limits(options, request, root)
             results += _software(request, usable=bool(accelerators(root)) and not errors(devices))
     return Examination(results, request, cluster, space_needs(request) if request else ())

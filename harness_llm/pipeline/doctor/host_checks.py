@@ -1,4 +1,4 @@
-"""Checks of host settings, shared memory and process limits."""
+"""Checks of host settings, temporary folder, shared memory and process limits."""
 
 import os
 import re
@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness_llm.errors import HarnessError
 from harness_llm.hardware.cgroups import cpu_quota
 from harness_llm.hardware.host_settings import HostSettings, recommendations, unread
 from harness_llm.hardware.sysfs import read
-from harness_llm.pipeline.doctor.check_result import CheckResult, failed, not_checked, passed, warned
+from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
+from harness_llm.replicas.pool_folder import require_short_root
 
 _GIB = 2**30
 _LEAST_SHARED = 1 * _GIB
@@ -101,6 +103,14 @@ def _limit(name: str, soft: str, least: int | None, option: str) -> CheckResult:
         return passed(label, soft)
     found, expected = (f"{soft} bytes", _UNLIMITED) if least is None else (soft, f"{least} or more")
     return warned(label, found, expected=expected, hint=f"{option}; permanently: /etc/security/limits.conf")
+
+
+def check_temporary_folder() -> Iterator[CheckResult]:
+    """Check that sockets of replicas can be created in the temporary folder."""
+    try:
+        require_short_root()
+    except HarnessError as error:
+        yield from_error("Temporary folder", error)
 
 
 def check_host(host: HostSettings, node: str = "") -> Iterator[CheckResult]:

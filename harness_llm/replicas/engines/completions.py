@@ -46,8 +46,9 @@ _decode = msgspec.json.Decoder(Chunk).decode
 def request_fields(model: str, sampling: Sampling, extra: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
     """Return the body of a request without its prompt.
 
-    An answer ends with `sampling.stop_token_ids` or `max_tokens` and not with the model's own end-of-sequence token, as
-    in the engines in the replica's process.
+    With `ignore_eos`, SGLang (srt/managers/schedule_batch.py, check_finished) and TensorRT-LLM
+    (executor/base_worker.py) ignore `stop_token_ids` too, so that every answer has `max_tokens`. Without it, an answer
+    may end with another end-of-sequence id of the model, which `Answer.whole` refuses.
     """
     fields = {
         "model": model,
@@ -56,7 +57,7 @@ def request_fields(model: str, sampling: Sampling, extra: Mapping[str, Any], *, 
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "stop_token_ids": list(sampling.stop_token_ids),
-        "ignore_eos": True,
+        "ignore_eos": not sampling.stop_token_ids,
         "stream": stream,
         **extra,
     }

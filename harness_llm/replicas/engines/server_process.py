@@ -22,7 +22,9 @@ from harness_llm.replicas.engines.cuda import prepare_cuda
 from harness_llm.replicas.engines.engine import ServerSpec
 from harness_llm.replicas.failure_cause import cause_of_exit
 
-EXIT_TIMEOUT_S = 5.0  # a connection breaks shortly before the server's process exits
+# An answer breaks before the server's process exits: vLLM's looks every 5 s whether its engine core has exited
+# (vllm/entrypoints/launchers/launcher.py, watchdog_loop), and then shuts down.
+EXIT_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,9 @@ def prepare_process(checkpoint: Path) -> None:
 def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
     """Convert `sampling` to vLLM's parameters: token ids in one output, or with `stream` the first token and the rest.
 
+    Only `sampling.stop_token_ids` end an answer. Without `ignore_eos`, vLLM adds those of the checkpoint's
+    generation_config.json, also with generation_config=vllm (vllm/sampling_params.py, update_from_generation_config).
+
     vLLM's front end sends the first and the last token immediately for every `stream_interval`
     (vllm/v1/engine/output_processor.py, make_request_output). Outputs in between are not needed and cost time.
     """
@@ -76,6 +79,7 @@ def sampling_params(sampling: Sampling, *, stream: bool) -> SamplingParams:
         min_tokens=sampling.min_tokens,
         max_tokens=sampling.max_tokens,
         stop_token_ids=list(sampling.stop_token_ids),
+        ignore_eos=True,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
         stream_interval=sampling.max_tokens if stream else None,

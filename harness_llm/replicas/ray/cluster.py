@@ -15,7 +15,9 @@ from harness_llm.replicas.ray.assignment import Capacity
 from harness_llm.runs.fingerprint import node_facts
 from harness_llm.runs.record import NodeRecord
 
-_PATIENCE_S = 300  # seconds without a message: a node may hash checkpoints for the first time
+# Seconds without a message.
+_PATIENCE_S = 300
+_HASHING_S = 7200  # a node may hash checkpoints for the first time: 700 GB at 100 MB/s
 HINT = "docs/cluster.md lists what must be equal on all nodes"
 
 
@@ -92,18 +94,18 @@ def query_cluster(address: str, log: Path, paths: Sequence[Path] = ()) -> Cluste
     arguments = [address, *map(str, paths)]
     child = start("harness_llm.replicas.ray.node_query", arguments, name="node-query", log=log, environment={})
     try:
-        nodes = _receive(child, log)
+        nodes = _receive(child, log, _HASHING_S if paths else _PATIENCE_S)
     finally:
         child.stop(patience_s=1)
     require_alike(nodes, paths)
     return Cluster(address, tuple(nodes))
 
 
-def _receive(child: Child, log: Path) -> list[Node]:
-    """Return the nodes that the query reports until it succeeds."""
+def _receive(child: Child, log: Path, timeout_s: float) -> list[Node]:
+    """Return the nodes that the query reports until it succeeds; wait up to `timeout_s` for each message."""
     nodes: list[Node] = []
     failure: HarnessError | None = None
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         for event in watch([child], 1):
             if isinstance(event, Exit):
@@ -116,8 +118,8 @@ def _receive(child: Child, log: Path) -> list[Node]:
                 failure = rebuild(event.body)
             else:
                 nodes.append(msgspec.convert(event.body["node"], Node))
-                deadline = time.monotonic() + _PATIENCE_S
-    raise RunFailed("no answer from the nodes of the Ray cluster", where=str(log))
+                deadline = time.monotonic() + timeout_s
+    raise RunFailed(f"no answer from the nodes of the Ray cluster within {timeout_s:g} s", where=str(log))
 
 
 def require_alike(nodes: Sequence[Node], paths: Sequence[Path] = ()) -> None:
