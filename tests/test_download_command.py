@@ -48,7 +48,7 @@ def test_command_downloads_each_part_to_its_folder(
 ) -> None:
     done = command_line("download", "--model", "small", "--part", "model")
     assert (done.code, done.out) == (0, f"model: {workspace.models / 'small/orig'}\n")
-    assert "w.bin: 300.0 kB of 300.0 kB (100%)" in done.err
+    assert "model: 300.0 kB of 300.0 kB (100%)" in done.err
     assert left(workspace.root / "build") == ["models/small/orig/w.bin"]
     done = command_line("download", "--model", "small")
     assert done.out == f"dataset: {workspace.data / 'small'}\nmodel: {workspace.models / 'small/orig'}\n"

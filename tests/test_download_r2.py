@@ -23,7 +23,7 @@ def test_files_of_the_list_are_downloaded_with_progress(server: Publisher, tmp_p
     assert left(tmp_path / "new") == ["a b.pkl", "deep/model.bin", "empty"]
     assert (tmp_path / "new/a b.pkl").read_bytes() == DATA
     assert (tmp_path / "new/deep/model.bin").read_bytes() == MODEL
-    assert said[-1] == ("deep/model.bin: 340.0 kB of 340.0 kB", 1.0)
+    assert said[-1] == ("dataset: 340.0 kB of 340.0 kB", 1.0)
 
 
 def test_pattern_without_a_match_lists_the_files(server: Publisher, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,7 +105,9 @@ def test_dropped_connection_is_resumed(hub: Publisher, tmp_path: Path, publisher
 
 
 def test_partial_file_is_kept_for_the_next_call(server: Publisher, tmp_path: Path) -> None:
-    wanted = stored(server.storage("m", {"a": DATA, "b": MODEL}))
+    uri = server.storage("m", {"a": DATA, "b": MODEL})
+    wanted = stored(uri)
+    bring(stored(uri, "a"), tmp_path)
     server.cuts["/folder/b"] = [123_456, 0, 0]
     error = failure(wanted, tmp_path)
     assert isinstance(error, RunFailed)
@@ -123,10 +126,37 @@ def test_partial_file_is_kept_for_the_next_call(server: Publisher, tmp_path: Pat
     assert not [text for text, _ in said if "verifying" in text]  # what was verified is not read again
 
 
+def test_files_are_transferred_at_the_same_time(server: Publisher, tmp_path: Path) -> None:
+    uri = server.storage("m", {"a": DATA, "b": MODEL, "c": DATA})
+    together = threading.Barrier(3, timeout=60)
+    server.watch = lambda asked: asked.path.startswith("/folder") and asked.method == "GET" and together.wait()
+    bring(stored(uri), tmp_path)
+    assert left(tmp_path) == ["a", "b", "c"]
+
+
+def test_failed_file_stops_the_other_transfers(server: Publisher, tmp_path: Path) -> None:
+    wanted = stored(server.storage("m", {"bad": DATA, "slow": MODEL}))
+    slow_begun = threading.Event()
+
+    def delay(asked: Asked) -> None:
+        if asked.path == "/folder/slow":
+            server.pause_s = 0.1
+            slow_begun.set()
+        elif asked.method == "GET" and asked.path == "/folder/bad":
+            slow_begun.wait(60)
+
+    server.watch = delay
+    server.contents["/folder/bad"] = DATA[::-1]
+    assert failure(wanted, tmp_path).what == "wrong checksum of bad; removed the file"
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("transfer")] == []
+    assert [asked.path for asked in server.content_requests()].count("/folder/slow") == 1
+    assert not (tmp_path / "slow").exists()
+
+
 def test_server_without_ranges_restarts_the_file(server: Publisher, tmp_path: Path) -> None:
     server.ranges = False
     server.cuts["/folder/b"] = [100_000]
-    assert bring(stored(server.storage("m", {"b": MODEL})), tmp_path)[-1] == ("b: 300.0 kB of 300.0 kB", 1.0)
+    assert bring(stored(server.storage("m", {"b": MODEL})), tmp_path)[-1] == ("dataset: 300.0 kB of 300.0 kB", 1.0)
     assert (tmp_path / "b").read_bytes() == MODEL
 
 
@@ -271,6 +301,7 @@ def test_full_disk_ends_the_download(server: Publisher, tmp_path: Path) -> None:
             if "Range" in asked.headers:
                 (disk / "other").write_bytes(bytes(700_000))
 
+        bring(stored(uri, "a"), disk)
         server.watch = fill
         error = failure(stored(uri), disk)
         assert isinstance(error, EnvironmentMissing)
@@ -322,3 +353,11 @@ def test_partial_file_of_a_killed_process_is_resumed(hub: Publisher, tmp_path: P
         assert process.wait(60) == 0
     assert left(tmp_path) == ["model-1.safetensors"]
     assert [asked.headers.get("Range") for asked in hub.content_requests()] == [f"bytes={len(come)}-"]
+
+
+def test_interrupt_ends_a_download_whose_server_sends_no_data(hub: Publisher, tmp_path: Path) -> None:
+    hub.pause_s = 300
+    with start(hosted(), tmp_path, hub.url) as process:
+        wait_for_part(tmp_path)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) != 0

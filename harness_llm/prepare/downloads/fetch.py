@@ -1,8 +1,8 @@
 """Fetch one download into a folder: list the files (`r2`, `huggingface`), transfer and record them."""
 
 import errno
+import functools
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +15,15 @@ from harness_llm.errors import EnvironmentMissing
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
 from harness_llm.prepare.downloads import huggingface as hub
 from harness_llm.prepare.downloads import r2
+from harness_llm.prepare.downloads.http import Connection
 from harness_llm.prepare.downloads.manifest import Manifest
+from harness_llm.prepare.downloads.parallel import transfer_all
+from harness_llm.prepare.downloads.progress import Progress
 from harness_llm.prepare.downloads.remote_file import RemoteFile
-from harness_llm.prepare.downloads.transfer import Advance, part_path, transfer
+from harness_llm.prepare.downloads.transfer import part_path, transfer
 
 _FOLDERS = f"set {MODELS_VARIABLE} (models) or {DATA_VARIABLE} (data sets) to"
 FREE_SPACE = f"free disk space, or {_FOLDERS} a folder on another disk"
-_REPORT_EVERY_S = 0.2
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -35,22 +37,26 @@ def fetch(download: Download, target: Path, report: Report) -> None:
         RunFailed: wrong size or checksum, or repeated connection errors.
     """
     source = source_of(download)
+    progress = Progress(report, download.part)
     with _disk_errors(target):
         manifest = Manifest(target)
         if manifest.has(source):
-            report(f"{download.part}: complete", 1.0)
+            progress.step(f"{download.part}: complete", 1.0)
             return
         publisher = r2 if download.uri else hub
-        with publisher.connect(download, lambda text: report(text, None)) as connection:
-            report(f"{download.part}: listing files of {download.uri or download.repo}", None)
+        with publisher.connect(download, progress.step) as connection:
+            progress.step(f"{download.part}: listing files of {download.uri or download.repo}")
             files = publisher.listing(connection, download)
-            missing = [file for file in files if not _is_present(file, target, manifest, report)]
+            missing = [file for file in files if not _is_present(file, target, manifest, progress)]
             _require_space(missing, target)
-            progress = _Progress(report, missing)
-            for file in missing:
-                transfer(connection, file, target / file.name, progress.of(file.name))
-                manifest.add(file)
+            progress.expect(missing)
+            one = functools.partial(_transfer, connection, target, progress)
+            transfer_all(missing, one, manifest.add, progress.stop)
         manifest.complete(source, [file.name for file in files])
+
+
+def _transfer(connection: Connection, target: Path, progress: Progress, file: RemoteFile) -> None:
+    transfer(connection, file, target / file.name, progress.advance)
 
 
 def source_of(download: Download) -> str:
@@ -59,12 +65,12 @@ def source_of(download: Download) -> str:
     return " ".join([origin, *download.files])
 
 
-def _is_present(file: RemoteFile, target: Path, manifest: Manifest, report: Report) -> bool:
+def _is_present(file: RemoteFile, target: Path, manifest: Manifest, progress: Progress) -> bool:
     if manifest.is_verified(file):
         return True
     path = target / file.name
     if path.is_file():
-        report(f"{file.name}: verifying checksum", None)
+        progress.step(f"{file.name}: verifying checksum")
     if not file.is_at(path):
         return False
     manifest.add(file)
@@ -90,28 +96,6 @@ def _free(target: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-class _Progress:
-    """Progress over the bytes of all files."""
-
-    def __init__(self, report: Report, files: Sequence[RemoteFile]) -> None:
-        self._report, self._total, self._done = report, sum(file.size for file in files), 0
-        self._reported_at = 0.0
-
-    def of(self, name: str) -> Advance:
-        """Return the callback that counts bytes of the file `name`."""
-
-        def advance(count: int) -> None:
-            self._done += count
-            now = time.monotonic()
-            if now - self._reported_at >= _REPORT_EVERY_S or self._done == self._total:
-                self._reported_at = now
-                self._report(
-                    f"{name}: {decimal(self._done)} of {decimal(self._total)}", self._done / max(self._total, 1)
-                )
-
-        return advance
-
-
 @contextmanager
 def _disk_errors(target: Path) -> Iterator[None]:
     """Convert OS errors of the disk to EnvironmentMissing."""
@@ -120,7 +104,7 @@ def _disk_errors(target: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise EnvironmentMissing(
-                "disk full during a download; removed the incomplete file, kept the others",
+                "disk full during a download; kept the complete files",
                 where=str(target),
                 found=f"{decimal(_free(target))} free",
                 hint="free some space and run the same command again",
