@@ -12,7 +12,7 @@ from harness_llm.errors import RunFailed
 from harness_llm.paths import log_folder
 from harness_llm.pipeline.judgement import require_source
 from harness_llm.runs.fingerprint import source_digest
-from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, open_run
+from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, lock_run, open_run
 
 HOLD = """
 import sys, time
@@ -48,6 +48,13 @@ def test_run_without_a_record_is_running_while_its_lock_is_held(tmp_path: Path) 
     assert found.record is None
     assert found.reasons == []
     assert (found.system, found.run_key) == (SYSTEM, RunKey(BENCHMARK, "Offline", "performance"))
+
+
+def test_run_that_is_judged_is_running(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "accuracy", state=State.MEASURED)
+    with lock_run(run.path):
+        assert (load_run(run.path).state, load_run(run.path).record) == (State.RUNNING, None)
+    assert load_run(run.path).state is State.MEASURED
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '{"state": "GOOD"}'])

@@ -71,18 +71,15 @@ class ScenarioContext:
     loadgen: str = "harness_llm.loadgen.process"
     profiling: Profiling | None = None
 
-    def profile_window(self) -> ProfileWindow | None:
-        """The window of the next performance run that is profiled, if one is asked for."""
-        total = issued(self.plan.load, "performance")
-        return ProfileWindow(self.profiling, total, self.pool) if self.profiling else None
-
 
 def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
     """Run `test`, write its record and judge it; an error is recorded, and then raised."""
     run_key = RunKey(context.request.benchmark.name, context.plan.scenario, test)
     path = context.request.log_folder / run_key.scenario / run_key.test
+    total = issued(context.plan.load, "performance")
+    window = ProfileWindow(context.profiling, total, context.pool) if context.profiling else None
     with open_run(path):
-        attempt = _Attempt(context, run_key, path, watcher, context.profile_window(), nodes=context.nodes())
+        attempt = _Attempt(context, run_key, path, watcher, window, context.nodes())
         _write_inputs(context, test, path)
         try:
             profiled = attempt.load()

@@ -2,7 +2,7 @@
 
 import functools
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,8 +88,7 @@ class Pipeline:
 
     def run(self) -> list[RunAttempts]:
         """Run the requested tests of every scenario, even if they have results."""
-        with self._devices("run"):
-            assets = self._prepare()
+        with self.prepared("run") as assets:
             tests = self.request.requested_tests
             return [run for plan in self.request.scenarios for run in self.scenario_runs(plan, assets).run(tests)]
 
@@ -225,6 +224,10 @@ class Pipeline:
             nodes=self.cluster.facts() if self.cluster else (),
         )
 
+    @property
+    def _plans(self) -> dict[str, ScenarioPlan]:
+        return {plan.scenario: plan for plan in self.request.scenarios}
+
     @functools.cached_property
     def _earlier_runs(self) -> list[Run]:
         """All runs of the system before this command, read once."""
@@ -253,16 +256,12 @@ class Pipeline:
 
     def _same_work(self, run: Run, assets: Assets) -> bool:
         """Whether a run is of this request, with its data set and sampling; the user.conf may differ."""
-        plan = next((p for p in self.request.scenarios if p.scenario == run.run_key.scenario), None)
-        if (
-            run.run_key.benchmark != self.request.benchmark.name
-            or not plan
-            or run.run_key.test not in self.request.tests
-        ):
+        plan, test = self._plans.get(run.run_key.scenario), run.run_key.test
+        if run.run_key.benchmark != self.request.benchmark.name or not plan or test not in self.request.tests:
             return False
         if run.record is None:
             return True
-        now = run_facts(self.request, plan, assets, run.run_key.test)
+        now = run_facts(self.request, plan, assets, test)
         return all(run.record.run_facts.get(key) == now[key] for key in _SAME_WORK)
 
     def announce(self, selection: Selection) -> None:
@@ -282,7 +281,7 @@ class Pipeline:
         self.panel.say(f"about {clock(total)} of measurement; the engine starts once per scenario")
 
     def _view(self, scenario: str, test: str) -> RunView:
-        plan = next(p for p in self.request.scenarios if p.scenario == scenario)
+        plan = self._plans[scenario]
         rate = self.rates.get(scenario) or self._earlier_rate(plan)
         audit = self.request.audit_samples(test)
         return RunView(
@@ -306,14 +305,14 @@ class Pipeline:
 
     def scenario_runs(self, plan: ScenarioPlan, assets: Assets) -> ScenarioRuns:
         """The runs of `plan`."""
-
-        def start(request: Request) -> ScenarioContext:
-            return self.start_context(request, plan, assets)
-
-        def judge(run: Run) -> Run:
-            return self._shown(judge_run(run, self.request, plan, self.scorer(assets)))
-
-        return ScenarioRuns(self.request, plan.scenario, start, self.execute, judge, self.panel)
+        return ScenarioRuns(
+            self.request,
+            plan.scenario,
+            start=lambda request: self.start_context(request, plan, assets),
+            execute=self.execute,
+            judge=lambda run: self._shown(judge_run(run, self.request, plan, self.scorer(assets))),
+            panel=self.panel,
+        )
 
     def start_context(self, request: Request, plan: ScenarioPlan, assets: Assets) -> ScenarioContext:
         """Start the replica pool of `plan` with its logs below the folder of `request`.
@@ -336,7 +335,7 @@ class Pipeline:
         try:
             context.pool.await_restarts(self.panel.say, self.panel.starting)
             self.panel.begin(self._view(scenario, test))
-            run = execute_run(context, test, self)
+            run = execute_run(context, test, self.panel)
         finally:
             self.panel.end()
         if run.record:
@@ -351,10 +350,6 @@ class Pipeline:
         for text in (*run.reasons, *run.notes):
             self.panel.say(f"  {text}")
         return run
-
-    def progress(self, body: Mapping[str, Any]) -> None:
-        """Show a status message of LoadGen's process."""
-        self.panel.progress(body)
 
 
 def build_pipeline(request: Request, panel: Panel, cluster: Cluster | None) -> Pipeline:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from harness_llm.fileio import write_atomically
 from harness_llm.hardware.ecc import Ecc
 
 RECORD = "run.json"
@@ -176,12 +177,10 @@ def finish(path: Path, record: RunRecord) -> Run:
         "fingerprint_digest": record.fingerprint_digest,
         "run_facts_digest": digest(record.run_facts),
     }
-    temporary = path / f"{RECORD}.tmp"
-    with temporary.open("w") as file:
+    with write_atomically(path / RECORD) as temporary, temporary.open("w") as file:
         file.write(json.dumps(document, indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path / RECORD)
     return Run(path, record.run_key, record.system, record, record.state)
 
 

@@ -155,12 +155,5 @@ def tune_target(
     search = TargetSearch(pipeline, plan, TrialRuns(pipeline, plan, assets, store.folder), store, goal)
     done = search.run()
     text = describe_result(goal, search.measurements, done, plan, str(targets_path(pipeline.request)))
-    if done.target is None:
-        return text, {}
-    return text, {
-        "target_key": plan.target_key,
-        "target": done.target,
-        "low": done.low,
-        "high": done.high,
-        "text": text,
-    }
+    values = {"target_key": plan.target_key, "target": done.target, "low": done.low, "high": done.high, "text": text}
+    return text, values if done.target is not None else {}
