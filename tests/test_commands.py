@@ -29,6 +29,7 @@ from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.scenario_runs import ScenarioRuns
 from harness_llm.pipeline.submit import Pipeline
+from harness_llm.runs.record import Run
 
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
 NOTED = {**BAD, "notes": ["not for closed: the server has no version"]}
@@ -75,7 +76,8 @@ def test_stop_on_failure_ends_the_command_at_a_degraded_run(tmp_path: Path) -> N
         options(model="demo", gpu="cpu", system_name="box", stop_on_failure=True), Workspace(CHECKOUT)
     )
     context: Any = SimpleNamespace(pool=SimpleNamespace(stop=lambda: None))
-    runs = ScenarioRuns(request, "Server", lambda _: context, lambda *_: degraded, lambda _: None)
+    unused: Any = None
+    runs = ScenarioRuns(request, "Server", lambda _: context, lambda *_: degraded, unused, Panel(Console(quiet=True)))
     with pytest.raises(RunFailed, match="DEGRADED") as caught:
         runs.run(["performance", "accuracy"])
     assert (caught.value.where, caught.value.found) == (str(degraded.path), "replica-1 failed")
@@ -98,7 +100,7 @@ class Measured(Pipeline):
     def scenario_runs(self, plan: ScenarioPlan, assets: Assets) -> ScenarioRuns:
         return cast("ScenarioRuns", SimpleNamespace(run=self._run))
 
-    def _run(self, tests: Sequence[str]) -> list[RunAttempts]:
+    def _run(self, tests: Sequence[str], measured: Sequence[Run]) -> list[RunAttempts]:
         facts = {"benchmark": CLOSED, "system": "box", "division": "closed", "profile": "valid"}
         made = {"violations": list(self.violations)}
         runs = [write_run(self.request.workspace.logs, "Offline", test, run_facts=made, **facts) for test in tests]

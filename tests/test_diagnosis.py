@@ -236,10 +236,9 @@ def test_run_without_engine_settings_is_refused(command: Callable[..., Done], tm
     assert "a run has no engine settings" in done.err
 
 
-def test_runs_without_records_are_explained_by_their_record(tmp_path: Path) -> None:
-    failed = write_run(
-        tmp_path, "Server", "performance", state="FAILED", reasons=["replica-0 failed: exit by signal 9"]
-    )
+@pytest.mark.parametrize("state", ["FAILED", "MEASURED"])
+def test_runs_without_records_are_explained_by_their_record(tmp_path: Path, state: str) -> None:
+    failed = write_run(tmp_path, "Server", "performance", state=state, reasons=["replica-0 failed: exit by signal 9"])
     diagnosis = diagnose(read_run(failed.path))
     assert tree(diagnosis) == {Cause.RUN_FAILED: set()}
     assert diagnosis.unrecorded

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from asked import options
+from full_disk import files_end_at
 from gpu_settings import GPUS, HERE, Case, all_cases
 
 from harness_llm.config.engine_facts import resolve_facts, weight_bits
 from harness_llm.config.model_shape import model_dtype, read_shape
 from harness_llm.config.plan import resolve
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
+from harness_llm.pipeline.engine_settings import resolution
 from harness_llm.pipeline.engine_settings.backend_rules import broken_rules, load_rules
 from harness_llm.pipeline.engine_settings.capacity import cache_bytes, sequence_bytes
 from harness_llm.pipeline.engine_settings.engine_checks import check_by_vllm, check_rules, scenario_results
@@ -101,6 +103,15 @@ def resolutions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Resolutio
     """All cases, resolved by one process of the installed vLLM."""
     found = resolve_candidates([case.candidate for case in CASES], tmp_path_factory.mktemp("cache"))
     return dict(zip(IDS, found, strict=True))
+
+
+def test_result_that_a_full_disk_cuts_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Resolution(platform="none", dtype="bfloat16")
+    monkeypatch.setattr(resolution, "run_vllm", lambda candidates, _: [found] * len(candidates))
+    candidates = [CASES[0].candidate]
+    with files_end_at(10), pytest.raises(OSError, match="File too large"):
+        resolve_candidates(candidates, tmp_path)
+    assert resolve_candidates(candidates, tmp_path) == [found]
 
 
 @pytest.mark.slow

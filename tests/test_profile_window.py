@@ -13,7 +13,6 @@ from harness_llm.config.duration import parse_duration
 from harness_llm.config.options import Options
 from harness_llm.config.request import load_request
 from harness_llm.errors import ConfigError, ProcessFailed, RunFailed
-from harness_llm.evaluate.run_result import RunResult
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline import profile_window
 from harness_llm.pipeline.profile_window import ProfileWindow
@@ -78,20 +77,19 @@ def test_window_begins_in_steady_state_and_its_traces_are_moved_to_the_run(
     window = make()
     run_until(window, now, TOTAL)
     assert window.profiled_s == 3
-    traces = window.finish(tmp_path / "run")
-    assert traces == [f"profile/{name}/rank-0.1.pt.trace.json.gz" for name in "ab"]
+    reason = window.finish(tmp_path / "run")
+    traces = [f"profile/{name}/rank-0.1.pt.trace.json.gz" for name in "ab"]
     assert all((tmp_path / "run" / trace).is_file() for trace in traces)
-    result = window.result(RunResult(State.VALID, metrics={"tokens_per_second": 1.0}), traces)
-    assert result.state is State.PROFILED
-    assert result.reasons[0].startswith("profiled for 3.0 s, 5.0 s after the start, which slows the run: no result")
-    assert result.metrics == {"tokens_per_second": 1.0}
+    assert reason == (
+        f"profiled for 3.0 s, 5.0 s after the start, which slows the run: no result; 2 traces, the first is {traces[0]}"
+    )
 
 
 @pytest.mark.processes
 def test_window_ends_with_the_run(make: Make, now: SimpleNamespace, tmp_path: Path) -> None:
     window = make()
     run_until(window, now, TOTAL // 4)
-    assert len(window.finish(tmp_path / "run")) == 2
+    assert "2 traces" in window.finish(tmp_path / "run")
     assert window.profiled_s == 1
 
 

@@ -3,8 +3,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from pydantic import ValidationError
@@ -12,9 +10,9 @@ from runs import BENCHMARK, START, SUBJECT, SYSTEM, write_run
 
 from harness_llm.errors import RunFailed
 from harness_llm.paths import log_folder
-from harness_llm.pipeline.run import ScenarioContext, _require_source
+from harness_llm.pipeline.judgement import require_source
 from harness_llm.runs.fingerprint import source_digest
-from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, open_run
+from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, lock_run, open_run
 
 HOLD = """
 import sys, time
@@ -50,6 +48,13 @@ def test_run_without_a_record_is_running_while_its_lock_is_held(tmp_path: Path) 
     assert found.record is None
     assert found.reasons == []
     assert (found.system, found.run_key) == (SYSTEM, RunKey(BENCHMARK, "Offline", "performance"))
+
+
+def test_run_that_is_judged_is_running(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "accuracy", state=State.MEASURED)
+    with lock_run(run.path):
+        assert (load_run(run.path).state, load_run(run.path).record) == (State.RUNNING, None)
+    assert load_run(run.path).state is State.MEASURED
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '{"state": "GOOD"}'])
@@ -130,16 +135,6 @@ def test_runs_of_a_system_are_found_oldest_first(tmp_path: Path) -> None:
 
 
 def test_run_whose_source_changed_is_failed() -> None:
-    _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": source_digest()})))
+    require_source({"harness_llm": source_digest()})
     with pytest.raises(RunFailed, match="changed during the run"):
-        _require_source(cast("ScenarioContext", SimpleNamespace(fingerprint={"harness_llm": "of yesterday"})))
-
-
-def test_record_of_an_earlier_version_is_named_as_such(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "Offline", "performance")
-    document = json.loads((run.path / "run.json").read_text())
-    document["subject"] = document.pop("fingerprint")
-    (run.path / "run.json").write_text(json.dumps(document))
-    found = load_run(run.path)
-    assert (found.state, found.record) == (State.FAILED, None)
-    assert found.reasons == ["run.json was written by an earlier version of harness-llm (missing fields: fingerprint)"]
+        require_source({"harness_llm": "of yesterday"})

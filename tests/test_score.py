@@ -1,5 +1,6 @@
 import random
 import re
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Accuracy, benchmark_names, load_benchmark
-from harness_llm.errors import ConfigError, EnvironmentMissing
+from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.evaluate import score as scoring
 from harness_llm.evaluate.mbxp import container
 from harness_llm.evaluate.official.scripts import ACCURACY_SCRIPTS
@@ -130,6 +131,13 @@ def test_scores_do_not_depend_on_the_number_of_workers(
     targets, texts = map(list, zip(*pairs[:30], strict=True))
     demand = accuracy("ROUGE1", "ROUGELSUM", "GEN_LEN", sentence_split=True)
     assert score(targets, texts, demand, workers=2) == score(targets, texts, demand)
+
+
+def test_killed_process_of_the_scoring_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel kills it if host memory is short."""
+    monkeypatch.setattr(scoring, "_TEXTS_PER_WORKER", 1)
+    with pytest.raises(RunFailed, match="a process of the scoring was killed"):
+        scoring._spread(2, signal.raise_signal, [signal.SIGKILL] * 4)
 
 
 def needles(label: str, answer: str) -> float:

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import BENCHMARK, SUBJECT, SYSTEM, write_all, write_run
 
-from harness_llm.runs.record import Run, RunKey, State, find_runs
-from harness_llm.runs.selection import Selection, Wanted, differences, select
+from harness_llm.runs.record import Run, RunKey, State, find_runs, finish
+from harness_llm.runs.selection import Candidates, Selection, Wanted, differences, select
 
 TESTS = ("performance", "accuracy", "TEST06")
+WANTED = Wanted(benchmark=BENCHMARK, profile="smoke", round="v6.1", division="open", fingerprints={"Offline": SUBJECT})
 OTHER = SUBJECT | {"llm_config": {"max_num_seqs": 256}}
 
 
@@ -108,6 +109,9 @@ def test_texts_of_a_difference_are_short_and_unequal(equal: int, ours: str, thei
         ({"state": State.DEGRADED, "reasons": ["replica-3 failed"]}, "DEGRADED", "replica-3 failed"),
         ({"state": State.FAILED, "reasons": ["no memory"]}, "FAILED", "no memory"),
         ({"state": State.PROFILED, "reasons": ["profiled for 30 s"]}, "PROFILED", "profiled for 30 s"),
+        ({"state": State.MEASURED}, "MEASURED", "its judgement was interrupted"),
+        ({"state": State.MEASURED, "reasons": ["no nltk data"]}, "MEASURED", "no nltk data"),
+        ({"state": State.MEASURED, "engine": "replay"}, "NOT COUNTED", "MEASURED but of the replay engine"),
         ({"finished": False}, "INTERRUPTED", "ended without a record"),
         ({"engine": "replay"}, "NOT COUNTED", "replay"),
         ({"profile": "valid"}, "MISSING", "no run"),
@@ -168,3 +172,25 @@ def test_runs_are_listed_in_the_requested_order() -> None:
         *(RunKey(BENCHMARK, "Server", t) for t in TESTS),
         RunKey(BENCHMARK, "Offline", "performance"),
     ]
+
+
+def test_newest_measured_run_of_the_fingerprint_is_judged_again_unless_one_is_valid(tmp_path: Path) -> None:
+    first, newest = (
+        write_run(tmp_path, "Offline", "accuracy", hour=hour, state=State.MEASURED, reasons=["no nltk data"])
+        for hour in (0, 1)
+    )
+    write_run(tmp_path, "Offline", "accuracy", hour=2, state=State.MEASURED, fingerprint=OTHER)
+    write_run(tmp_path, "Offline", "accuracy", hour=3, finished=False)
+    candidates = Candidates(find_runs(tmp_path, SYSTEM), ("Offline",), ("accuracy",), WANTED)
+    [status] = candidates.select().run_keys
+    assert status.measured
+    assert (status.measured.path, status.state_text, status.reason) == (newest.path, "MEASURED", "no nltk data")
+    assert not status.done
+
+    record = first.record
+    assert record
+    judged = finish(first.path, record.model_copy(update={"state": State.VALID, "reasons": []}))
+    [status] = candidates.select([judged]).run_keys
+    assert status.done
+    assert status.measured is None
+    assert status.run == judged

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import tuning_sessions
+from full_disk import files_end_at
 from tuning_sessions import SESSION, trial
 from waiting import PATIENCE_S, wait_until
 
@@ -43,6 +44,17 @@ def test_incomplete_line_is_ignored_and_removed_before_the_next_trial(tmp_path: 
     continued = TrialStore(store.folder)
     continued.append(trial(1, reason="again"))
     assert [t.reason for t in read_trials(store.folder)] == ["", "again"]
+
+
+def test_full_disk_is_an_error_and_the_session_continues(tmp_path: Path) -> None:
+    store = open_session(tmp_path, SESSION)
+    store.append(trial(0))
+    with files_end_at((store.folder / TRIALS).stat().st_size + 10), pytest.raises(OSError, match="File too large"):
+        store.append(trial(1))
+    assert store.trials == read_trials(store.folder) == [trial(0)]
+    continued = TrialStore(store.folder)
+    continued.append(trial(1))
+    assert read_trials(store.folder) == [trial(0), trial(1)]
 
 
 def test_damaged_line_is_an_error_with_its_place(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness_llm.config.assets import Assets
@@ -46,15 +46,6 @@ class RunResult:
 
 def _run_result(reasons: list[str], metrics: dict[str, float], notes: list[str] | None = None) -> RunResult:
     return RunResult(State.INVALID if reasons else State.VALID, reasons, notes or [], metrics)
-
-
-def after_losses(run_result: RunResult, test: str, losses: list[str]) -> RunResult:
-    """Adjust the result of a run in which replicas failed: accuracy still counts, performance does not."""
-    if not losses:
-        return run_result
-    if test == "accuracy":
-        return replace(run_result, notes=run_result.notes + losses)
-    return replace(run_result, state=State.DEGRADED, reasons=losses + run_result.reasons)
 
 
 def judge_performance(run: Path) -> RunResult:

@@ -5,6 +5,7 @@ import multiprocessing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ import nltk
 import numpy as np
 
 from harness_llm.config.benchmark import Accuracy
-from harness_llm.errors import ConfigError
+from harness_llm.errors import ConfigError, RunFailed
 from harness_llm.evaluate import matches, rouge
 from harness_llm.evaluate.mbxp import container as mbxp
 from harness_llm.evaluate.sentence_splitter import require_splitter
@@ -87,7 +88,7 @@ def score_answers(
     Raises:
         ConfigError: the number of targets or kinds differs from that of answers, or a kind has no scoring method.
         EnvironmentMissing: nltk's sentence splitter or the container engine for MBXP is missing.
-        RunFailed: a container ended early.
+        RunFailed: a container or a process of the scoring ended early.
     """
     kinds = [""] * len(answers) if kinds is None else kinds
     _require_one_each(len(answers), targets=targets, kinds=kinds)
@@ -149,8 +150,13 @@ def _spread(workers: int, function: Callable[..., _T], *columns: Sequence[Any]) 
         return list(map(function, *columns))
     chunk = math.ceil(len(columns[0]) / workers / _CHUNKS_PER_WORKER)
     # Not fork: a child would inherit locks that other threads of this process hold.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(function, *columns, chunksize=chunk))
+    try:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            return list(pool.map(function, *columns, chunksize=chunk))
+    except BrokenProcessPool as error:
+        raise RunFailed(
+            "a process of the scoring was killed", found=str(error), hint="end other programs if host memory is short"
+        ) from error
 
 
 def _stripped(text: str, *, split: bool) -> str:

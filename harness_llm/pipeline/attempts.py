@@ -36,7 +36,8 @@ def may_repeat(attempts: Sequence[Attempt]) -> bool:
     |---|---|---|
     | ProcessFailed: no replica left, no start, no completions, end of LoadGen's process | yes | may not recur |
     | DEGRADED: a replica failed, others completed the run | yes | may not recur |
-    | other RunFailed: refused prompt, answer of one token, query that ends replicas, failed scoring | no | recurs |
+    | other RunFailed: refused prompt, answer of one token, query that ends replicas | no | recurs |
+    | MEASURED: the scoring failed | no | recurs until a person acts; then the log is judged again |
     | ConfigError, EnvironmentMissing | no | recurs until a person acts |
     | INVALID: LoadGen, a gate or the probe | no | recurs with the same target |
     """

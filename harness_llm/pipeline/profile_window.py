@@ -3,15 +3,13 @@
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness_llm.errors import RunFailed
-from harness_llm.evaluate.run_result import RunResult
 from harness_llm.pipeline.profiling import FOLDER, Profiling
 from harness_llm.replicas.pool import ReplicaPool
-from harness_llm.runs.record import State
 
 # Part of the samples after which the load is steady: Offline has filled its batches, Server its queues.
 _STEADY = 0.25
@@ -52,8 +50,8 @@ class ProfileWindow:
         self.profiled_s = now - (self._began or now)
         self.pool.profile(on=False)
 
-    def finish(self, run: Path) -> list[str]:
-        """End the window of a finished run, and move the traces to its folder; returns their paths in it.
+    def finish(self, run: Path) -> str:
+        """End the window of a finished run, and move the traces to its folder; returns why the run is no result.
 
         Raises:
             RunFailed: no trace.
@@ -69,12 +67,7 @@ class ProfileWindow:
         found = sorted(str(file.relative_to(run)) for file in target.rglob("*.json*")) if target.is_dir() else []
         if not found:
             raise RunFailed("no trace of the profiler", where=str(target), hint="a longer run; see the replica logs")
-        return found
-
-    def result(self, run_result: RunResult, traces: list[str]) -> RunResult:
-        """Return `run_result` as that of a profiled run."""
-        reason = (
+        return (
             f"profiled for {self.profiled_s:.1f} s, {self._begun_after_s:.1f} s after the start, which slows the run: "
-            f"no result; {len(traces)} traces, the first is {traces[0]}"
+            f"no result; {len(found)} traces, the first is {found[0]}"
         )
-        return replace(run_result, state=State.PROFILED, reasons=[reason, *run_result.reasons])

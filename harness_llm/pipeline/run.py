@@ -1,4 +1,4 @@
-"""One run: LoadGen's process on a warm replica pool, the result, and run.json."""
+"""One run: LoadGen's process on a warm replica pool, and run.json."""
 
 import datetime as dt
 import itertools
@@ -13,28 +13,25 @@ import msgspec
 import yaml
 
 from harness_llm.config.assets import Assets
-from harness_llm.config.benchmark import Sampling
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.load import issued
 from harness_llm.config.request import Request, ScenarioPlan
-from harness_llm.errors import GateFailed, HarnessError, RunFailed
-from harness_llm.evaluate.run_result import RunResult, Scorer, after_losses, gather, judge_compliance, judge_performance
-from harness_llm.loadgen.logs import ACCURACY
+from harness_llm.errors import GateFailed, HarnessError
+from harness_llm.evaluate.run_result import Scorer
 from harness_llm.loadgen.probe import ProbeSpec
 from harness_llm.loadgen.replica_client import IDLE_TIMEOUT_S
 from harness_llm.loadgen.run_spec import SPEC, RunSpec
 from harness_llm.loadgen.settings import expected_settings
 from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.pipeline.device_records import DeviceRecords
+from harness_llm.pipeline.judgement import judge_run, require_source, run_facts, sampling_of
 from harness_llm.pipeline.profile_window import ProfileWindow
 from harness_llm.pipeline.profiling import Profiling
 from harness_llm.pipeline.run_monitor import RunMonitor, Stall, Watcher
 from harness_llm.protocol.child_processes import start
 from harness_llm.protocol.counters import Counters, caching_violations, growth
 from harness_llm.protocol.kv_cache import KvCache, kv_cache_metrics, preemption_notes
-from harness_llm.protocol.token_store import open_store
 from harness_llm.replicas.pool import ReplicaPool
-from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import NodeRecord, Run, RunKey, RunRecord, State, finish, open_run
 from harness_llm.runs.server_identity import identity_violations
 
@@ -74,32 +71,26 @@ class ScenarioContext:
     loadgen: str = "harness_llm.loadgen.process"
     profiling: Profiling | None = None
 
-    def profile_window(self) -> ProfileWindow | None:
-        """The window of the next performance run that is profiled, if one is asked for."""
-        total = issued(self.plan.load, "performance")
-        return ProfileWindow(self.profiling, total, self.pool) if self.profiling else None
-
 
 def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
-    """Run `test` and write its record; after an error too, which is then raised."""
-    request, plan = context.request, context.plan
-    run_key = RunKey(request.benchmark.name, plan.scenario, test)
-    path = request.log_folder / run_key.scenario / run_key.test
+    """Run `test`, write its record and judge it; an error is recorded, and then raised."""
+    run_key = RunKey(context.request.benchmark.name, context.plan.scenario, test)
+    path = context.request.log_folder / run_key.scenario / run_key.test
+    total = issued(context.plan.load, "performance")
+    window = ProfileWindow(context.profiling, total, context.pool) if context.profiling else None
     with open_run(path):
-        started, nodes = dt.datetime.now(dt.UTC), context.nodes()
+        attempt = _Attempt(context, run_key, path, watcher, window, context.nodes())
         _write_inputs(context, test, path)
-        attempt = _Attempt(context, run_key, path, watcher, context.profile_window())
-
-        def record(run_result: RunResult) -> Run:
-            return finish(path, _record(context, run_key, run_result, attempt, started=started, nodes=nodes))
-
         try:
-            run_result = attempt.make()
-            _require_source(context)
+            profiled = attempt.load()
+            require_source(context.fingerprint)
+        except GateFailed as error:  # the target was refused before LoadGen's end: its log is not complete
+            return attempt.finish(State.INVALID, [error.line])
         except HarnessError as error:
-            record(RunResult(State.FAILED, [error.line, *attempt.losses]))
+            attempt.finish(State.FAILED, [error.line])
             raise
-        return record(run_result)
+        run = attempt.finish(State.PROFILED if profiled else State.MEASURED, profiled)
+    return judge_run(run, context.request, context.plan, context.scorer)
 
 
 @dataclass
@@ -107,6 +98,7 @@ class _Attempt:
     """One execution of LoadGen's process, and what it reported.
 
     Attributes:
+        nodes: the machines of the run.
         counted: growth of the engines' counters of forbidden caching; None if an engine reports none.
         kv_cache: metrics of the replicas' KV caches, such as preemptions; empty if unknown.
         losses: failures and restarts of replicas, one sentence each.
@@ -117,12 +109,14 @@ class _Attempt:
     run_key: RunKey
     path: Path
     watcher: Watcher
-    window: ProfileWindow | None = None
+    window: ProfileWindow | None
+    nodes: dict[str, NodeRecord]
     counted: Counters | None = field(default_factory=dict)
     kv_cache: dict[str, float] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     prediction: dict[str, float] = field(default_factory=dict)
     _devices: DeviceRecords = field(default_factory=DeviceRecords)
+    _started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
 
     def progress(self, body: Mapping[str, Any]) -> None:
         """Take a status message of LoadGen's process; keep the probe's prediction."""
@@ -133,18 +127,11 @@ class _Attempt:
             self.window.progress(body)
         self.watcher.progress({**body, "devices": self._devices.latest()})
 
-    def make(self) -> RunResult:
-        """Run LoadGen and judge the result; a run that the probe stops is INVALID."""
-        try:
-            with self._devices.recording(self.path) if self.context.records else nullcontext():
-                self._load()
-        except GateFailed as error:
-            run_result = RunResult(State.INVALID, [error.line])
-        else:
-            run_result = _judge(self.context, self.run_key.test, self.path)
-            if self.window:
-                run_result = self.window.result(run_result, self.window.finish(self.path))
-        return after_losses(run_result, self.run_key.test, self.losses)
+    def load(self) -> list[str]:
+        """Run LoadGen; returns what was profiled, empty without a window."""
+        with self._devices.recording(self.path) if self.context.records else nullcontext():
+            self._load()
+        return [self.window.finish(self.path)] if self.window else []
 
     def _load(self) -> None:
         context, harness = self.context, self.context.plan.config.harness_config
@@ -165,11 +152,40 @@ class _Attempt:
             child.stop(_RECORDS_S)
             self.losses = run_monitor.losses
 
-
-def _require_source(context: ScenarioContext) -> None:
-    """LoadGen's process imports the package again: the fingerprint is wrong if the source changed during the run."""
-    if source_digest() != context.fingerprint["harness_llm"]:
-        raise RunFailed("the source of harness_llm changed during the run", hint="run it again")
+    def finish(self, state: State, reasons: list[str]) -> Run:
+        """Write the record; failed replicas make a measurement DEGRADED, and are notes of an accuracy run."""
+        request, plan, test = self.context.request, self.context.plan, self.run_key.test
+        notes: list[str] = []
+        if state is State.FAILED:
+            reasons = reasons + self.losses
+        elif test == "accuracy":
+            notes = self.losses
+        elif self.losses:
+            state, reasons = State.DEGRADED, self.losses + reasons
+        facts = run_facts(request, plan, self.context.assets, test)
+        seen = caching_violations(self.counted, plan.config.draft_tokens)
+        seen += identity_violations(self.context.fingerprint.get("servers", []))
+        notes = notes + preemption_notes(self.kv_cache, plan.config.in_flight_limit.batch)
+        record = RunRecord(
+            state=state,
+            reasons=reasons,
+            notes=notes + [f"not for closed: {line}" for line in seen],
+            **asdict(self.run_key),
+            system=request.options.system_name,
+            round=request.round.round,
+            division=request.options.division,
+            profile=request.profile.name,
+            engine=request.options.engine,
+            command=request.options.command(plan.scenario),
+            started=self._started,
+            ended=dt.datetime.now(dt.UTC),
+            fingerprint=self.context.fingerprint,
+            nodes=self.nodes,
+            run_facts=facts | {"violations": facts["violations"] + seen, "counters": self.counted},
+            metrics=self.kv_cache if test == "performance" else {},
+            prediction=self.prediction,
+        )
+        return finish(self.path, record)
 
 
 def _write_inputs(context: ScenarioContext, test: str, path: Path) -> None:
@@ -234,82 +250,3 @@ def _probe(context: ScenarioContext) -> ProbeSpec | None:
         output=context.scorer.output_tokens(sampling),
         longest=sampling.max_tokens,
     )
-
-
-def sampling_of(request: Request, plan: ScenarioPlan, test: str) -> Sampling:
-    """The sampling of `test`, with the settings of --set."""
-    return plan.config.sampling.changed(request.benchmark.sampling_of.get(test, {}))
-
-
-def _judge(context: ScenarioContext, test: str, path: Path) -> RunResult:
-    if test == "performance":
-        return judge_performance(path)
-    if test == "accuracy":
-        return context.scorer.judge(path, context.request.samples(test), enforce=context.request.enforce_accuracy)
-    request, samples = context.request, context.request.samples(test)
-    rules = request.round.compliance[test]
-    log, score = path / ACCURACY, context.scorer.score
-    evidence = gather(log, context.plan.scenario, request.benchmark, rules, lambda: score(log, test, samples))
-    audited = request.audit_samples(test)
-    return judge_compliance(path, test, rules, evidence, issued=audited, enforce=request.enforce_accuracy)
-
-
-def run_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -> dict[str, Any]:
-    """Data set, sampling, user.conf and audit settings of a run of `test`."""
-    audit = request.round.compliance.get(test)
-    return {
-        "dataset": open_store(assets.store(test)).digest,
-        "samples": request.samples(test),
-        "profile": request.profile.model_dump(mode="json"),
-        "accuracy": request.benchmark.accuracy.model_dump(mode="json"),
-        "sampling": sampling_of(request, plan, test).model_dump(mode="json"),
-        "violations": plan.violations,
-        "user_conf": plan.confs[test].render(),
-        "audit": audit.audit if audit else {},
-    }
-
-
-def _record(
-    context: ScenarioContext,
-    run_key: RunKey,
-    run_result: RunResult,
-    attempt: _Attempt,
-    *,
-    started: dt.datetime,
-    nodes: dict[str, NodeRecord],
-) -> RunRecord:
-    request = context.request
-    options = request.options
-    facts = run_facts(request, context.plan, context.assets, run_key.test)
-    seen = caching_violations(attempt.counted, context.plan.config.draft_tokens) + identity_violations(
-        context.fingerprint.get("servers", [])
-    )
-    notes = run_result.notes + preemption_notes(attempt.kv_cache, context.plan.config.in_flight_limit.batch)
-    measured = attempt.kv_cache if run_key.test == "performance" else {}
-    return RunRecord(
-        state=run_result.state,
-        reasons=run_result.reasons,
-        notes=notes + [f"not for closed: {line}" for line in seen],
-        **asdict(run_key),
-        system=options.system_name,
-        round=request.round.round,
-        division=options.division,
-        profile=request.profile.name,
-        engine=options.engine,
-        command=options.command(run_key.scenario),
-        started=started,
-        ended=dt.datetime.now(dt.UTC),
-        fingerprint=context.fingerprint,
-        nodes=nodes,
-        run_facts=facts | {"violations": facts["violations"] + seen, "counters": attempt.counted},
-        metrics=run_result.metrics | measured,
-        prediction=_with_error(attempt.prediction, run_result, context.plan.load.scenario),
-    )
-
-
-def _with_error(prediction: dict[str, float], run_result: RunResult, scenario: str) -> dict[str, float]:
-    """`prediction` with its relative error; not for Server, whose duration depends on the arrivals."""
-    duration_s = run_result.metrics.get("duration_s")
-    if not prediction or not duration_s or scenario == "Server":
-        return prediction
-    return prediction | {"error": duration_s / prediction["run_s"] - 1}

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from harness_llm.errors import HarnessError, ProcessFailed, rebuild
-from harness_llm.protocol.child_processes import Child, Exit, Message, watch
+from harness_llm.protocol.child_processes import Child, Message, watch
 from harness_llm.replicas.failure_cause import cause_of_exit
 from harness_llm.replicas.pool import PoolEvent, ReplicaPool, ReplicaReady, describe
 
@@ -99,7 +99,11 @@ class RunMonitor:
                 elif event.code == 0:
                     return self._last
                 else:
-                    raise self._failure or _died(event)
+                    raise self._failure or ProcessFailed(
+                        "LoadGen's process ended without a message",
+                        where=str(event.child.log),
+                        found=cause_of_exit(event),
+                    )
             # After the messages: those of the time in which this process was suspended count.
             self.stall.check(time.monotonic())
 
@@ -125,9 +129,3 @@ class RunMonitor:
             raise pool_event.failure()
         addresses = [endpoint.address for endpoint in pool_event.endpoints]
         self.loadgen.send(event="replica_failed", addresses=addresses, cause=pool_event.cause)
-
-
-def _died(event: Exit) -> ProcessFailed:
-    return ProcessFailed(
-        "LoadGen's process ended without a message", where=str(event.child.log), found=cause_of_exit(event)
-    )

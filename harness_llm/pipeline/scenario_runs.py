@@ -3,13 +3,15 @@
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness_llm.analysis.diagnosis.explanation import explain
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.pipeline.attempts import MAX_REPEATS, Attempt, RunAttempts, may_repeat
+from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.run import ScenarioContext
-from harness_llm.runs.record import Run, RunKey, load_run
+from harness_llm.runs.record import Run, RunKey, State, load_run
 
 
 @dataclass
@@ -21,38 +23,44 @@ class ScenarioRuns:
         scenario: name.
         start: starts a replica pool with its logs below the request's folder.
         execute: makes one run of a test.
-        say: prints a line.
+        judge: judges the complete log of a run again.
+        panel: prints lines, and counts runs by state.
     """
 
     request: Request
     scenario: str
     start: Callable[[Request], ScenarioContext]
     execute: Callable[[ScenarioContext, str], Run]
-    say: Callable[[str], None]
+    judge: Callable[[Run], Run]
+    panel: Panel
     _context: ScenarioContext | None = None
     _no_start: HarnessError | None = None
 
-    def run(self, tests: Sequence[str]) -> list[RunAttempts]:
-        """Make the runs of `tests`; return the attempts at each.
+    def run(self, tests: Sequence[str], measured: Sequence[Run] = ()) -> list[RunAttempts]:
+        """Judge the runs `measured` again, then make the runs of `tests`; return the attempts at each.
 
         Raises:
             HarnessError: the first failure, with --stop-on-failure.
         """
         try:
-            return [self._run(test) for test in tests]
+            return [*map(self._judge, measured), *map(self._run, tests)]
         finally:
             self._stop()
+
+    def _judge(self, run: Run) -> RunAttempts:
+        self.panel.say(f"{self.scenario} {run.run_key.test} is judged again: {run.path}")
+        return RunAttempts(run.run_key, (self._attempt(run.run_key, run.path, lambda: self.judge(run)),))
 
     def _run(self, test: str) -> RunAttempts:
         run_key = RunKey(self.request.benchmark.name, self.scenario, test)
         if self._no_start:
             return RunAttempts(run_key, blocked=self._no_start)
-        attempts = [self._attempt(test)]
+        attempts = [self._execute(run_key)]
         while may_repeat(attempts):
             self._check_stop(attempts[-1])
-            self.say(f"  {self.scenario} {test} is repeated: attempt {len(attempts) + 1} of {1 + MAX_REPEATS}")
+            self.panel.say(f"  {self.scenario} {test} is repeated: attempt {len(attempts) + 1} of {1 + MAX_REPEATS}")
             self.request = later(self.request)
-            attempts.append(self._attempt(test))
+            attempts.append(self._execute(run_key))
         return RunAttempts(run_key, tuple(attempts))
 
     def _check_stop(self, failed: Attempt) -> None:
@@ -65,33 +73,38 @@ class ScenarioRuns:
                 hint="without --stop-on-failure the run is repeated",
             )
 
-    def _attempt(self, test: str) -> Attempt:
+    def _execute(self, run_key: RunKey) -> Attempt:
+        path = self.request.log_folder / self.scenario / run_key.test
+        return self._attempt(run_key, path, lambda: self.execute(self._start(), run_key.test))
+
+    def _attempt(self, run_key: RunKey, path: Path, make: Callable[[], Run]) -> Attempt:
         try:
-            self._context = self._start()
-            run = self.execute(self._context, test)
+            attempt = Attempt(make())
         except HarnessError as error:
             if self.request.options.stop_on_failure:
                 raise
-            self.say(f"{self.scenario} {test} failed: {error}")
-            self._stop()
-            path = self.request.log_folder / self.scenario / test
+            self.panel.say(f"{self.scenario} {run_key.test} failed: {error}")
             attempt = Attempt(load_run(path) if path.is_dir() else None, error)
-        else:
-            attempt = Attempt(run)
-        if attempt.run and (causes := explain(attempt.run)):
-            self.say(causes)
+            if attempt.run and attempt.run.state is State.MEASURED:
+                again = f"{self.request.options.command(self.scenario, verb='run')} --tests {run_key.test}"
+                self.panel.say(f"  its log is complete: the next submit judges it again; to measure again: {again}")
+            else:
+                self._stop()
+        if attempt.run:
+            self.panel.state.count(attempt.run.state)
+            if causes := explain(attempt.run):
+                self.panel.say(causes)
         return attempt
 
     def _start(self) -> ScenarioContext:
         """Return the context of the next attempt; its replica pool is started if there is none."""
-        if self._context:
-            return replace(self._context, request=self.request)
         self._no_start = None
         try:
-            return self.start(self.request)
+            self._context = replace(self._context, request=self.request) if self._context else self.start(self.request)
         except HarnessError as error:
             self._no_start = error
             raise
+        return self._context
 
     def _stop(self) -> None:
         """Stop the replica pool: the next attempt starts new engines."""

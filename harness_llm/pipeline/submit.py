@@ -2,7 +2,7 @@
 
 import functools
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.load import issued, seconds
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.config.rules import load_round
-from harness_llm.errors import EnvironmentMissing, HarnessError
+from harness_llm.errors import EnvironmentMissing
 from harness_llm.evaluate.run_result import Scorer
 from harness_llm.hardware.device_lock import hold
 from harness_llm.hardware.ecc import UNTOLD, read_ecc
@@ -27,10 +27,11 @@ from harness_llm.hardware.nodes import merged
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error, with_obstacles
+from harness_llm.pipeline.judgement import judge_run, run_facts
 from harness_llm.pipeline.live.run_progress import RunView, clock
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.profiling import profiling_of
-from harness_llm.pipeline.run import ScenarioContext, execute_run, run_facts
+from harness_llm.pipeline.run import ScenarioContext, execute_run
 from harness_llm.pipeline.scenario_pool import start_scenario_pool
 from harness_llm.pipeline.scenario_runs import ScenarioRuns
 from harness_llm.prepare.preparation import preparation_of
@@ -38,7 +39,7 @@ from harness_llm.prepare.provision import provide
 from harness_llm.prepare.published import PublishedPreparation
 from harness_llm.replicas.ray.cluster import Cluster, query_cluster
 from harness_llm.runs.fingerprint import fingerprint
-from harness_llm.runs.record import NodeRecord, Run, State, find_runs
+from harness_llm.runs.record import NodeRecord, Run, find_runs
 from harness_llm.runs.selection import Candidates, Selection, Wanted, with_inferred
 from harness_llm.submission.package import Package, package, package_calibration
 
@@ -87,8 +88,7 @@ class Pipeline:
 
     def run(self) -> list[RunAttempts]:
         """Run the requested tests of every scenario, even if they have results."""
-        with self._devices("run"):
-            assets = self._prepare()
+        with self.prepared("run") as assets:
             tests = self.request.requested_tests
             return [run for plan in self.request.scenarios for run in self.scenario_runs(plan, assets).run(tests)]
 
@@ -108,7 +108,11 @@ class Pipeline:
         return hold(options.gpu, options.command(verb=verb))
 
     def _complete(self) -> tuple[Selection, Assets, list[RunAttempts]]:
-        """Run what is missing; returns the selection with the new runs, the assets, and the new runs."""
+        """Judge what is only measured, and run what is missing.
+
+        Returns:
+            The selection with the new runs, the assets, and the new runs.
+        """
         found = self.assets()
         candidates = self.candidates(found)
         selection = candidates.select()
@@ -119,9 +123,10 @@ class Pipeline:
             selection = candidates.select()
         made: list[RunAttempts] = []
         for plan in self.request.scenarios:
-            missing = [s.run_key.test for s in selection.missing if s.run_key.scenario == plan.scenario]
-            if tests := [test for test in missing if test in self.request.requested_tests]:
-                made += self.scenario_runs(plan, assets).run(tests)
+            own = [s for s in selection.missing if s.run_key.scenario == plan.scenario]
+            own = [s for s in own if s.run_key.test in self.request.requested_tests]
+            measured = [s.measured for s in own if s.measured]
+            made += self.scenario_runs(plan, assets).run([s.run_key.test for s in own if not s.measured], measured)
         new = [attempt.run for run in made for attempt in run.attempts if attempt.run]
         selection = candidates.select(new)
         return selection, assets, with_obstacles(made, selection) if self.request.profile.packaged else made
@@ -219,6 +224,10 @@ class Pipeline:
             nodes=self.cluster.facts() if self.cluster else (),
         )
 
+    @property
+    def _plans(self) -> dict[str, ScenarioPlan]:
+        return {plan.scenario: plan for plan in self.request.scenarios}
+
     @functools.cached_property
     def _earlier_runs(self) -> list[Run]:
         """All runs of the system before this command, read once."""
@@ -247,16 +256,12 @@ class Pipeline:
 
     def _same_work(self, run: Run, assets: Assets) -> bool:
         """Whether a run is of this request, with its data set and sampling; the user.conf may differ."""
-        plan = next((p for p in self.request.scenarios if p.scenario == run.run_key.scenario), None)
-        if (
-            run.run_key.benchmark != self.request.benchmark.name
-            or not plan
-            or run.run_key.test not in self.request.tests
-        ):
+        plan, test = self._plans.get(run.run_key.scenario), run.run_key.test
+        if run.run_key.benchmark != self.request.benchmark.name or not plan or test not in self.request.tests:
             return False
         if run.record is None:
             return True
-        now = run_facts(self.request, plan, assets, run.run_key.test)
+        now = run_facts(self.request, plan, assets, test)
         return all(run.record.run_facts.get(key) == now[key] for key in _SAME_WORK)
 
     def announce(self, selection: Selection) -> None:
@@ -268,14 +273,15 @@ class Pipeline:
             if status.run_key.test not in self.request.requested_tests:
                 continue
             view = self._view(status.run_key.scenario, status.run_key.test)
-            total += 0 if status.done else view.predicted_s
-            words = "done" if status.done else f"{view.total} samples, about {clock(view.predicted_s)}"
+            words = "done" if status.done else "to judge again" if status.measured else ""
+            total += 0 if words else view.predicted_s
+            words = words or f"{view.total} samples, about {clock(view.predicted_s)}"
             reason = f" ({status.state_text}: {status.reason})" if status.run and not status.done else ""
             self.panel.say(f"  {status.run_key.scenario:13}{status.run_key.test:13}{words}{reason}")
         self.panel.say(f"about {clock(total)} of measurement; the engine starts once per scenario")
 
     def _view(self, scenario: str, test: str) -> RunView:
-        plan = next(p for p in self.request.scenarios if p.scenario == scenario)
+        plan = self._plans[scenario]
         rate = self.rates.get(scenario) or self._earlier_rate(plan)
         audit = self.request.audit_samples(test)
         return RunView(
@@ -299,11 +305,14 @@ class Pipeline:
 
     def scenario_runs(self, plan: ScenarioPlan, assets: Assets) -> ScenarioRuns:
         """The runs of `plan`."""
-
-        def start(request: Request) -> ScenarioContext:
-            return self.start_context(request, plan, assets)
-
-        return ScenarioRuns(self.request, plan.scenario, start, self.execute, self.panel.say)
+        return ScenarioRuns(
+            self.request,
+            plan.scenario,
+            start=lambda request: self.start_context(request, plan, assets),
+            execute=self.execute,
+            judge=lambda run: self._shown(judge_run(run, self.request, plan, self.scorer(assets))),
+            panel=self.panel,
+        )
 
     def start_context(self, request: Request, plan: ScenarioPlan, assets: Assets) -> ScenarioContext:
         """Start the replica pool of `plan` with its logs below the folder of `request`.
@@ -326,28 +335,21 @@ class Pipeline:
         try:
             context.pool.await_restarts(self.panel.say, self.panel.starting)
             self.panel.begin(self._view(scenario, test))
-            run = self._counted(context, test)
+            run = execute_run(context, test, self.panel)
         finally:
             self.panel.end()
-        self.panel.say(describe_run(run))
         if run.record:
             found = run.record.prediction | run.record.metrics
             self.rates[scenario] = found.get("samples_per_second", self.rates.get(scenario, 0))
-        return run
+        return self._shown(run)
 
-    def _counted(self, context: ScenarioContext, test: str) -> Run:
-        """Run `test`, and count the run by its state."""
-        try:
-            run = execute_run(context, test, self)
-        except HarnessError:
-            self.panel.state.count(State.FAILED)
-            raise
-        self.panel.state.count(run.state)
+    def _shown(self, run: Run) -> Run:
+        """Print the state and metrics of a run in one line, then one line for each reason and note."""
+        figures = ", ".join(f"{k} {v:,.2f}" for k, v in (run.record.metrics if run.record else {}).items())
+        self.panel.say(f"{run.run_key.scenario} {run.run_key.test}: {run.state}" + (f", {figures}" if figures else ""))
+        for text in (*run.reasons, *run.notes):
+            self.panel.say(f"  {text}")
         return run
-
-    def progress(self, body: Mapping[str, Any]) -> None:
-        """Show a status message of LoadGen's process."""
-        self.panel.progress(body)
 
 
 def build_pipeline(request: Request, panel: Panel, cluster: Cluster | None) -> Pipeline:
@@ -355,13 +357,6 @@ def build_pipeline(request: Request, panel: Panel, cluster: Cluster | None) -> P
     if not cluster:
         return Pipeline(request, panel)
     return Pipeline(request, panel, merged([node.info.machine for node in cluster.nodes]), cluster)
-
-
-def describe_run(run: Run) -> str:
-    """The state and metrics of a run in one line, then one line for each reason and note."""
-    figures = ", ".join(f"{k} {v:,.2f}" for k, v in (run.record.metrics if run.record else {}).items())
-    lines = [f"{run.run_key.scenario} {run.run_key.test}: {run.state}" + (f", {figures}" if figures else "")]
-    return "\n".join([*lines, *(f"  {text}" for text in (*run.reasons, *run.notes))])
 
 
 def check_tree(tree: Path, round_name: str) -> tuple[list[Finding], list[OfficialVerdict]]:

@@ -66,9 +66,7 @@ def fingerprint(
         "checkpoint": checkpoint,
         **({"draft": draft} if draft else {}),
         "loadgen": loadgen,
-        "hardware": {name: machine[name] for name in HARDWARE if name in machine},
-        "operating_system": machine.get("operating_system", ""),
-        "software": machine.get("other_software_stack", ""),
+        **_machine_facts(machine),
         "image": os.environ.get(IMAGE_VARIABLE, ""),
         "cpus": len(os.sched_getaffinity(0)),
         "inherited": inherited(),
@@ -78,18 +76,21 @@ def fingerprint(
 
 
 def software(engine: str, config: EngineConfig) -> dict[str, Any]:
-    """The versions of the engine's software: packages of this environment, and running servers."""
-    return _server(engine, config) | {"packages": {} if _is_elsewhere(engine, config) else versions()}
+    """The versions of the engine's software: packages of this environment, or of running servers."""
+    is_elsewhere = ENGINES[engine].serves and bool(config.server_config.url)
+    return _server(engine, config) | {"packages": {} if is_elsewhere else versions()}
 
 
 def node_facts(machine: Mapping[str, str], steering: Mapping[str, str], packages: Mapping[str, str]) -> dict[str, Any]:
     """A node's part of the fingerprint; not its address, which may change."""
+    return {**_machine_facts(machine), "inherited": dict(steering), "packages": dict(packages)}
+
+
+def _machine_facts(machine: Mapping[str, str]) -> dict[str, Any]:
     return {
         "hardware": {name: machine[name] for name in HARDWARE if name in machine},
         "operating_system": machine.get("operating_system", ""),
         "software": machine.get("other_software_stack", ""),
-        "inherited": dict(steering),
-        "packages": dict(packages),
     }
 
 
@@ -106,11 +107,6 @@ def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
         facts["servers"] = [ask_server(url, kind) for url in own.url]
     wheel = find_wheel() if ENGINES[engine].kind == "llmboost" else None
     return facts | ({"wheel": hashlib.sha256(wheel.read_bytes()).hexdigest()} if wheel else {})
-
-
-def _is_elsewhere(engine: str, config: EngineConfig) -> bool:
-    """Whether a running server computes, with its own packages."""
-    return ENGINES[engine].serves and bool(config.server_config.url)
 
 
 def steers(name: str) -> bool:
@@ -132,15 +128,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
 def source_digest() -> str:
     """sha256 of the files of harness_llm that it reads; those of editors and file systems do not count."""
     root = Path(harness_llm.__file__).parent
-    files = sorted(f for f in root.rglob("*") if f.suffix in _SOURCE and not _is_hidden(f.relative_to(root)))
+    files = (file.relative_to(root) for file in sorted(root.rglob("*")) if file.suffix in _SOURCE)
     hasher = hashlib.sha256()
     for file in files:
-        hasher.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
+        if not any(part.startswith(".") for part in file.parts):
+            hasher.update(f"{file}\0".encode() + (root / file).read_bytes())
     return hasher.hexdigest()

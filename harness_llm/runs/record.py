@@ -1,6 +1,6 @@
 """Run directories: one for each execution of LoadGen; run.json, its record, is written last.
 
-A directory without run.json is RUNNING while its lock is held, and INTERRUPTED otherwise.
+A run is RUNNING while its lock is held. Without run.json, it is INTERRUPTED afterwards.
 """
 
 import datetime as dt
@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from harness_llm.fileio import write_atomically
 from harness_llm.hardware.ecc import Ecc
 
 RECORD = "run.json"
@@ -25,8 +26,12 @@ _IN_ALL_VERSIONS = {"state", "benchmark", "scenario", "test", "started"}
 
 
 class State(StrEnum):
-    """The state of a run. Only VALID runs are packaged; a PROFILED run was slowed by a profiler."""
+    """The state of a run. Only VALID runs are packaged.
 
+    MEASURED: LoadGen's log is complete, and is not judged. PROFILED: a profiler slowed the run.
+    """
+
+    MEASURED = "MEASURED"
     VALID = "VALID"
     INVALID = "INVALID"
     DEGRADED = "DEGRADED"
@@ -154,23 +159,28 @@ def open_run(path: Path) -> Iterator[None]:
         FileExistsError: the directory exists: a run is never repeated in its directory.
     """
     path.mkdir(parents=True)
+    with lock_run(path):
+        yield
+
+
+@contextmanager
+def lock_run(path: Path) -> Iterator[None]:
+    """Hold the lock of a run directory."""
     with (path / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def finish(path: Path, record: RunRecord) -> Run:
-    """Write run.json, which ends the run."""
+    """Write run.json, which ends the measurement or the judgement."""
     document = record.model_dump(mode="json") | {
         "fingerprint_digest": record.fingerprint_digest,
         "run_facts_digest": digest(record.run_facts),
     }
-    temporary = path / f"{RECORD}.tmp"
-    with temporary.open("w") as file:
+    with write_atomically(path / RECORD) as temporary, temporary.open("w") as file:
         file.write(json.dumps(document, indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path / RECORD)
     return Run(path, record.run_key, record.system, record, record.state)
 
 
@@ -178,8 +188,10 @@ def load_run(path: Path) -> Run:
     """Read one run directory."""
     system, benchmark, scenario, test = path.parts[-4:]
     run_key = RunKey(benchmark, scenario, test)
+    if _is_locked(path / LOCK):
+        return Run(path, run_key, system, None, State.RUNNING)
     if not (path / RECORD).is_file():
-        return Run(path, run_key, system, None, State.RUNNING if _is_locked(path / LOCK) else State.INTERRUPTED)
+        return Run(path, run_key, system, None, State.INTERRUPTED)
     record = _read_record(path / RECORD)
     if isinstance(record, str):
         return Run(path, run_key, system, None, State.FAILED, record)

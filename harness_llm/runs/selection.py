@@ -11,7 +11,13 @@ from harness_llm.runs.record import Run, RunKey, State, digest
 MISSING = "MISSING"
 NOT_COUNTED = "NOT COUNTED"
 
-_WITHOUT_RECORD = {State.RUNNING: "in progress", State.INTERRUPTED: "ended without a record"}
+_WITHOUT_REASON = {
+    State.RUNNING: "in progress",
+    State.INTERRUPTED: "ended without a record",
+    State.MEASURED: "the log is complete; its judgement was interrupted",
+}
+# The newest run of the first state that has one.
+_USABLE = (State.VALID, State.MEASURED)
 _DIFFERENCES_SHOWN = 4
 _VALUE_WIDTH = 60
 _EQUAL_START = 20
@@ -39,9 +45,9 @@ class RunStatus:
     """The status of one run key.
 
     Attributes:
-        run: the selected run, or the newest attempt.
-        state_text: VALID for a selected run, MISSING without an attempt, NOT COUNTED for a VALID run that is not
-            allowed in this result, otherwise the state of the newest attempt.
+        run: the selected run, the run to judge again, or the newest attempt.
+        state_text: VALID for a selected run, MEASURED for a run to judge again, MISSING without an attempt, NOT COUNTED
+            for a VALID or MEASURED run that is not allowed in this result, otherwise the state of the newest attempt.
         reason: why no run is selected, one line; empty if one is.
     """
 
@@ -54,6 +60,11 @@ class RunStatus:
     def done(self) -> bool:
         """Whether `run` is selected."""
         return self.state_text == State.VALID
+
+    @property
+    def measured(self) -> Run | None:
+        """The run that is judged again instead of repeated: its log is complete, and it is of the right fingerprint."""
+        return self.run if self.state_text == State.MEASURED else None
 
 
 @dataclass(frozen=True)
@@ -87,8 +98,9 @@ class Candidates:
     wanted: Wanted
 
     def select(self, newer: Sequence[Run] = ()) -> Selection:
-        """Select from the runs and from `newer` ones."""
-        return select([*self.runs, *newer], self.scenarios, self.tests, self.wanted)
+        """Select from the runs and from `newer` ones, which replace those that were judged again."""
+        runs = {run.path: run for run in (*self.runs, *newer)}
+        return select(runs.values(), self.scenarios, self.tests, self.wanted)
 
 
 def select(runs: Iterable[Run], scenarios: Sequence[str], tests: Sequence[str], wanted: Wanted) -> Selection:
@@ -101,7 +113,7 @@ def select(runs: Iterable[Run], scenarios: Sequence[str], tests: Sequence[str], 
     run_keys: list[RunStatus] = []
     for scenario in scenarios:
         own = [run for run in relevant if run.run_key.scenario == scenario]
-        countable = [run for run in own if not _obstacle(run, wanted)]
+        countable = [run for run in own if run.state is State.VALID and not _refusal(run, wanted)]
         fingerprint = wanted.fingerprints.get(scenario) or _newest_fingerprint(countable, tests)
         for test in tests:
             run_key = RunKey(wanted.benchmark, scenario, test)
@@ -126,18 +138,18 @@ def _is_relevant(run: Run, wanted: Wanted) -> bool:
     return run.record is None or (run.record.profile, run.record.round) == (wanted.profile, wanted.round)
 
 
-def _obstacle(run: Run, wanted: Wanted) -> str:
-    """Why a run cannot be selected with any fingerprint; empty if it can."""
-    if run.record is None or run.state is not State.VALID:
-        return "; ".join(run.reasons) or _WITHOUT_RECORD.get(run.state, "no reason recorded")
+def _refusal(run: Run, wanted: Wanted) -> str:
+    """Why a run that is VALID, or may become so, cannot be selected with any fingerprint; empty if it can."""
+    if run.record is None or run.state not in _USABLE:
+        return _reason(run)
     if run.record.engine == REPLAY and not wanted.rehearsed:
-        return "VALID but of the replay engine, which computes nothing"
+        return f"{run.state} but of the replay engine, which computes nothing"
     if run.record.engine != REPLAY and wanted.rehearsed:
-        return f"VALID but of the engine {run.record.engine}; this profile uses the replay engine"
+        return f"{run.state} but of the engine {run.record.engine}; this profile uses the replay engine"
     if wanted.division == "closed" and run.record.division != "closed":
-        return f"VALID but made for the {run.record.division} division"
+        return f"{run.state} but made for the {run.record.division} division"
     if wanted.division == "closed" and (violations := run.record.run_facts.get("violations")):
-        return f"VALID but not allowed in closed: {'; '.join(violations)}"
+        return f"{run.state} but not allowed in closed: {'; '.join(violations)}"
     return ""
 
 
@@ -154,26 +166,28 @@ def _newest_fingerprint(countable: Sequence[Run], tests: Sequence[str]) -> dict[
 def _status(
     run_key: RunKey, attempts: Sequence[Run], fingerprint: Mapping[str, Any] | None, wanted: Wanted
 ) -> RunStatus:
-    for run in reversed(attempts):
-        if (
-            fingerprint is not None
-            and not _obstacle(run, wanted)
-            and digest(_fingerprint(run)) == digest(dict(fingerprint))
-        ):
-            return RunStatus(run_key, run, State.VALID, "")
+    wanted_digest = digest(dict(fingerprint)) if fingerprint else ""
+    usable = [run for run in attempts if not _refusal(run, wanted) and wanted_digest in ("", digest(_fingerprint(run)))]
+    for state in _USABLE:
+        if same := [run for run in usable if run.state is state]:
+            return RunStatus(run_key, same[-1], state, "" if state is State.VALID else _reason(same[-1]))
     if not attempts:
         return RunStatus(run_key, None, MISSING, "no run")
     newest = attempts[-1]
-    state_text = NOT_COUNTED if newest.state is State.VALID else newest.state
-    reason = _obstacle(newest, wanted) or _other_fingerprint(_fingerprint(newest), fingerprint or {})
+    state_text = NOT_COUNTED if newest.state in _USABLE else newest.state
+    reason = _refusal(newest, wanted) or _other_fingerprint(newest, fingerprint or {})
     return RunStatus(run_key, newest, state_text, reason)
 
 
-def _other_fingerprint(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    lines = differences(found, wanted)
+def _reason(run: Run) -> str:
+    return "; ".join(run.reasons) or _WITHOUT_REASON.get(run.state, "no reason recorded")
+
+
+def _other_fingerprint(run: Run, wanted: Mapping[str, Any]) -> str:
+    lines = differences(_fingerprint(run), wanted)
     more = len(lines) - _DIFFERENCES_SHOWN
     shown = lines[:_DIFFERENCES_SHOWN] + ([f"and {more} more"] if more > 0 else [])
-    return f"VALID but of another fingerprint: {'; '.join(shown)}"
+    return f"{run.state} but of another fingerprint: {'; '.join(shown)}"
 
 
 def _fingerprint(run: Run) -> dict[str, Any]:

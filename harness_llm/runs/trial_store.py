@@ -1,6 +1,6 @@
 """Tuning sessions: `build/tuning/<session>/` with session.json and trials.jsonl, one line for each finished trial.
 
-A line is written with one system call and fsync. A line without a newline was being written when the process was
+A line is written at once, with fsync. A line without a newline was being written when the process was
 killed: readers ignore it, and the next session of the folder removes it.
 """
 
@@ -110,13 +110,10 @@ class TrialStore:
         """Append a finished trial to the file; its number must be `next_number`."""
         if trial.number != self.next_number:
             raise ValueError(f"trial {trial.number} follows trial {self.next_number - 1}")
-        line = msgspec.json.encode(trial) + b"\n"
-        handle = os.open(self.folder / TRIALS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(handle, line)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with (self.folder / TRIALS).open("ab") as file:
+            file.write(msgspec.json.encode(trial) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         self.trials.append(trial)
 
     def finish(self, found: dict[str, Any]) -> None:

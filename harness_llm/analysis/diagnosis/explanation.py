@@ -8,8 +8,8 @@ from harness_llm.runs.record import Run, State
 
 
 def explain(run: Run) -> str:
-    """The causes of `run`; empty if it is VALID or was slowed by a profiler, has no record or no cause was found."""
-    if run.state in (State.VALID, State.PROFILED) or run.record is None:
+    """The causes of `run`; empty if it is VALID, not judged or profiled, has no record or no cause was found."""
+    if run.state in (State.VALID, State.MEASURED, State.PROFILED) or run.record is None:
         return ""
     try:
         return brief(diagnose(read_run(run.path)))

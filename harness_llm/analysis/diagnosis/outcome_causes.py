@@ -12,8 +12,8 @@ _PERFORMANCE = "performance"
 
 
 def failed_run(data: RunData) -> Iterator[Finding]:
-    """A run that ended without a result."""
-    if data.record.state is not State.FAILED:
+    """A run that ended without a result, or was not judged."""
+    if data.record.state not in (State.FAILED, State.MEASURED):
         return
     reasons = data.record.reasons or ["no reason recorded"]
     yield Finding(

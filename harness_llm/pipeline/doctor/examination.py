@@ -23,7 +23,7 @@ from harness_llm.paths import IMAGE_VARIABLE, Workspace
 from harness_llm.pipeline.doctor.asset_checks import check_assets, space_needs
 from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
 from harness_llm.pipeline.doctor.disk_space import SpaceNeed
-from harness_llm.pipeline.doctor.gpu_checks import UTILIZATION, Wanted, check_gpus, installed_cuda
+from harness_llm.pipeline.doctor.gpu_checks import Wanted, check_gpus, installed_cuda
 from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, check_temporary_folder, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 from harness_llm.pipeline.doctor.server_checks import check_servers
@@ -45,6 +45,7 @@ from harness_llm.pipeline.doctor.software_checks import (
     check_vllm_build,
 )
 from harness_llm.pipeline.doctor.system_checks import IMAGE_FRAMEWORK, check_availability, check_ecc, check_system
+from harness_llm.pipeline.engine_settings.capacity import DEFAULT_UTILIZATION, utilization
 from harness_llm.pipeline.engine_settings.engine_checks import check_rules
 from harness_llm.runs.fingerprint import versions
 
@@ -72,14 +73,6 @@ class Examination:
     space: Sequence[SpaceNeed] = ()
 
 
-@dataclass(frozen=True)
-class _Machine:
-    """Facts about this machine, or about all nodes of the cluster together."""
-
-    detected: Mapping[str, str]
-    ecc: Ecc
-
-
 def examine(
     loaded: Request,
     purpose: Purpose,
@@ -104,15 +97,19 @@ def examine(
     if request:
         results += check_assets(request)
     if purpose is not Purpose.PREPARE:
-        machine = _machine(request, cluster, part, root)
+        detected, ecc = _machine(request, cluster, part, root)
         results.append(check_names(options, purpose))
-        results += _system(request, purpose, machine, workspace)
-        devices = list(_gpus(options, request, part, root))
+        if request:
+            results += _system(request, purpose, detected, ecc)
+        configs = [plan.config for plan in request.scenarios] if request else []
+        devices = list(_gpus(options, configs, part, root))
         results += devices
-        results += _hosts(options, cluster, root)
+        if options.gpu != NO_ACCELERATOR:
+            results += _hosts(cluster, root)
         if part is Part.ALL:
             results += check_temporary_folder()
-            results += _limits(options, request, root)
+            if options.gpu != NO_ACCELERATOR:
+                results += check_limits(read_limits(root), max((config.group for config in configs), default=1))
             results += _software(request, usable=bool(accelerators(root)) and not errors(devices))
     return Examination(results, request, cluster, space_needs(request) if request else ())
 
@@ -134,14 +131,17 @@ def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Clust
     return cluster, [passed("Ray cluster", nodes)]
 
 
-def _machine(request: Request | None, cluster: "Cluster | None", part: Part, root: Path) -> _Machine:
+def _machine(
+    request: Request | None, cluster: "Cluster | None", part: Part, root: Path
+) -> tuple[Mapping[str, str], Ecc]:
+    """Facts about this machine, or about all nodes of the cluster together."""
     if request and not cluster and not request.measures_this_host:
-        return _Machine({}, UNTOLD)
+        return {}, UNTOLD
     if cluster:
         looks = [node.info for node in cluster.nodes]
-        return _Machine(merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks]))
+        return merged([look.machine for look in looks]), merged_ecc([look.ecc for look in looks])
     in_image = IMAGE_FRAMEWORK if part is Part.HOST else {}
-    return _Machine(restrict_accelerators(detect(root) | in_image, _used_accelerators(request)), read_ecc(root))
+    return restrict_accelerators(detect(root) | in_image, _used_accelerators(request)), read_ecc(root)
 
 
 def _used_accelerators(request: Request | None) -> int:
@@ -163,20 +163,16 @@ def _device_lock(options: Options) -> CheckResult:
         return from_error(name, error)
 
 
-def _system(
-    request: Request | None, purpose: Purpose, machine: _Machine, workspace: Workspace
-) -> Iterator[CheckResult]:
-    if request is None:
-        return
+def _system(request: Request, purpose: Purpose, detected: Mapping[str, str], ecc: Ecc) -> Iterator[CheckResult]:
     yield from check_engine(request, purpose)
     yield from check_acceptance(request)
     yield from check_inferred(request)
     yield from _rules(request)
     if purpose is Purpose.SUBMIT and request.options.system_name:
         submission = replace(request.submission, submitter=request.submission.submitter or _UNNAMED)
-        yield from check_system(submission, machine.detected, machine.ecc, workspace)
+        yield from check_system(submission, detected, ecc, request.workspace)
     if request.options.gpu != NO_ACCELERATOR and request.options.division != "closed":
-        yield from check_ecc(machine.ecc)
+        yield from check_ecc(ecc)
 
 
 def _rules(request: Request | None) -> Iterator[CheckResult]:
@@ -186,9 +182,8 @@ def _rules(request: Request | None) -> Iterator[CheckResult]:
         yield from check_nodes(request)
 
 
-def _gpus(options: Options, request: Request | None, part: Part, root: Path) -> Iterator[CheckResult]:
+def _gpus(options: Options, configs: Sequence[EngineConfig], part: Part, root: Path) -> Iterator[CheckResult]:
     """Check the GPUs of this machine that the replicas will use."""
-    configs = [plan.config for plan in request.scenarios] if request else []
     if options.gpu == NO_ACCELERATOR or any(config.server_config.url for config in configs):
         return
     gpu = load_gpus(Workspace()).get(options.gpu)
@@ -201,7 +196,7 @@ def _gpus(options: Options, request: Request | None, part: Part, root: Path) -> 
             name=options.gpu,
             gpu=gpu,
             count=max((c.replicas * c.group for c in configs), default=options.gpu_count or gpu.count),
-            utilization=max((_utilization(c) for c in configs), default=UTILIZATION),
+            utilization=max(map(utilization, (c.llm_config for c in configs)), default=DEFAULT_UTILIZATION),
             cuda=None if part is Part.HOST else installed_cuda(versions()),
             visible=_visible(gpu, part),
             opened_here=part is not Part.HOST,
@@ -209,10 +204,6 @@ def _gpus(options: Options, request: Request | None, part: Part, root: Path) -> 
         yield from check_visible_devices(gpu, os.environ)
         in_container = IMAGE_VARIABLE in os.environ
         yield from check_gpus(wanted, read_devices(gpu.vendor, root), in_container=in_container)
-
-
-def _utilization(config: EngineConfig) -> float:
-    return float(config.llm_config.get("gpu_memory_utilization", UTILIZATION))
 
 
 def _visible(gpu: Gpu, part: Part) -> tuple[str, ...]:
@@ -223,19 +214,11 @@ def _visible(gpu: Gpu, part: Part) -> tuple[str, ...]:
     return tuple(name.strip() for name in named.split(",") if name.strip())
 
 
-def _hosts(options: Options, cluster: "Cluster | None", root: Path) -> Iterator[CheckResult]:
+def _hosts(cluster: "Cluster | None", root: Path) -> Iterator[CheckResult]:
     """Check host settings, which affect runs with accelerators only."""
-    if options.gpu == NO_ACCELERATOR:
-        return
     hosts = {node.address: node.info.host for node in cluster.nodes} if cluster else {"": read_host_settings(root)}
     for address, host in hosts.items():
         yield from check_host(host, address)
-
-
-def _limits(options: Options, request: Request | None, root: Path) -> Iterator[CheckResult]:
-    if options.gpu != NO_ACCELERATOR:
-        groups = [plan.config.group for plan in request.scenarios] if request else []
-        yield from check_limits(read_limits(root), max(groups, default=1))
 
 
 def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]:
@@ -246,13 +229,6 @@ def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]
         yield from check_vllm_build(request)
         yield from check_engine_arguments(request, usable=usable)
         yield from check_compilers(request)
-        yield from _availability(request)
+        yield from check_availability(request)
         yield from check_scoring(request)
         yield from check_official_scripts(request)
-
-
-def _availability(request: Request) -> list[CheckResult]:
-    try:
-        return list(check_availability(request))
-    except HarnessError:
-        return []  # an invalid system file is reported with the system description

@@ -9,8 +9,6 @@ from harness_llm.hardware.gpu_state import Device, Devices
 from harness_llm.hardware.gpus import Gpu
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, not_checked, passed, warned
 
-UTILIZATION = 0.92
-"""Default of gpu_memory_utilization in vLLM (vllm/config/cache.py of 0.30.0)."""
 _GIB_MIB = 1024
 _COMPLETED = "Completed Success"
 _START_FABRIC_MANAGER = "sudo systemctl enable --now nvidia-fabricmanager"
@@ -54,7 +52,8 @@ def check_gpus(wanted: Wanted, found: Devices, *, in_container: bool) -> Iterato
         yield failed("GPU driver", "the driver is not loaded", hint=_INSTALL[wanted.gpu.vendor])
         return
     if wanted.gpu.vendor == "1002":
-        yield check_amd_driver(found)
+        # The driver in the kernel has no version.
+        yield passed("GPU driver", f"amdgpu {found.driver or 'of the kernel'}")
     elif wanted.cuda:
         yield check_nvidia_driver(found, wanted.cuda)
     if found.missing:
@@ -237,11 +236,6 @@ def check_nvidia_driver(found: Devices, cuda: tuple[int, int]) -> CheckResult:
             hint="install a newer data center driver; containers require only the driver of CUDA 12",
         )
     return passed(name, f"{found.driver}, CUDA {built}")
-
-
-def check_amd_driver(found: Devices) -> CheckResult:
-    """Report the version of the amdgpu driver; the driver in the kernel has no version."""
-    return passed("GPU driver", f"amdgpu {found.driver or 'of the kernel'}")
 
 
 def installed_cuda(packages: Mapping[str, str]) -> tuple[int, int]:

@@ -31,11 +31,6 @@ class Rule(BaseModel):
     expected: str
     hint: str
 
-    def matches(self, facts: Facts) -> bool:
-        """Whether the rule applies to `facts`."""
-        found = asdict(facts)
-        return all(found[name] in values for name, values in self.when.items())
-
 
 @functools.cache
 def load_rules() -> tuple[Rule, ...]:
@@ -45,4 +40,5 @@ def load_rules() -> tuple[Rule, ...]:
 
 def broken_rules(facts: Facts) -> list[Rule]:
     """Rules that `facts` break."""
-    return [rule for rule in load_rules() if rule.matches(facts)]
+    found = asdict(facts)
+    return [rule for rule in load_rules() if all(found[name] in values for name, values in rule.when.items())]

@@ -13,7 +13,7 @@ GIB = 2**30
 FIXED_ALLOWANCE = 3 * GIB  # per GPU: CUDA or HIP context, communicators, graphs
 ACTIVATION_COPIES = 4  # tensors of hidden and feed-forward size that one layer keeps at the same time
 LOGIT_BYTES = 8  # per sequence and vocabulary entry: 32 bits, and a sorted copy for sampling
-DEFAULT_UTILIZATION = 0.92  # vllm/config/cache.py, gpu_memory_utilization
+DEFAULT_UTILIZATION = 0.92  # vllm/config/cache.py of 0.30.0, gpu_memory_utilization
 DEFAULT_BATCHED_TOKENS = 2048  # vllm/config/scheduler.py, DEFAULT_MAX_NUM_BATCHED_TOKENS
 
 
@@ -26,8 +26,13 @@ def cache_bytes(config: Config, llm_config: Mapping[str, Any], memory_gb: int) -
     shape = read_shape(config)
     group = _size(llm_config, "tensor") * _size(llm_config, "pipeline")
     weights = shape.quantized_weights * weight_bits(config) / 8 + shape.other_weights * 2
-    usable = memory_gb * GIB * float(llm_config.get("gpu_memory_utilization", DEFAULT_UTILIZATION))
+    usable = memory_gb * GIB * utilization(llm_config)
     return int(usable - weights / group - FIXED_ALLOWANCE - _activations(shape, llm_config))
+
+
+def utilization(llm_config: Mapping[str, Any]) -> float:
+    """Share of each GPU's memory that vLLM uses."""
+    return float(llm_config.get("gpu_memory_utilization", DEFAULT_UTILIZATION))
 
 
 def _activations(shape: ModelShape, llm_config: Mapping[str, Any]) -> float:

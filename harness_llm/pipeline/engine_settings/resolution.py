@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.fileio import write_atomically
 from harness_llm.paths import installed_by
 
 PROGRAM = "harness_llm.pipeline.engine_settings.vllm_config"
@@ -84,7 +85,8 @@ def resolve_candidates(
     if missing:
         found = run_vllm(list(missing.values()), environment or {})
         for file, resolution in zip(missing, found, strict=True):
-            file.write_bytes(msgspec.json.encode(resolution))
+            with write_atomically(file) as temporary:
+                temporary.write_bytes(msgspec.json.encode(resolution))
     return [msgspec.json.decode(file.read_bytes(), type=Resolution) for file in files]
 
 

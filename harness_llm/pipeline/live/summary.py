@@ -7,17 +7,13 @@ from harness_llm.pipeline.live.run_progress import Latency, RunProgress
 from harness_llm.protocol.messages import ReplicaStatus
 
 UNKNOWN = "-"
+percent = "{:.0%}".format
 
 
 def span(values: Iterable[float | None], show: Callable[[float], str] = "{:,.0f}".format) -> str:
     """Return `minimum to maximum` of the known values, or the only value; empty if none is known."""
     shown = list(dict.fromkeys(show(value) for value in sorted(value for value in values if value is not None)))
     return f"{shown[0]} to {shown[-1]}" if len(shown) > 1 else "".join(shown)
-
-
-def percent(share: float) -> str:
-    """Return `share` as whole percent."""
-    return f"{share:.0%}"
 
 
 def latency_text(latency: Latency) -> str:

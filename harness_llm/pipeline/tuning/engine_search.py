@@ -132,8 +132,8 @@ class EngineSearch:
         yield from self._measure_baseline()
         reasons = [(yield from self._screen())]
         finalists: list[Comparison] = []
-        for settings in self._fastest():
-            comparison = yield from self._compare(settings)
+        for finalist in self._fastest():
+            comparison = yield from self._compare(finalist.settings, math.exp(finalist.score or 0.0))
             finalists.append(comparison)
             if comparison.interval is None and comparison.speed is not None:
                 reasons.append("the budget left no time to compare every finalist")
@@ -182,12 +182,12 @@ class EngineSearch:
             self._results.append(Scored(settings, relative, trial.state == "PRUNED"))
         return ""
 
-    def _fastest(self) -> list[Settings]:
+    def _fastest(self) -> list[Scored]:
         measured = [result for result in self._results if result.score is not None]
-        measured.sort(key=lambda result: -(result.score or 0))
-        return [result.settings for result in measured[:FINALISTS]]
+        return sorted(measured, key=lambda result: -(result.score or 0))[:FINALISTS]
 
-    def _compare(self, settings: Settings) -> Generator[Step, Trial, Comparison]:
+    def _compare(self, settings: Settings, screened: float) -> Generator[Step, Trial, Comparison]:
+        """Compare a finalist; its speed is `screened` if the budget leaves no time for pairs."""
         ratios: list[float] = []
         self._finalist_failures = 0
         for look in LOOKS:
@@ -201,7 +201,7 @@ class EngineSearch:
             interval = _interval(ratios)
             if interval and not interval.low <= 1 <= interval.high:
                 break
-        speed = math.exp(fmean(map(math.log, ratios))) if ratios else math.exp(self._score_of(settings))
+        speed = math.exp(fmean(map(math.log, ratios))) if ratios else screened
         return Comparison(settings, speed, _interval(ratios), len(ratios))
 
     def _pair(self, settings: Settings, index: int) -> Generator[Step, Trial, float | None]:
@@ -223,9 +223,6 @@ class EngineSearch:
             if self._finalist_failures > MAX_REPEATS:
                 return None
         return speed
-
-    def _score_of(self, settings: Settings) -> float:
-        return next(result.score or 0.0 for result in self._results if result.settings == settings)
 
     @property
     def _trial_s(self) -> float:

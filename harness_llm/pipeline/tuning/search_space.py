@@ -1,7 +1,7 @@
 """Search spaces of engine settings, spaces/<engine>.yaml, around the shipped settings. No engine is started."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -144,9 +144,7 @@ def _parameter(name: str, entry: Entry, config: EngineConfig, devices: int) -> P
     if name == _TENSOR_PARALLEL:
         values = [value for value in values if devices % _whole(value) == 0]
     parameter = Parameter(name, tuple(values), shipped, entry.restart, entry.at_least)
-    if not parameter.is_ordered:
-        return parameter
-    return Parameter(name, tuple(sorted(values, key=_number)), shipped, entry.restart, entry.at_least)
+    return replace(parameter, values=tuple(sorted(values, key=_number))) if parameter.is_ordered else parameter
 
 
 def shipped_value(config: EngineConfig, name: str) -> Any:

@@ -17,14 +17,10 @@ def with_settings(request: Request, scenario: str, settings: Settings) -> Reques
     Raises:
         ConfigError: the rules or vLLM's arguments do not allow them.
     """
-    options = replace(request.options, scenarios=(scenario,), set=(*request.options.set, *set_arguments(settings)))
+    sets = (f"{name}={json.dumps(value)}" for name, value in settings.items())
+    options = replace(request.options, scenarios=(scenario,), set=(*request.options.set, *sets))
     changed = replace(request, options=options)
     return with_plans(changed, [plan_scenario(scenario, changed, load_targets(changed))])
-
-
-def set_arguments(settings: Settings) -> list[str]:
-    """The values of --set for `settings`."""
-    return [f"{name}={json.dumps(value)}" for name, value in settings.items()]
 
 
 @dataclass

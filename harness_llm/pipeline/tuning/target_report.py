@@ -15,22 +15,19 @@ _TIMES = 10
 def describe_step(goal: Goal, trials: Sequence[Measurement], step: Probe | Confirm) -> str:
     """The next trial in one line; for Server with the interval of the highest VALID target so far."""
     if isinstance(step, Probe):
-        text = f"next: probe of {step.queries} queries"
+        text, expected_s = f"next: probe of {step.queries} queries", step.queries / step.target
     else:
         text = f"next: run of full length, {goal.full_queries(step.target)} queries"
+        expected_s = goal.full_s(step.target, step.target)
     if goal.load.scenario != "Server":
         return text
-    text = f"{text} at {step.target:g} queries/s, about {clock(_expected_s(goal, step))}"
+    text = f"{text} at {step.target:g} queries/s, about {clock(expected_s)}"
     if isinstance(step, Confirm) and not any(trial.latencies for trial in trials):
         text += "; probes would take about as long as a full run, or the budget leaves time for one run only"
     if any(trial.latencies or trial.throughput for trial in trials):
         found = model(goal, trials)
         text += f"; highest VALID target so far: {found.quantile(0.05):.4g} to {found.quantile(0.95):.4g}"
     return text
-
-
-def _expected_s(goal: Goal, step: Probe | Confirm) -> float:
-    return step.queries / step.target if isinstance(step, Probe) else goal.full_s(step.target, step.target)
 
 
 def describe_trial(trial: Trial, measured: Measurement) -> str:

@@ -11,7 +11,7 @@ from harness_llm.config.plan import targets_path
 from harness_llm.config.request import ScenarioPlan
 from harness_llm.config.user_conf import UserConf
 from harness_llm.errors import RunFailed
-from harness_llm.pipeline.run import run_facts
+from harness_llm.pipeline.judgement import run_facts
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.pipeline.tuning.duration_search import next_duration_trial
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe
@@ -155,12 +155,5 @@ def tune_target(
     search = TargetSearch(pipeline, plan, TrialRuns(pipeline, plan, assets, store.folder), store, goal)
     done = search.run()
     text = describe_result(goal, search.measurements, done, plan, str(targets_path(pipeline.request)))
-    if done.target is None:
-        return text, {}
-    return text, {
-        "target_key": plan.target_key,
-        "target": done.target,
-        "low": done.low,
-        "high": done.high,
-        "text": text,
-    }
+    values = {"target_key": plan.target_key, "target": done.target, "low": done.low, "high": done.high, "text": text}
+    return text, values if done.target is not None else {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness_llm.config.assets import Assets
-from harness_llm.config.load import Load, issued
+from harness_llm.config.load import issued
 from harness_llm.config.options import Options
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import RunFailed
@@ -76,7 +76,7 @@ class TrialRuns:
     def _execute(self, step: Probe | Confirm) -> Run:
         panel = self.pipeline.panel
         self._context = self._context or self.pipeline.start_context(self._request, self.plan, self.assets)
-        plan = probe_plan(self.plan, step) if isinstance(step, Probe) else full_plan(self.plan, step.target)
+        plan = probe_plan(self.plan, step) if isinstance(step, Probe) else with_target(self.plan, step.target)
         context = replace(self._context, plan=plan, request=_with_prediction(self._request, step))
         total = issued(plan.load, _TEST)
         limit = self._request.rules.latency_ms.get(plan.scenario)
@@ -113,15 +113,12 @@ def probe_plan(plan: ScenarioPlan, step: Probe) -> ScenarioPlan:
         "sample_concatenate_permutation": 0,
     }
     load = replace(plan.load, samples=step.queries, min_duration_s=duration_ms / 1000, min_query_count=step.queries)
-    return _with_target(plan, step.target, values, load)
+    return with_target(replace(plan, load=load), step.target, values)
 
 
-def full_plan(plan: ScenarioPlan, target: float) -> ScenarioPlan:
-    """Return `plan` with another target."""
-    return _with_target(plan, target, {}, plan.load)
-
-
-def _with_target(plan: ScenarioPlan, target: float, values: Mapping[str, int | float], load: Load) -> ScenarioPlan:
+def with_target(plan: ScenarioPlan, target: float, values: Mapping[str, int | float] = {}) -> ScenarioPlan:
+    """Return `plan` with another target, and `values` of user.conf."""
+    load = plan.load
     own = "target_latency" if load.scenario == "SingleStream" else "target_qps"
     latency_s = float(f"{1 / target:.6g}")
     values = {own: 1000 * latency_s if own == "target_latency" else target, **values}

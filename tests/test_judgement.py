@@ -1,0 +1,183 @@
+"""Runs whose scoring failed: their complete logs are judged again, without a new run."""
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_runs import Unscored, make_runs, own_server
+from live_runs import Runs
+from real_loadgen import needs_loadgen
+from rich.console import Console
+
+from harness_llm.config.assets import Assets
+from harness_llm.config.request import Request, ScenarioPlan
+from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.evaluate.run_result import RunResult, Scorer
+from harness_llm.hardware import device_lock
+from harness_llm.loadgen.logs import DETAIL
+from harness_llm.pipeline.attempts import RunAttempts
+from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.run import ScenarioContext
+from harness_llm.pipeline.scenario_runs import later
+from harness_llm.pipeline.submit import Pipeline
+from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.record import Run, State, find_runs
+
+pytestmark = [needs_loadgen, pytest.mark.processes(seconds=50)]
+
+NO_PACKAGE = EnvironmentMissing("missing packages of the official scripts", hint="make graders")
+
+
+class Submission(Pipeline):
+    """A pipeline over servers without a model; its assets are made.
+
+    Attributes:
+        error: raised by the scoring.
+        contexts: those of all runs.
+    """
+
+    made_assets: Assets
+    contexts: list[ScenarioContext]
+    error: BaseException | None = None
+    settings = "first"
+
+    def unprepared(self) -> list[str]:
+        return []
+
+    def assets(self) -> Assets:
+        return self.made_assets
+
+    def _prepare(self) -> Assets:
+        return self.made_assets
+
+    def fingerprint(self, plan: ScenarioPlan, assets: Assets) -> dict[str, Any]:
+        return {"harness_llm": source_digest(), "settings": self.settings}
+
+    def scorer(self, assets: Assets) -> Scorer:
+        return Failing(self.request.benchmark, self.request.variants, assets, self.error)
+
+    def execute(self, context: ScenarioContext, test: str) -> Run:
+        self.contexts.append(context)
+        return super().execute(context, test)
+
+
+class Failing(Unscored):
+    """Raises `error`, if there is one."""
+
+    def __init__(self, *facts: Any) -> None:
+        super().__init__(*facts[:-1])
+        object.__setattr__(self, "error", facts[-1])
+
+    def judge(self, run: Path, samples: int, *, enforce: bool) -> RunResult:
+        if error := vars(self)["error"]:
+            raise error
+        return super().judge(run, samples, enforce=enforce)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return make_runs(tmp_path_factory.mktemp("judged"))
+
+
+Submit = Callable[..., tuple[Submission, list[RunAttempts]]]
+
+
+@pytest.fixture
+def submit(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+    """Make the missing runs of a system of its own; each call is a command that starts later."""
+    monkeypatch.setattr(device_lock, "make_locks", lambda: tmp_path)
+    request = runs.request("Server", own_server())
+    asked = replace(request, options=replace(request.options, system_name=tmp_path.name, tests=("accuracy",)))
+    clock = [asked]
+
+    def submit(error: BaseException | None = None, **changes: Any) -> tuple[Submission, list[RunAttempts]]:
+        clock.append(later(clock[-1]))
+        pipeline = submission(clock[-1], runs, error)
+        for name, value in changes.items():
+            setattr(pipeline, name, value)
+        return pipeline, pipeline.complete()
+
+    return submit
+
+
+def submission(request: Request, runs: Runs, error: BaseException | None) -> Submission:
+    pipeline = Submission(request, Panel(Console(file=io.StringIO(), width=300)), machine={})
+    pipeline.made_assets, pipeline.contexts, pipeline.error = runs.assets, [], error
+    return pipeline
+
+
+def found(pipeline: Submission) -> list[Run]:
+    return find_runs(pipeline.request.workspace.logs, pipeline.request.options.system_name)
+
+
+def said(pipeline: Submission) -> str:
+    file = pipeline.panel._console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_run_whose_scoring_failed_is_judged_again_without_a_new_run(submit: Submit) -> None:
+    first, [failed] = submit(NO_PACKAGE)
+    [run] = found(first)
+    assert (run.state, run.reasons) == (State.MEASURED, [NO_PACKAGE.line])
+    assert failed.exit_code == 3
+    assert failed.run
+    assert failed.run.path == run.path
+    assert "its log is complete: the next submit judges it again" in said(first)
+    assert "harness-llm run --model demo" in said(first)
+    assert first.panel.state.finished == {State.MEASURED: 1}
+
+    second, [again] = submit(RunFailed("accuracy script failed"))
+    assert second.contexts == []
+    assert again.exit_code == 4
+    assert f"to judge again (MEASURED: {NO_PACKAGE.line})" in said(second)
+    assert "about 0:00 of measurement" in said(second)
+    assert found(second)[0].reasons == ["accuracy script failed"]
+
+    third, [judged] = submit()
+    assert third.contexts == []
+    assert judged.valid
+    [run] = found(third)
+    assert (run.state, run.reasons) == (State.VALID, [])
+    assert submit()[0].contexts == []
+
+
+def test_run_whose_scoring_was_interrupted_is_judged_again(submit: Submit) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        submit(KeyboardInterrupt())
+    pipeline, [judged] = submit()
+    assert judged.valid
+    assert "to judge again (MEASURED: the log is complete; its judgement was interrupted)" in said(pipeline)
+    assert [run.state for run in found(pipeline)] == [State.VALID]
+
+
+def test_run_with_an_incomplete_log_fails_and_is_repeated(submit: Submit) -> None:
+    pipeline, _ = submit(NO_PACKAGE)
+    log = found(pipeline)[0].path / DETAIL
+    log.write_bytes(log.read_bytes()[:-100])
+    _, [failed] = submit()
+    assert failed.exit_code == 2
+    pipeline, [repeated] = submit()
+    assert repeated.valid
+    assert [run.state for run in found(pipeline)] == [State.FAILED, State.VALID]
+
+
+def test_run_of_another_fingerprint_is_not_judged_again(submit: Submit) -> None:
+    submit(NO_PACKAGE)
+    pipeline, [repeated] = submit(settings="second")
+    assert repeated.valid
+    assert "(NOT COUNTED: MEASURED but of another fingerprint: settings: first vs second)" in said(pipeline)
+    assert [run.state for run in found(pipeline)] == [State.MEASURED, State.VALID]
+
+
+def test_replica_pool_is_kept_after_failed_scoring(runs: Runs) -> None:
+    pipeline = submission(runs.request("Server", own_server()), runs, NO_PACKAGE)
+    accuracy, performance = pipeline.scenario_runs(pipeline.request.scenarios[0], runs.assets).run(
+        ["accuracy", "performance"]
+    )
+    assert isinstance(accuracy.error, EnvironmentMissing)
+    assert not performance.error
+    assert len({id(context.pool) for context in pipeline.contexts}) == 1
