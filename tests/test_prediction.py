@@ -218,6 +218,5 @@ def test_prompts_are_extended_to_the_contexts_of_steady_state() -> None:
 
 def test_prompts_and_running_sequences_share_the_tokens_of_a_step() -> None:
     spec = CASES["llama3.1-8b h200 Server"].spec
-    assert spec.batch == 2048
-    assert spec.work(778).batch == int(spec.step_tokens / (1 + 778 / 128)) < 300
+    assert spec.work(778).batch == int(spec.step_tokens / (1 + 778 / 128)) < 300 < spec.batch
     assert LLAMA.spec.work(294).batch == LLAMA.spec.batch
