@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ TRAINING = "manifest.json"  # the record of how the demo's checkpoint was traine
 QUANTIZATION = "quantization.json"  # the record of how a checkpoint was quantized
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # GPT-J was published in PyTorch's own format
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_DIGESTS_AT_ONCE = 8  # one thread hashes about 1 GB/s, and checkpoints have up to 700 GB
 LOADED = ("config.json", "generation_config.json", "tokenizer.json")
 
 # model-00001-of-000163.safetensors: the shard's number, and the number of shards.
@@ -83,10 +85,12 @@ def checkpoint_files(path: Path) -> dict[str, str]:
     cache = path.parent / CACHE
     known: dict[str, str] = json.loads(cache.read_text()) if cache.is_file() else {}
     keys = {f.name: _key(f) for f in files}
-    found = {keys[f.name]: known.get(keys[f.name]) or file_digest(f) for f in files}
-    if not found.items() <= known.items() and os.access(path.parent, os.W_OK):
+    changed = [file for file in files if keys[file.name] not in known]
+    with ThreadPoolExecutor(_DIGESTS_AT_ONCE) as pool:  # hashing does not hold the interpreter lock
+        found = dict(zip((keys[file.name] for file in changed), pool.map(file_digest, changed), strict=True))
+    if found and os.access(path.parent, os.W_OK):
         _write_cache(cache, known | found)
-    return {name: found[key] for name, key in keys.items()}
+    return {name: (known | found)[key] for name, key in keys.items()}
 
 
 def file_digest(file: Path) -> str:
