@@ -236,11 +236,11 @@ def test_run_without_engine_settings_is_refused(command: Callable[..., Done], tm
     assert "a run has no engine settings" in done.err
 
 
-@pytest.mark.parametrize("state", ["FAILED", "MEASURED"])
-def test_runs_without_records_are_explained_by_their_record(tmp_path: Path, state: str) -> None:
+@pytest.mark.parametrize(("state", "cause"), [("FAILED", Cause.RUN_FAILED), ("MEASURED", Cause.NOT_JUDGED)])
+def test_runs_without_records_are_explained_by_their_record(tmp_path: Path, state: str, cause: Cause) -> None:
     failed = write_run(tmp_path, "Server", "performance", state=state, reasons=["replica-0 failed: exit by signal 9"])
     diagnosis = diagnose(read_run(failed.path))
-    assert tree(diagnosis) == {Cause.RUN_FAILED: set()}
+    assert tree(diagnosis) == {cause: set()}
     assert diagnosis.unrecorded
     missed = write_run(tmp_path, "Server", "accuracy", state="INVALID", reasons=["accuracy of X: ROUGE1 40 < 44"])
     [gate] = diagnose(read_run(missed.path)).findings

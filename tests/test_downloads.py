@@ -136,19 +136,23 @@ def test_files_are_transferred_at_the_same_time(server: Publisher, tmp_path: Pat
 
 def test_failed_file_stops_the_other_transfers(server: Publisher, tmp_path: Path) -> None:
     wanted = stored(server.storage("m", {"bad": DATA, "slow": MODEL}))
-    slow_begun = threading.Event()
+    slow_begun, bad_failed = threading.Event(), threading.Event()
 
     def delay(asked: Asked) -> None:
-        if asked.path == "/folder/slow":
-            server.pause_s = 0.1
+        if asked.method == "GET" and asked.path == "/folder/slow":
             slow_begun.set()
+            bad_failed.wait(60)
         elif asked.method == "GET" and asked.path == "/folder/bad":
             slow_begun.wait(60)
 
     server.watch = delay
     server.contents["/folder/bad"] = DATA[::-1]
     assert failure(wanted, tmp_path).what == "wrong checksum of bad; removed the file"
-    assert [thread for thread in threading.enumerate() if thread.name.startswith("transfer")] == []
+    bad_failed.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("transfer"):
+            thread.join(60)
+            assert not thread.is_alive()
     assert [asked.path for asked in server.content_requests()].count("/folder/slow") == 1
     assert not (tmp_path / "slow").exists()
 
@@ -307,9 +311,12 @@ def test_full_disk_ends_the_download(server: Publisher, tmp_path: Path) -> None:
         assert isinstance(error, EnvironmentMissing)
         assert error.what.startswith("disk full during a download")
         assert error.where == str(disk)
-        assert left(disk) == ["a", "other"]
+        assert left(disk) == ["a", f"b.{md5(big)[:8]}.part", "other"]
         (disk / "other").unlink()
+        server.watch = lambda _: None
+        server.asked.clear()
         bring(stored(uri), disk)
+        assert "Range" in server.content_requests()[0].headers
         assert (disk / "b").read_bytes() == big
 
 

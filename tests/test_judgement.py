@@ -14,7 +14,7 @@ from rich.console import Console
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.request import Request, ScenarioPlan
-from harness_llm.errors import EnvironmentMissing, RunFailed
+from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.evaluate.run_result import RunResult, Scorer
 from harness_llm.hardware import device_lock
 from harness_llm.loadgen.logs import DETAIL
@@ -143,6 +143,21 @@ def test_run_whose_scoring_failed_is_judged_again_without_a_new_run(submit: Subm
     [run] = found(third)
     assert (run.state, run.reasons) == (State.VALID, [])
     assert submit()[0].contexts == []
+
+
+def test_fault_of_the_data_set_keeps_the_complete_log(submit: Submit) -> None:
+    first, [failed] = submit(ConfigError("damaged data set"))
+    assert found(first)[0].state is State.MEASURED
+    assert failed.exit_code == 2
+    assert submit()[0].contexts == []
+
+
+def test_run_during_whose_scoring_the_source_changed_is_failed(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = iter([source_digest(), "changed"])
+    monkeypatch.setattr("harness_llm.pipeline.judgement.source_digest", lambda: next(digests))
+    first, _ = submit()
+    assert found(first)[0].state is State.FAILED
+    assert "judges it again" not in said(first)
 
 
 def test_run_whose_scoring_was_interrupted_is_judged_again(submit: Submit) -> None:

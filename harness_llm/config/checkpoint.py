@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ TRAINING = "manifest.json"  # the record of how the demo's checkpoint was traine
 QUANTIZATION = "quantization.json"  # the record of how a checkpoint was quantized
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # GPT-J was published in PyTorch's own format
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_BLOCK = 1 << 20
 _DIGESTS_AT_ONCE = 8  # one thread hashes about 1 GB/s, and checkpoints have up to 700 GB
 LOADED = ("config.json", "generation_config.json", "tokenizer.json")
 
@@ -86,11 +88,29 @@ def checkpoint_files(path: Path) -> dict[str, str]:
     known: dict[str, str] = json.loads(cache.read_text()) if cache.is_file() else {}
     keys = {f.name: _key(f) for f in files}
     changed = [file for file in files if keys[file.name] not in known]
-    with ThreadPoolExecutor(_DIGESTS_AT_ONCE) as pool:  # hashing does not hold the interpreter lock
-        found = dict(zip((keys[file.name] for file in changed), pool.map(file_digest, changed), strict=True))
+    found = dict(zip((keys[file.name] for file in changed), _digests(changed), strict=True))
     if found and os.access(path.parent, os.W_OK):
         _write_cache(cache, known | found)
     return {name: (known | found)[key] for name, key in keys.items()}
+
+
+def _digests(files: Sequence[Path]) -> list[str]:
+    """sha256 of each file, several at a time; Ctrl-C ends all."""
+    interrupted = threading.Event()
+
+    def one(file: Path) -> str:
+        hasher = hashlib.sha256()
+        with file.open("rb") as content:
+            while not interrupted.is_set() and (block := content.read(_BLOCK)):
+                hasher.update(block)
+        return hasher.hexdigest()
+
+    with ThreadPoolExecutor(_DIGESTS_AT_ONCE) as pool:
+        try:
+            return list(pool.map(one, files))
+        except BaseException:
+            interrupted.set()
+            raise
 
 
 def file_digest(file: Path) -> str:

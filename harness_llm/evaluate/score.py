@@ -17,7 +17,7 @@ from harness_llm.errors import ConfigError, RunFailed
 from harness_llm.evaluate import matches, rouge
 from harness_llm.evaluate.mbxp import container as mbxp
 from harness_llm.evaluate.sentence_splitter import require_splitter
-from harness_llm.loadgen.logs import Answer
+from harness_llm.loadgen.logs import Answer, DamagedLog
 
 Columns = dict[str, list[float]]
 """Values of each sample, by metric."""
@@ -39,7 +39,8 @@ def answers_by_index(entries: Iterable[Answer], samples: int) -> list[list[int]]
     """Token ids of the answer to each sample; the first answer counts if a sample was issued twice.
 
     Raises:
-        ConfigError: a sample has no answer, or an answer has an index outside the data set.
+        DamagedLog: a sample has no answer.
+        ConfigError: an answer has an index outside the data set.
     """
     found: dict[int, list[int]] = {}
     for entry in entries:
@@ -53,7 +54,7 @@ def answers_by_index(entries: Iterable[Answer], samples: int) -> list[list[int]]
             found[entry.qsl_idx] = entry.ids.tolist()
     missing = [index for index in range(samples) if index not in found]
     if missing:
-        raise ConfigError(
+        raise DamagedLog(
             f"{len(missing)} of {samples} samples have no answer",
             expected="an accuracy run over the whole data set",
             found=f"first sample without an answer: {missing[0]}",

@@ -39,9 +39,13 @@ INFERRED_TOKEN_RATE = {
 }
 
 
+class DamagedLog(ConfigError):
+    """A log that is missing, incomplete or not LoadGen's."""
+
+
 @dataclass(frozen=True)
 class DetailLog:
-    """One mlperf_log_detail.txt; a property raises ConfigError if its key is missing or has a wrong type.
+    """One mlperf_log_detail.txt; a property raises DamagedLog if its key is missing or has a wrong type.
 
     Attributes:
         path: the file.
@@ -61,7 +65,7 @@ class DetailLog:
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.values:
-            raise ConfigError(
+            raise DamagedLog(
                 "missing key in a LoadGen log",
                 where=str(self.path),
                 expected=key,
@@ -83,8 +87,8 @@ class DetailLog:
             raise self._wrong_value(key, value, "true or false")
         return value
 
-    def _wrong_value(self, key: str, value: object, expected: str) -> ConfigError:
-        return ConfigError(
+    def _wrong_value(self, key: str, value: object, expected: str) -> DamagedLog:
+        return DamagedLog(
             "wrong value in a LoadGen log",
             where=str(self.path),
             expected=f"{key}: {expected}",
@@ -256,7 +260,7 @@ def parse_detail(path: Path) -> DetailLog:
     """Read a mlperf_log_detail.txt.
 
     Raises:
-        ConfigError: the file is missing or empty, or a line is incomplete or no LoadGen message.
+        DamagedLog: the file is missing or empty, or a line is incomplete or no LoadGen message.
     """
     values: dict[str, Any] = {}
     errors: list[str] = []
@@ -269,7 +273,7 @@ def parse_detail(path: Path) -> DetailLog:
         if message.metadata.is_warning:
             warnings.append(message.text)
     if not values:
-        raise ConfigError("empty LoadGen log", where=str(path))
+        raise DamagedLog("empty LoadGen log", where=str(path))
     return DetailLog(path, values, errors, warnings)
 
 
@@ -277,7 +281,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("unreadable LoadGen log", where=str(path), found=str(error)) from error
+        raise DamagedLog("unreadable LoadGen log", where=str(path), found=str(error)) from error
 
 
 class _Metadata(msgspec.Struct):
@@ -305,7 +309,7 @@ def _message(line: str, where: str) -> _Message:
             return _decode(line.removeprefix(_PREFIX))
     except msgspec.DecodeError:
         pass
-    raise ConfigError(
+    raise DamagedLog(
         "invalid line in a LoadGen log",
         where=where,
         expected=":::MLLOG {json}",
@@ -344,7 +348,7 @@ def read_accuracy_log(path: Path) -> list[Answer]:
     """Read the answers in a mlperf_log_accuracy.json, in order of completion.
 
     Raises:
-        ConfigError: the file is missing or truncated, or contains no int32 ids.
+        DamagedLog: the file is missing or truncated, or contains no int32 ids.
     """
     try:
         entries = msgspec.json.decode(path.read_bytes(), type=list[_Entry])
@@ -359,7 +363,7 @@ def read_accuracy_log(path: Path) -> list[Answer]:
             for e in entries
         ]
     except (OSError, ValueError) as error:
-        raise ConfigError(
+        raise DamagedLog(
             "unreadable accuracy log",
             where=str(path),
             expected="the whole file that LoadGen wrote, with little-endian int32 ids",

@@ -24,9 +24,10 @@ from harness_llm.loadgen.run_spec import SPEC, RunSpec
 from harness_llm.loadgen.settings import expected_settings
 from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.pipeline.device_records import DeviceRecords
-from harness_llm.pipeline.judgement import judge_run, require_source, run_facts, sampling_of
+from harness_llm.pipeline.judgement import judge_run, require_source
 from harness_llm.pipeline.profile_window import ProfileWindow
 from harness_llm.pipeline.profiling import Profiling
+from harness_llm.pipeline.run_facts import run_facts, sampling_of
 from harness_llm.pipeline.run_monitor import RunMonitor, Stall, Watcher
 from harness_llm.protocol.child_processes import start
 from harness_llm.protocol.counters import Counters, caching_violations, growth

@@ -81,19 +81,20 @@ class ScenarioRuns:
         try:
             attempt = Attempt(make())
         except HarnessError as error:
-            if self.request.options.stop_on_failure:
-                raise
-            self.panel.say(f"{self.scenario} {run_key.test} failed: {error}")
             attempt = Attempt(load_run(path) if path.is_dir() else None, error)
-            if attempt.run and attempt.run.state is State.MEASURED:
-                again = f"{self.request.options.command(self.scenario, verb='run')} --tests {run_key.test}"
-                self.panel.say(f"  its log is complete: the next submit judges it again; to measure again: {again}")
-            else:
-                self._stop()
+            if not self.request.options.stop_on_failure:
+                self.panel.say(f"{self.scenario} {run_key.test} failed: {error}")
         if attempt.run:
             self.panel.state.count(attempt.run.state)
-            if causes := explain(attempt.run):
-                self.panel.say(causes)
+        if attempt.run and attempt.run.state is State.MEASURED:
+            again = f"{self.request.options.command(self.scenario, verb='run')} --tests {run_key.test}"
+            self.panel.say(f"  its log is complete: the next submit judges it again; to measure again: {again}")
+        elif attempt.error:
+            self._stop()
+        if attempt.error and self.request.options.stop_on_failure:
+            raise attempt.error
+        if attempt.run and (causes := explain(attempt.run)):
+            self.panel.say(causes)
         return attempt
 
     def _start(self) -> ScenarioContext:

@@ -27,11 +27,12 @@ from harness_llm.hardware.nodes import merged
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error, with_obstacles
-from harness_llm.pipeline.judgement import judge_run, run_facts
+from harness_llm.pipeline.judgement import judge_run
 from harness_llm.pipeline.live.run_progress import RunView, clock
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.profiling import profiling_of
 from harness_llm.pipeline.run import ScenarioContext, execute_run
+from harness_llm.pipeline.run_facts import run_facts
 from harness_llm.pipeline.scenario_pool import start_scenario_pool
 from harness_llm.pipeline.scenario_runs import ScenarioRuns
 from harness_llm.prepare.preparation import preparation_of

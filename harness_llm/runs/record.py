@@ -22,6 +22,7 @@ from harness_llm.hardware.ecc import Ecc
 
 RECORD = "run.json"
 LOCK = "run.lock"
+_NOT_JUDGED = "the log is complete; its judgement was interrupted"
 _IN_ALL_VERSIONS = {"state", "benchmark", "scenario", "test", "started"}
 
 
@@ -143,7 +144,9 @@ class Run:
     @property
     def reasons(self) -> list[str]:
         """Why the run is not a result."""
-        return self.record.reasons if self.record else [self.fault] if self.fault else []
+        if self.record is None:
+            return [self.fault] if self.fault else []
+        return self.record.reasons or ([_NOT_JUDGED] if self.state is State.MEASURED else [])
 
     @property
     def notes(self) -> list[str]:
@@ -188,14 +191,14 @@ def load_run(path: Path) -> Run:
     """Read one run directory."""
     system, benchmark, scenario, test = path.parts[-4:]
     run_key = RunKey(benchmark, scenario, test)
-    if _is_locked(path / LOCK):
-        return Run(path, run_key, system, None, State.RUNNING)
-    if not (path / RECORD).is_file():
-        return Run(path, run_key, system, None, State.INTERRUPTED)
-    record = _read_record(path / RECORD)
+    record = _read_record(path / RECORD) if (path / RECORD).is_file() else None
     if isinstance(record, str):
         return Run(path, run_key, system, None, State.FAILED, record)
-    return Run(path, run_key, system, record, record.state)
+    if record and record.state is not State.MEASURED:
+        return Run(path, run_key, system, record, record.state)
+    if _is_locked(path / LOCK):
+        return Run(path, run_key, system, None, State.RUNNING)
+    return Run(path, run_key, system, record, State.MEASURED if record else State.INTERRUPTED)
 
 
 def _read_record(file: Path) -> RunRecord | str:

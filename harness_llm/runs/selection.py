@@ -14,7 +14,6 @@ NOT_COUNTED = "NOT COUNTED"
 _WITHOUT_REASON = {
     State.RUNNING: "in progress",
     State.INTERRUPTED: "ended without a record",
-    State.MEASURED: "the log is complete; its judgement was interrupted",
 }
 # The newest run of the first state that has one.
 _USABLE = (State.VALID, State.MEASURED)

@@ -165,7 +165,7 @@ def _refuse_missing(selection: Selection) -> None:
             "incomplete results, not packaged",
             expected="a VALID run of one fingerprint for every scenario and test",
             found="\n         ".join(lines) or "no run",
-            hint="harness-llm submit starts the missing runs",
+            hint="harness-llm submit makes what is missing",
         )
 
 

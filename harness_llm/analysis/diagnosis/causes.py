@@ -8,6 +8,7 @@ class Cause(StrEnum):
     """A cause; the value is its name in --json."""
 
     RUN_FAILED = "run_failed"
+    NOT_JUDGED = "not_judged"
     REPLICA_FAILED = "replica_failed"
     GATE_MISSED = "gate_missed"
     LOADGEN_ERROR = "loadgen_error"
@@ -56,6 +57,7 @@ _LATENCY = (*_CAPACITY, Cause.CLIENT_LATE, Cause.QUEUE_GROWTH)
 
 CAUSES: dict[Cause, CauseInfo] = {
     Cause.RUN_FAILED: CauseInfo("run failed", decides=True),
+    Cause.NOT_JUDGED: CauseInfo("scoring failed", decides=True),
     Cause.REPLICA_FAILED: CauseInfo("replica failed", decides=True),
     Cause.GATE_MISSED: CauseInfo("accuracy gate or compliance test missed", decides=True),
     Cause.LOADGEN_ERROR: CauseInfo("LoadGen reports an error", decides=True),

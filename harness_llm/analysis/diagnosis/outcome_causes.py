@@ -12,8 +12,8 @@ _PERFORMANCE = "performance"
 
 
 def failed_run(data: RunData) -> Iterator[Finding]:
-    """A run that ended without a result, or was not judged."""
-    if data.record.state not in (State.FAILED, State.MEASURED):
+    """A run that ended without a result."""
+    if data.record.state is not State.FAILED:
         return
     reasons = data.record.reasons or ["no reason recorded"]
     yield Finding(
@@ -23,6 +23,20 @@ def failed_run(data: RunData) -> Iterator[Finding]:
         "remove the reason, then run the same command again: docs/troubleshooting.md, Failed runs",
         loss=1.0,
         look=(str(data.run.path / "loadgen.log"),),
+    )
+
+
+def failed_scoring(data: RunData) -> Iterator[Finding]:
+    """A run whose log is complete and not judged."""
+    if data.record.state is not State.MEASURED:
+        return
+    yield Finding(
+        Cause.NOT_JUDGED,
+        data.run.reasons[0],
+        {f"reason {number}": reason for number, reason in enumerate(data.run.reasons, start=1)},
+        "remove the reason; the next submit judges the log again: docs/troubleshooting.md, Failed scoring",
+        loss=1.0,
+        look=(str(data.run.path),),
     )
 
 

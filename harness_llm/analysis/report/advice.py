@@ -48,7 +48,9 @@ def next_steps(column: Column, findings: Sequence[Finding]) -> Iterator[Step]:
     for finding in findings:
         settings = "; ".join(map(str, finding.settings))
         yield Step(f"{finding.title}: {finding.summary}; {finding.action}", settings)
-    if run.state in (State.FAILED, State.DEGRADED, State.INTERRUPTED):
+    if run.state is State.MEASURED:
+        yield Step("Judge its log again with the same submit; remove the cause of the failed scoring first.")
+    elif run.state in (State.FAILED, State.DEGRADED, State.INTERRUPTED):
         yield Step("Repeat the run; for a bug report:", f"harness-llm bundle {quote(str(run.path))}")
     elif run.state is State.VALID:
         yield from _of_valid(column)

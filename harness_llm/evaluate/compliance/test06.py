@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness_llm.errors import ConfigError
 from harness_llm.evaluate.compliance.evidence import Evidence
-from harness_llm.loadgen.logs import Answer
+from harness_llm.loadgen.logs import Answer, DamagedLog
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,11 @@ def verify(entries: Iterable[Answer], scenario: str, eos_ids: Collection[int], w
         where: name of the log, for messages.
 
     Raises:
-        ConfigError: the log contains no answers.
+        DamagedLog: the log contains no answers.
     """
     answers = list(entries)
     if not answers:
-        raise ConfigError("no answers in the log of TEST06", where=where, hint="run TEST06 with its audit.config")
+        raise DamagedLog("no answers in the log of TEST06", where=where, hint="run TEST06 with its audit.config")
     first = None if scenario == "Offline" else _failures(answers, _first_token_failure)
     eos = _failures(answers, lambda answer: _eos_failure(answer, eos_ids))
     length = _failures(answers, _length_failure)

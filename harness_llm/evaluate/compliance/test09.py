@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness_llm.errors import ConfigError
 from harness_llm.evaluate.compliance.evidence import Evidence
+from harness_llm.loadgen.logs import DamagedLog
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def verify(lengths: Sequence[int], bounds: Mapping[str, float]) -> Verdict:
     """Compare the mean of `lengths`, in tokens, with `min_output_tokens` and `max_output_tokens`.
 
     Raises:
-        ConfigError: `lengths` is empty.
+        DamagedLog: `lengths` is empty.
     """
     if not lengths:
-        raise ConfigError("no answers in the log of TEST09", hint="run TEST09 with its audit.config")
+        raise DamagedLog("no answers in the log of TEST09", hint="run TEST09 with its audit.config")
     return Verdict(lengths, bounds["min_output_tokens"], bounds["max_output_tokens"])
 
 

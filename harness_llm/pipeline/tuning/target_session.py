@@ -11,7 +11,7 @@ from harness_llm.config.plan import targets_path
 from harness_llm.config.request import ScenarioPlan
 from harness_llm.config.user_conf import UserConf
 from harness_llm.errors import RunFailed
-from harness_llm.pipeline.judgement import run_facts
+from harness_llm.pipeline.run_facts import run_facts
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.pipeline.tuning.duration_search import next_duration_trial
 from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Measurement, Probe

@@ -104,10 +104,10 @@ def _disk_errors(target: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise EnvironmentMissing(
-                "disk full during a download; kept the complete files",
+                "disk full during a download",
                 where=str(target),
                 found=f"{decimal(_free(target))} free",
-                hint="free some space and run the same command again",
+                hint="free some space and run the same command again: it resumes the download",
             ) from error
         if error.errno in _FORBIDDEN:
             raise EnvironmentMissing(

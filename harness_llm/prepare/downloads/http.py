@@ -95,11 +95,11 @@ class Connection:
                 time.sleep(wait)
 
     def _require_success(self, url: str, response: httpx.Response) -> None:
-        self._has_answered = True
         if response.status_code in _BUSY:
             raise ServerBusy(f"{url}: {status(response)}")
         if not response.is_success:
             raise self._explain(url, response)
+        self._has_answered = True
 
 
 @contextmanager

@@ -34,9 +34,9 @@ def transfer_all(
         threading.Thread(target=_transfer_each, args=(waiting, transfer, ended), name=f"transfer-{number}", daemon=True)
         for number in range(min(TRANSFERS, len(files)))
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for _ in files:
             file, error = ended.get()
             if error:
@@ -68,5 +68,5 @@ def _transfer_each(
 
 def _join(threads: Sequence[threading.Thread]) -> None:
     deadline = time.monotonic() + _END_S
-    for thread in threads:
+    for thread in filter(threading.Thread.is_alive, threads):
         thread.join(max(deadline - time.monotonic(), 0))

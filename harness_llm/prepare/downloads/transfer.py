@@ -36,7 +36,7 @@ def transfer(connection: Connection, file: RemoteFile, path: Path, advance: Adva
     Raises:
         RunFailed: wrong size or checksum, or the server fails.
         EnvironmentMissing: server unreachable, or another process downloads this file.
-        OSError: disk full; the partial file is removed.
+        OSError: disk full; the partial file stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = part_path(path, file)
@@ -48,7 +48,7 @@ def transfer(connection: Connection, file: RemoteFile, path: Path, advance: Adva
             connection.retry(lambda: _resume(connection, file, part), lambda: part.size)
             part.verify()
             os.fsync(stream.fileno())
-        except (_WrongContent, OSError):
+        except _WrongContent:
             part.restart()
             raise
         finally:
@@ -88,9 +88,9 @@ class _Part:
     def restart(self) -> None:
         """Discard the received bytes."""
         self._stream.truncate(0)
-        self._advance(-self.size)
-        self.size = 0
+        discarded, self.size = self.size, 0
         self._digest = self._file.checksum.hasher(self._file.size)
+        self._advance(-discarded)
 
     def require_size(self, total: int | None) -> None:
         """Require that the size in the response, if any, is the published one."""

@@ -1,0 +1,28 @@
+"""Facts of a run of one test: what must be equal besides the fingerprint."""
+
+from typing import Any
+
+from harness_llm.config.assets import Assets
+from harness_llm.config.benchmark import Sampling
+from harness_llm.config.request import Request, ScenarioPlan
+from harness_llm.protocol.token_store import open_store
+
+
+def sampling_of(request: Request, plan: ScenarioPlan, test: str) -> Sampling:
+    """The sampling of `test`, with the settings of --set."""
+    return plan.config.sampling.changed(request.benchmark.sampling_of.get(test, {}))
+
+
+def run_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -> dict[str, Any]:
+    """Data set, sampling, user.conf and audit settings of a run of `test`."""
+    audit = request.round.compliance.get(test)
+    return {
+        "dataset": open_store(assets.store(test)).digest,
+        "samples": request.samples(test),
+        "profile": request.profile.model_dump(mode="json"),
+        "accuracy": request.benchmark.accuracy.model_dump(mode="json"),
+        "sampling": sampling_of(request, plan, test).model_dump(mode="json"),
+        "violations": plan.violations,
+        "user_conf": plan.confs[test].render(),
+        "audit": audit.audit if audit else {},
+    }
