@@ -159,10 +159,10 @@ def test_gpu_missing_from_the_bus_is_an_error(tmp_path: Path, monkeypatch: pytes
     assert "GPU_COUNT=7" in result.hint
 
 
-def test_gpu_that_fails_between_two_queries_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_fails_between_two_queries_has_no_fabric_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_node(tmp_path / "node")
     use_path(monkeypatch, tmp_path / "bin")
-    rows = [["0", "GPU-0", "NVIDIA H200", "580.95.05", "143771", "143156", "Disabled"]] * 2
+    rows = [["0", "GPU-0", "0x233510DE", "NVIDIA H200", "580.95.05", "143771", "143156", "Disabled"]] * 2
     monkeypatch.setattr(gpu_state, "query_nvidia", lambda _: NvidiaAnswer(rows))
     monkeypatch.setattr(gpu_state, "ask_nvidia", lambda *_: [["Completed", "Success"]] if len(_) == 1 else [])
     assert [device.fabric for device in read_devices("10de", root).devices] == ["", ""]
@@ -176,24 +176,49 @@ def test_missing_gpus_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_gpu_of_the_same_family_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_node(tmp_path / "node", "10de:2331")
     use_path(monkeypatch, tmp_path / "bin")
-    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, name="NVIDIA H100 PCIe") for number in range(8)])
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, pci__device_id="0x233110DE") for number in range(8)])
     found = examined(root, "h100")
     assert of(found, "GPUs").level is Level.OK
     assert (of(found, "GPU kind").level, of(found, "GPU kind").found) == (Level.WARNING, "8 x PCI 10de:2331")
 
 
-def test_gpus_of_another_kind_in_the_node_must_be_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of nvidia-smi, and the root of a node with two L40S before six H200."""
     root = write_node(tmp_path / "node", count=8)
     for number in range(2):
         write_root(root / PCI / f"0000:{0x18 + number:02x}:00.0", {"device": "0x26b9"})
     use_path(monkeypatch, tmp_path / "bin")
-    names = ["NVIDIA L40S"] * 2 + ["NVIDIA H200"] * 6
-    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, name=name) for number, name in enumerate(names)])
-    found = of(examined(root, "h200"), "GPU kind")
-    assert (found.level, found.found) == (Level.ERROR, "also 2 x PCI 10de:26b9")
-    assert found.hint == "select devices by number: export CUDA_VISIBLE_DEVICES=2,3,4,5,6,7"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,4,5")
-    assert of(examined(root, "h200"), "GPU kind").level is Level.WARNING
+    l40s = {"name": "NVIDIA L40S", "pci__device_id": "0x26B910DE"}
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, **l40s if number < 2 else {}) for number in range(8)])
+    return root
+
+
+@pytest.mark.parametrize(
+    ("part", "variable"), [(Part.ALL, "CUDA_VISIBLE_DEVICES"), (Part.HOST, "NVIDIA_VISIBLE_DEVICES")]
+)
+def test_gpus_of_another_kind_in_the_node_must_be_excluded(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch, part: Part, variable: str
+) -> None:
+    found = of(examined(mixed, "h200", part), "GPU kind")
+    assert (found.level, found.found) == (Level.ERROR, "2 x PCI 10de:26b9")
+    assert found.hint == f"select devices by number: export {variable}=2,3,4,5,6,7"
+    monkeypatch.setenv(variable, "1,2,3,4")
+    assert of(examined(mixed, "h200", part), "GPU kind").level is Level.ERROR
+    monkeypatch.setenv(variable, "2,3,4,5")
+    assert of(examined(mixed, "h200", part), "GPU kind").level is Level.OK
+    monkeypatch.setenv(variable, "0,1")
+    assert of(examined(mixed, "h200", part), "GPU kind").level is Level.WARNING
+
+
+def test_gpus_on_the_bus_outside_a_container_are_no_error(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number) for number in range(6)])
+    monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "2,3,4,5,6,7")
+    results = examined(mixed, "h200", gpu_count=6, user_conf=tmp_path / "checkout/code/user_h200.conf")
+    assert of(results, "GPUs").level is of(results, "GPU kind").level is Level.OK
 
 
 def test_unused_devices_are_not_checked(
