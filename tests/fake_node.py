@@ -41,6 +41,7 @@ def nvidia_gpu(number: int, **changes: object) -> dict[str, object]:
         "index": number,
         "uuid": f"GPU-{number:08d}-5a4b-4c3d-9e8f-001122334455",
         "pci.bus_id": f"00000000:{0x18 + number:02X}:00.0",
+        "pci.device_id": "0x233510DE",
         "name": "NVIDIA H200",
         "driver_version": "580.95.05",
         "memory.total": 143771,

@@ -140,6 +140,18 @@ def test_image_of_another_source_is_a_warning(daemon: FakeDaemon, monkeypatch: p
     assert docker()["Image"].found.endswith("instead of other pins")
 
 
+@pytest.mark.parametrize(
+    ("gpu", "base"), [("h200", "vllm/vllm-openai:v0.30.0-cu129"), ("cpu", "python:3.11.14-slim-bookworm")]
+)
+def test_equal_image_with_another_form_of_the_name_and_fewer_labels_is_not_outdated(gpu: str, base: str) -> None:
+    name, accelerator = load_accelerator(gpu)
+    labels = builds._labels("submission", name, accelerator, {})
+    del labels["harness-llm.packages"]
+    found = labels | {builds.BASE_LABEL: base}
+    assert found != labels
+    assert builds.outdated("submission", name, accelerator, {}, found) == []
+
+
 def test_missing_gpu_support_of_docker_is_an_error(daemon: FakeDaemon) -> None:
     daemon.runtime = False
     assert "nvidia-ctk" in docker()["GPU containers"].hint
@@ -341,13 +353,14 @@ def test_output_of_a_stage_is_logged_after_its_reader_has_exited(monkeypatch: py
 
 def test_hangup_interrupts_a_stage_unless_nohup_disables_it() -> None:
     program = """
-import signal
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.Handlers[sys.argv[1]])
 from harness_llm.containers.container_stage import _interrupting
 with _interrupting():
     signal.raise_signal(signal.SIGHUP)
 """
-    hangup = ["env", "--default-signal=HUP,INT", sys.executable, "-c", program]
-    done = subprocess.run(hangup, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run([*command, "SIG_DFL"], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert "KeyboardInterrupt" in done.stderr
-    ignored = ["env", "--ignore-signal=HUP", sys.executable, "-c", program]
-    subprocess.run(ignored, cwd=CHECKOUT, check=True)
+    subprocess.run([*command, "SIG_IGN"], cwd=CHECKOUT, check=True)

@@ -7,7 +7,7 @@ from typing import Any
 import docker
 import pytest
 import requests
-from docker.errors import DockerException
+from docker.errors import APIError, DockerException
 from docker.types import DeviceRequest
 
 from harness_llm.containers import daemon as daemons
@@ -16,10 +16,11 @@ from harness_llm.errors import EnvironmentMissing
 
 
 class FakeContainer:
-    """A container whose command ends with `code`, or never."""
+    """A container whose command ends with `code`, or never; `refusal` is raised by its removal."""
 
-    def __init__(self, code: int | None) -> None:
+    def __init__(self, code: int | None, refusal: Exception | None = None) -> None:
         self.code = code
+        self.refusal = refusal
         self.removed = False
 
     def start(self) -> None:
@@ -39,6 +40,8 @@ class FakeContainer:
     def remove(self, *, force: bool) -> None:
         """Note the removal."""
         self.removed = force
+        if self.refusal:
+            raise self.refusal
 
 
 def fake(info: dict[str, Any] | None = None, container: FakeContainer | None = None, **words: bool) -> Daemon:
@@ -80,14 +83,27 @@ def test_rootless_docker_is_found() -> None:
     assert not fake({"SecurityOptions": ["name=rootless"]}, podman=True).is_rootless
 
 
-def test_hanging_nvidia_smi_in_a_container_is_an_error() -> None:
-    container = FakeContainer(None)
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        None,
+        APIError("tried to kill container, but did not receive an exit event"),  # the driver blocks the process
+        requests.ReadTimeout("Read timed out."),
+    ],
+)
+def test_hanging_nvidia_smi_in_a_container_is_an_error(refusal: Exception | None) -> None:
+    container = FakeContainer(None, refusal)
     with pytest.raises(EnvironmentMissing, match="found: nvidia-smi -L did not end within 180 s"):
         fake(container=container).require_gpus("image:cuda")
     assert container.removed
 
 
-def test_podman_is_asked_for_gpus_by_their_cdi_name() -> None:
+def test_failing_removal_of_an_exited_container_is_raised() -> None:
+    with pytest.raises(APIError, match="device or resource busy"):
+        fake(container=FakeContainer(0, APIError("device or resource busy"))).require_gpus("image:cuda")
+
+
+def test_gpu_request_to_podman_has_their_cdi_name() -> None:
     docker_, podman = fake(container=FakeContainer(0)), fake(container=FakeContainer(0), podman=True)
     for daemon in (docker_, podman):
         daemon.require_gpus("image:cuda")

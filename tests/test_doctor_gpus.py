@@ -1,9 +1,8 @@
-"""Checks of a node's GPUs, host and limits, on nodes made of files and a program called nvidia-smi."""
+"""Checks of a node's GPUs, on nodes made of files and a program called nvidia-smi."""
 
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,12 @@ from harness_llm.config.request import Request, load_request
 from harness_llm.hardware import device_lock as devices
 from harness_llm.hardware import gpu_state
 from harness_llm.hardware.accelerators import NvidiaAnswer
-from harness_llm.hardware.gpu_state import Devices, read_devices
+from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor import settings_checks
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
 from harness_llm.pipeline.doctor.examination import examine
-from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver, installed_cuda
-from harness_llm.pipeline.doctor.host_checks import Limits, check_limits, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
-from harness_llm.replicas.pool_folder import LONGEST_ROOT
 
 GIB = 2**30
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
@@ -112,25 +108,6 @@ def test_each_fault_of_an_nvidia_gpu_is_found(
     assert result.hint or level is Level.OK or "not checked" in result.found
 
 
-@pytest.mark.parametrize(
-    ("driver", "cuda", "level"),
-    [
-        ("575.57.08", (12, 9), Level.OK),
-        ("575.57.08", (13, 0), Level.ERROR),
-        ("580.65.06", (13, 0), Level.OK),
-        ("470.256.02", (12, 9), Level.ERROR),
-        ("", (13, 0), Level.WARNING),
-    ],
-)
-def test_old_driver_is_an_error(driver: str, cuda: tuple[int, int], level: Level) -> None:
-    assert check_nvidia_driver(Devices(driver=driver), cuda).level is level
-
-
-def test_required_driver_follows_from_the_installed_pytorch() -> None:
-    assert installed_cuda({"torch": "2.13.0+cu129"}) == (12, 9)
-    assert installed_cuda({"torch": "2.13.0"}) == installed_cuda({}) == (13, 0)
-
-
 def test_other_processes_on_gpus_are_named_with_the_command_to_end_them(
     nvidia: Callable[..., list[CheckResult]],
 ) -> None:
@@ -159,10 +136,10 @@ def test_gpu_missing_from_the_bus_is_an_error(tmp_path: Path, monkeypatch: pytes
     assert "GPU_COUNT=7" in result.hint
 
 
-def test_gpu_that_fails_between_two_queries_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_fails_between_two_queries_has_no_fabric_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_node(tmp_path / "node")
     use_path(monkeypatch, tmp_path / "bin")
-    rows = [["0", "GPU-0", "NVIDIA H200", "580.95.05", "143771", "143156", "Disabled"]] * 2
+    rows = [["0", "GPU-0", "0x233510DE", "NVIDIA H200", "580.95.05", "143771", "143156", "Disabled"]] * 2
     monkeypatch.setattr(gpu_state, "query_nvidia", lambda _: NvidiaAnswer(rows))
     monkeypatch.setattr(gpu_state, "ask_nvidia", lambda *_: [["Completed", "Success"]] if len(_) == 1 else [])
     assert [device.fabric for device in read_devices("10de", root).devices] == ["", ""]
@@ -176,24 +153,49 @@ def test_missing_gpus_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_gpu_of_the_same_family_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_node(tmp_path / "node", "10de:2331")
     use_path(monkeypatch, tmp_path / "bin")
-    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, name="NVIDIA H100 PCIe") for number in range(8)])
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, pci__device_id="0x233110DE") for number in range(8)])
     found = examined(root, "h100")
     assert of(found, "GPUs").level is Level.OK
     assert (of(found, "GPU kind").level, of(found, "GPU kind").found) == (Level.WARNING, "8 x PCI 10de:2331")
 
 
-def test_gpus_of_another_kind_in_the_node_must_be_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of nvidia-smi, and the root of a node with two L40S before six H200."""
     root = write_node(tmp_path / "node", count=8)
     for number in range(2):
         write_root(root / PCI / f"0000:{0x18 + number:02x}:00.0", {"device": "0x26b9"})
     use_path(monkeypatch, tmp_path / "bin")
-    names = ["NVIDIA L40S"] * 2 + ["NVIDIA H200"] * 6
-    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, name=name) for number, name in enumerate(names)])
-    found = of(examined(root, "h200"), "GPU kind")
-    assert (found.level, found.found) == (Level.ERROR, "also 2 x PCI 10de:26b9")
-    assert found.hint == "select devices by number: export CUDA_VISIBLE_DEVICES=2,3,4,5,6,7"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,4,5")
-    assert of(examined(root, "h200"), "GPU kind").level is Level.WARNING
+    l40s = {"name": "NVIDIA L40S", "pci__device_id": "0x26B910DE"}
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number, **l40s if number < 2 else {}) for number in range(8)])
+    return root
+
+
+@pytest.mark.parametrize(
+    ("part", "variable"), [(Part.ALL, "CUDA_VISIBLE_DEVICES"), (Part.HOST, "NVIDIA_VISIBLE_DEVICES")]
+)
+def test_gpus_of_another_kind_in_the_node_must_be_excluded(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch, part: Part, variable: str
+) -> None:
+    found = of(examined(mixed, "h200", part), "GPU kind")
+    assert (found.level, found.found) == (Level.ERROR, "2 x PCI 10de:26b9")
+    assert found.hint == f"select devices by number: export {variable}=2,3,4,5,6,7"
+    monkeypatch.setenv(variable, "1,2,3,4")
+    assert of(examined(mixed, "h200", part), "GPU kind").level is Level.ERROR
+    monkeypatch.setenv(variable, "2,3,4,5")
+    assert of(examined(mixed, "h200", part), "GPU kind").level is Level.OK
+    monkeypatch.setenv(variable, "0,1")
+    assert of(examined(mixed, "h200", part), "GPU kind").level is Level.WARNING
+
+
+def test_gpus_on_the_bus_outside_a_container_are_no_error(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia_smi(tmp_path / "bin", [nvidia_gpu(number) for number in range(6)])
+    monkeypatch.setenv("HARNESS_LLM_IMAGE", "submission")
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "2,3,4,5,6,7")
+    results = examined(mixed, "h200", gpu_count=6, user_conf=tmp_path / "checkout/code/user_h200.conf")
+    assert of(results, "GPUs").level is of(results, "GPU kind").level is Level.OK
 
 
 def test_unused_devices_are_not_checked(
@@ -367,14 +369,6 @@ def test_rocr_visible_devices_is_an_error(amd: Path, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_temporary_folder_whose_path_is_too_long_for_sockets_is_an_error(
-    amd: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", f"/tmp/{'x' * LONGEST_ROOT}")  # noqa: S108 - not used
-    result = of(examined(amd, "mi300x"), "Temporary folder")
-    assert (result.level, result.hint) == (Level.ERROR, "export TMPDIR=/tmp")
-
-
 def test_demo_on_a_gpu_node_has_no_gpu_checks(amd: Path) -> None:
     results = examined(amd, "cpu", model="demo", profile="smoke")
     assert {result.name for result in results} == {
@@ -385,70 +379,6 @@ def test_demo_on_a_gpu_node_has_no_gpu_checks(amd: Path) -> None:
         "vLLM build",
         "Scoring",
     }
-
-
-def limits(shared: int | None = 32 * GIB, group: int = 8, **soft: str) -> dict[str, CheckResult]:
-    usual = {"Max_locked_memory": "unlimited", "Max_open_files": "65535", "Max_processes": "16384"}
-    found = Limits(shared, {name.replace("_", " "): value for name, value in (usual | soft).items()})
-    return {result.name: result for result in check_limits(found, group)}
-
-
-@pytest.mark.parametrize(
-    ("shared", "level"),
-    [(32 * GIB, Level.OK), (2 * GIB, Level.WARNING), (64 * 2**20, Level.ERROR), (None, Level.WARNING)],
-)
-def test_small_shared_memory_is_found(shared: int | None, level: Level) -> None:
-    assert limits(shared)["Shared memory"].level is level
-
-
-def test_replicas_of_one_device_need_no_shared_memory() -> None:
-    assert "Shared memory" not in limits(64 * 2**20, group=1)
-
-
-@pytest.mark.parametrize(
-    ("soft", "name"),
-    [
-        ({"Max_locked_memory": "8388608"}, "Locked memory"),
-        ({"Max_open_files": "1024"}, "Open files"),
-        ({"Max_processes": "4096"}, "Processes"),
-    ],
-)
-def test_low_limits_are_warnings_with_the_command(soft: dict[str, str], name: str) -> None:
-    found = limits(**soft)
-    assert [result.name for result in found.values() if result.level is Level.WARNING] == [name]
-    assert "ulimit -" in found[name].hint
-
-
-@pytest.mark.parametrize(
-    ("groups", "files", "level"),
-    [
-        ("0::/job/step", {"job/cpu.max": "3200000 100000", "job/step/cpu.max": "max 100000"}, Level.WARNING),
-        ("0::/", {"cpu.max": "3200000 100000"}, Level.WARNING),
-        ("0::/job", {"job/cpu.max": "6400000 100000"}, Level.OK),
-        ("0::/job", {"job/cpu.max": "max 100000"}, Level.OK),
-        (
-            "4:cpu,cpuacct:/pod\n3:cpuset:/pod",
-            {"cpu/pod/cpu.cfs_quota_us": "1600000", "cpu/pod/cpu.cfs_period_us": "50000"},
-            Level.WARNING,
-        ),
-        ("4:cpu,cpuacct:/pod", {"cpu/pod/cpu.cfs_quota_us": "-1", "cpu/pod/cpu.cfs_period_us": "100000"}, Level.OK),
-        ("", {}, Level.OK),
-    ],
-)
-def test_limit_of_cpu_time_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], level: Level
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    own = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    root = write_root(tmp_path, {"proc/self/cgroup": groups, **own})
-    [found] = [result for result in check_limits(read_limits(root), 1) if result.name == "CPU time"]
-    assert found.level is level
-    assert level is Level.OK or found.found == "that of 32 CPUs, on 64"
-
-
-def test_unreadable_limits_are_a_warning() -> None:
-    assert {result.level for result in check_limits(Limits(), 8) if result.name != "CPU time"} == {Level.WARNING}
-    assert replace(Limits(), shared_bytes=1).soft == {}
 
 
 def test_host_side_of_containers_does_not_check_container_limits(

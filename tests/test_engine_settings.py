@@ -184,13 +184,21 @@ def test_more_sequences_than_the_cache_holds_are_a_warning_with_both_numbers() -
     assert not results(find("llama2-70b", "h200"), max_num_seqs=held // 2, dtype="bfloat16")
 
 
-def test_misspelt_variable_of_vllm_is_a_warning() -> None:
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("VLLM_ROCM_USE_AITR", "a similar variable is VLLM_ROCM_USE_AITER"),
+        ("VLLM_CPU_SIM_MULTI_NUMA", ""),  # read by vllm/utils/cpu_resource_utils.py
+    ],
+)
+def test_variable_that_is_not_in_the_list_of_vllm_is_a_warning(name: str, hint: str) -> None:
     case = find("llama2-70b", "mi300x")
-    env = {"VLLM_ROCM_USE_AITR": "1", "VLLM_ROCM_USE_AITER": "1", "HIP_FORCE_DEV_KERNARG": "1"}
+    env = {name: "1", "VLLM_ROCM_USE_AITER": "1", "HIP_FORCE_DEV_KERNARG": "1"}
     engine = case.engine.model_copy(update={"env_config": env})
     (warning,) = scenario_results(engine, case.config, case.gpu, case.benchmark)
-    assert (warning.level, warning.where) == (Level.WARNING, "env_config.VLLM_ROCM_USE_AITR")
-    assert warning.hint == "the nearest variable is VLLM_ROCM_USE_AITER"
+    assert (warning.level, warning.where) == (Level.WARNING, f"env_config.{name}")
+    assert warning.found == f"{name} is not in vllm/envs.py of the installed vLLM: check its spelling"
+    assert warning.hint == hint
 
 
 def test_weights_that_do_not_fit_are_an_error() -> None:

@@ -158,13 +158,21 @@ def _proxies(environ: Mapping[str, str]) -> Iterator[str]:
 def outdated(
     image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str], found: Mapping[str, str]
 ) -> list[str]:
-    """Return the labels of an existing image, `found`, whose values a new build would change, with both values."""
+    """Return the labels of an existing image, `found`, whose values a new build would change, with both values.
+
+    Labels that the image lacks are not compared: an earlier version of this package, which wrote fewer, built it.
+    """
     wanted = _labels(image, name, accelerator, environ)
     return [
-        f"{label.removeprefix(LABEL + '.')}: {found.get(label) or 'none'} instead of {value}"
+        f"{label.removeprefix(LABEL + '.')}: {found[label]} instead of {value}"
         for label, value in wanted.items()
-        if found.get(label) != value
+        if label in found and _short(found[label]) != _short(value)
     ]
+
+
+def _short(value: str) -> str:
+    """Return an image's name without Docker's default registry; other labels as they are."""
+    return value.removeprefix("docker.io/").removeprefix("library/")
 
 
 def _labels(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> dict[str, str]:

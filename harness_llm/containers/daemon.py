@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,7 @@ class Daemon:
     def _try(self, tag: str, command: list[str], devices: list[DeviceRequest]) -> str:
         """Run a command in a container; return the error, empty on success."""
         container = self.client.containers.create(tag, command, device_requests=devices, network_mode="none")
+        ignored: tuple[type[Exception], ...] = ()
         try:
             container.start()
             code = container.wait(timeout=_GPUS_S)["StatusCode"]
@@ -131,9 +133,11 @@ class Daemon:
         except APIError as error:
             return str(error.explanation or error)
         except (requests.Timeout, requests.ConnectionError):  # docker's client raises either at the time limit
+            ignored = (APIError, requests.RequestException)  # a process that the driver blocks cannot be killed
             return f"{' '.join(command)} did not end within {_GPUS_S} s"
         finally:
-            container.remove(force=True)
+            with suppress(*ignored):
+                container.remove(force=True)
 
     @property
     def folder(self) -> str:

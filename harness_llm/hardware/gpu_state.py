@@ -1,18 +1,20 @@
 """State of a node's GPUs for `doctor`: driver, memory, processes, partitions; from /proc, /sys and nvidia-smi."""
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness_llm.hardware.accelerators import ask_nvidia, query_nvidia
-from harness_llm.hardware.pci import accelerators, functions_on_bus
+from harness_llm.hardware.pci import accelerators, functions_on_bus, pci_id
 from harness_llm.hardware.sysfs import read
 
 _MIB = 2**20
 _PCI = "sys/bus/pci/devices"
 _NVSWITCH = ("0x10de", "0x0680")  # vendor and PCI class (other bridge) of NVSwitches in HGX A100, H100 and H200
 _FABRIC_MANAGER = "nv-fabricmanager"[:15]  # the kernel keeps 15 characters (proc_pid_comm(5))
-_QUERY = ("index", "uuid", "name", "driver_version", "memory.total", "memory.free", "mig.mode.current")
+_QUERY = ("index", "uuid", "pci.device_id", "name", "driver_version", "memory.total", "memory.free", "mig.mode.current")
+_DEVICE_ID = re.compile(r"0x(\w{4})(\w{4})")  # of nvidia-smi: device, vendor
 _APPS = ("pid", "process_name", "used_memory")
 _FABRIC = ("fabric.state", "fabric.status")  # since driver 525; a separate query, because unknown fields fail a query
 _NOT_READABLE = ("[N/A]", "[Not Supported]", "N/A", "")
@@ -25,11 +27,13 @@ class Device:
 
     Attributes:
         number: index with CUDA_DEVICE_ORDER=PCI_BUS_ID and in ROCm.
+        pci: PCI id, `vendor:device`.
         fabric: state of its NVLink fabric, `Completed Success`.
     """
 
     number: int
     uuid: str = ""
+    pci: str = ""
     name: str = ""
     memory_mib: int | None = None
     free_mib: int | None = None
@@ -97,7 +101,7 @@ def _nvidia(on_bus: dict[str, int], root: Path) -> Devices:
         on_bus=on_bus,
         devices=tuple(_nvidia_device(row, fabric) for row, fabric in zip(rows, fabrics, strict=True)),
         processes=tuple(Process(int(pid), name, _number(mib)) for pid, name, mib in ask_nvidia(_APPS, "compute-apps")),
-        driver=rows[0][3] if rows else read(root / "sys/module/nvidia/version"),
+        driver=rows[0][_QUERY.index("driver_version")] if rows else read(root / "sys/module/nvidia/version"),
         loaded=bool(rows) or (root / "sys/module/nvidia").is_dir(),
         unread="" if rows or answer.error else "nvidia-smi is not on PATH",
         smi_error=answer.error,
@@ -107,11 +111,12 @@ def _nvidia(on_bus: dict[str, int], root: Path) -> Devices:
 
 
 def _nvidia_device(row: list[str], fabric: list[str]) -> Device:
-    number, uuid, name, _, total, free, mig = row
+    number, uuid, pci, name, _, total, free, mig = row
     known = [part for part in fabric if part not in _NOT_READABLE]
     return Device(
         number=int(number),
         uuid=uuid,
+        pci=_DEVICE_ID.sub(r"\2:\1", pci).lower() if _DEVICE_ID.fullmatch(pci) else "",
         name=name,
         memory_mib=_number(total),
         free_mib=_number(free),
@@ -142,6 +147,7 @@ def _amd_device(number: int, function: Path) -> Device:
     total, used = (_number(read(function / f"mem_info_vram_{kind}")) for kind in ("total", "used"))
     return Device(
         number=number,
+        pci=pci_id(function),
         name=read(function / "product_name"),
         memory_mib=total // _MIB if total is not None else None,
         free_mib=(total - used) // _MIB if total is not None and used is not None else None,

@@ -21,8 +21,9 @@ def functions_on_bus(root: Path) -> list[Path]:
 
 def accelerators(root: Path = Path("/")) -> Counter[str]:
     """Count supported accelerators by `vendor:device`."""
-    return Counter(pci for pci in map(_id, functions_on_bus(root)) if pci.partition(":")[0] in PLATFORMS)
+    return Counter(pci for pci in map(pci_id, functions_on_bus(root)) if pci.partition(":")[0] in PLATFORMS)
 
 
-def _id(function: Path) -> str:
+def pci_id(function: Path) -> str:
+    """Return `vendor:device`."""
     return f"{read(function / 'vendor')}:{read(function / 'device')}".replace("0x", "")

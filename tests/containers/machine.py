@@ -70,7 +70,9 @@ class Machine:
         write_node(self.folder / "node", gpu.pci[0], count)
         write_root(self.folder / "node/sys", {**_numa(), **_functions(gpu, count), **node.files})
         if gpu.platform == "cuda":
+            vendor, device = gpu.pci[0].upper().split(":")
             facts = {"name": gpu.name, "memory.total": _MIB[gpu_name], "memory.free": _MIB[gpu_name] - 600}
+            facts["pci.device_id"] = f"0x{device}{vendor}"
             gpus = [nvidia_gpu(n) | facts | node.nvidia_smi for n in range(count)]
             nvidia_smi(self.programs, gpus, node.processes, python="python3")
         run(*self.enter, "sh", "-euc", _PLUG, "plug", self.folder)

@@ -198,6 +198,7 @@ def _gpus(options: Options, configs: Sequence[EngineConfig], part: Part, root: P
             count=max((c.replicas * c.group for c in configs), default=options.gpu_count or gpu.count),
             utilization=max(map(utilization, (c.llm_config for c in configs)), default=DEFAULT_UTILIZATION),
             cuda=None if part is Part.HOST else installed_cuda(versions()),
+            selector=_selector(gpu, part),
             visible=_visible(gpu, part),
             opened_here=part is not Part.HOST,
         )
@@ -206,11 +207,14 @@ def _gpus(options: Options, configs: Sequence[EngineConfig], part: Part, root: P
         yield from check_gpus(wanted, read_devices(gpu.vendor, root), in_container=in_container)
 
 
+def _selector(gpu: Gpu, part: Part) -> str:
+    """Environment variable that selects devices; outside NVIDIA's containers, the one that selects theirs."""
+    return "NVIDIA_VISIBLE_DEVICES" if part is Part.HOST and gpu.vendor == "10de" else gpu.visible
+
+
 def _visible(gpu: Gpu, part: Part) -> tuple[str, ...]:
-    """Devices that environment variables make visible; NVIDIA's containers use NVIDIA_VISIBLE_DEVICES."""
-    named = os.environ.get(gpu.visible, "")
-    if part is Part.HOST and not named:
-        named = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").removeprefix("all")
+    """Devices that environment variables make visible."""
+    named = os.environ.get(gpu.visible) or os.environ.get(_selector(gpu, part), "").removeprefix("all")
     return tuple(name.strip() for name in named.split(",") if name.strip())
 
 

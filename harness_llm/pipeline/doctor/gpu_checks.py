@@ -1,6 +1,7 @@
 """Checks of the GPUs: count, model, driver, memory, other processes, partitions and NVLink fabric."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class Wanted:
         utilization: largest gpu_memory_utilization of the scenarios; 0 if no engine here reserves memory.
         cuda: (major, minor) version of CUDA; None skips the check of the driver version.
         visible: devices visible to this process, by number or UUID; empty for all.
+        selector: environment variable that selects devices.
         opened_here: whether this user must be able to open the device files. Containers run with the groups of the
             files (device_groups of setup/containers.yaml), of which the user need not be a member.
     """
@@ -38,6 +40,7 @@ class Wanted:
     count: int
     utilization: float
     cuda: tuple[int, int] | None
+    selector: str
     visible: Sequence[str] = ()
     opened_here: bool = True
 
@@ -87,9 +90,13 @@ def _unread(wanted: Wanted, found: Devices, *, in_container: bool) -> CheckResul
 
 def chosen(wanted: Wanted, devices: Sequence[Device]) -> list[Device]:
     """Devices that the replicas will use: the first visible ones."""
+    return _visible(wanted, devices)[: wanted.count]
+
+
+def _visible(wanted: Wanted, devices: Sequence[Device]) -> list[Device]:
     names = wanted.visible
     visible = [d for d in devices if str(d.number) in names or any(n and d.uuid.startswith(n) for n in names)]
-    return (visible or list(devices))[: wanted.count]
+    return visible or list(devices)
 
 
 def _count(wanted: Wanted, found: Devices) -> CheckResult:
@@ -116,21 +123,25 @@ def _count(wanted: Wanted, found: Devices) -> CheckResult:
 
 
 def _kind(wanted: Wanted, found: Devices) -> CheckResult:
+    """Check the devices that the driver reports: containers and jobs with some of the GPUs see the whole PCI bus."""
     name = "GPU kind"
-    others = [f"{count} x PCI {pci}" for pci, count in found.on_bus.items() if pci not in wanted.gpu.pci]
+    reported = [device for device in _visible(wanted, found.devices) if device.pci]
+    used = Counter(device.pci for device in reported[: wanted.count]) or found.on_bus
+    others = {pci: count for pci, count in used.items() if pci not in wanted.gpu.pci}
+    listed = ", ".join(f"{count} x PCI {pci}" for pci, count in others.items())
     if not others:
         return passed(name, f"settings of {wanted.name}")
-    if len(others) < len(found.on_bus) and not wanted.visible:
-        numbers = [device.number for device in found.devices if device.name.startswith(wanted.gpu.name)]
+    numbers = [device.number for device in reported if device.pci in wanted.gpu.pci]
+    if numbers or (len(others) < len(used) and not wanted.visible):
         return failed(
             name,
-            f"also {', '.join(others)}",
+            listed,
             expected=f"{wanted.gpu.name} only: replicas use the first devices, of any kind",
-            hint=f"select devices by number: export {wanted.gpu.visible}={_numbers(numbers) or '0,1,...'}",
+            hint=f"select devices by number: export {wanted.selector}={_numbers(numbers) or '0,1,...'}",
         )
     return warned(
         name,
-        ", ".join(others),
+        listed,
         expected=f"{wanted.gpu.name}: settings and targets of {wanted.name} apply to it",
         hint="determine targets of this GPU, and pass their file with --user-conf",
     )

@@ -23,6 +23,7 @@ from harness_llm.prepare.quantize.quantization_config import written_config
 from harness_llm.prepare.quantize.recipes import load_recipes
 
 RULES, BY_VLLM = "Engine settings", "Engine settings, vLLM"
+_SIMILAR = 0.8  # ratio of difflib for a misspelt name
 Found = tuple[str, CheckResult]
 """A scenario, and a result whose `where` is a key of its settings."""
 
@@ -158,12 +159,12 @@ def _unread_variables(engine: EngineConfig) -> Iterator[CheckResult]:
     known = engine_variables()
     for name in engine.env_config if known else ():
         if name.startswith("VLLM_") and name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+            similar = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILAR)
             yield warned(
                 RULES,
-                f"the installed vLLM does not read {name}: it has no effect",
+                f"{name} is not in vllm/envs.py of the installed vLLM: check its spelling",  # other modules read a few
                 where=f"env_config.{name}",
-                hint=f"the nearest variable is {nearest}",
+                hint=f"a similar variable is {similar[0]}" if similar else "",
             )
 
 
