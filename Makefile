@@ -30,7 +30,8 @@ options = $(foreach pair,$(OPTIONS),$(if $(filter $(firstword $(subst :, ,$(pair
 option = $${$(firstword $1):+"--$(lastword $1)=$$$(firstword $1)"}
 stand-in = $(if $(filter 1,$(STAND_IN)),--stand-in)
 
-# Caches of libraries are in the checkout. Only a Hugging Face login is read from huggingface_hub's usual folder.
+# Caches of libraries are in the checkout. Only a Hugging Face login is read from huggingface_hub's usual folder,
+# as in find_token of harness_llm/containers/secrets.py.
 export HF_TOKEN_PATH := $(or $(HF_TOKEN_PATH),$(or $(HF_HOME),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/huggingface)/token)
 export HF_HOME ?= $(CURDIR)/build/cache/huggingface
 export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/build/cache/torchinductor

@@ -100,6 +100,16 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
 
+def report(error: Exception, hint: str = "") -> int:
+    """Print an error to stderr and return its exit code; `hint` is for OS errors and bugs."""
+    if isinstance(error, OSError):
+        error = EnvironmentMissing(f"OS error: {error}", hint=hint)
+    elif not isinstance(error, HarnessError):
+        error = RunFailed(f"this is a bug: {error!r}", hint=hint)
+    sys.stderr.write(f"error: {error}\n")
+    return error.exit_code
+
+
 def exit_code_of(program: Callable[[], int | None]) -> int:
     """Run `program`, and print its HarnessError or OSError to stderr.
 
@@ -108,12 +118,8 @@ def exit_code_of(program: Callable[[], int | None]) -> int:
     """
     try:
         return program() or 0
-    except HarnessError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    except OSError as error:
-        sys.stderr.write(f"error: OS error: {error}\n")
-        return EnvironmentMissing.exit_code
+    except (HarnessError, OSError) as error:
+        return report(error)
     except KeyboardInterrupt:
         return INTERRUPTED
 

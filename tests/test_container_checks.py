@@ -180,6 +180,15 @@ def test_driver_branch_that_the_image_refuses_is_a_warning(
     assert "GPU driver branch" not in docker(BASE_IMAGE="mine:1-cu128")
 
 
+def test_driver_branch_is_that_of_the_cuda_version_of_the_image(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "read_devices", lambda _: Devices(driver="545.23.08"))
+    assert "cuda>=12.9" in docker()["GPU driver branch"].hint
+    monkeypatch.setitem(checks.IMAGE_BRANCHES, (12, 8), (570,))
+    assert "cuda>=12.8" in docker(BASE_IMAGE="mine:1-cu128")["GPU driver branch"].hint
+
+
 def test_user_and_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     assert docker(RUN_AS="0:0")["Container user"].exit_code == 2
     monkeypatch.setattr(mounts, "_may_write", lambda folder, *_: folder.name != "submission")

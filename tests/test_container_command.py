@@ -120,7 +120,7 @@ def test_podman_gets_nvidia_devices_by_cdi_names(visible: tuple[str, ...] | None
     assert "--gpus" not in command
 
 
-def test_rootless_docker_runs_as_its_root_who_is_the_user() -> None:
+def test_container_user_of_rootless_docker_is_root() -> None:
     command = run("mi300x", replace(CONTAINER, rootless=True), "true")
     assert command[command.index("--user") + 1] == "0:0"
     assert not {"--group-add", "--userns"} & {*command}

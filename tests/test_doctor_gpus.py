@@ -136,7 +136,7 @@ def test_gpu_missing_from_the_bus_is_an_error(tmp_path: Path, monkeypatch: pytes
     assert "GPU_COUNT=7" in result.hint
 
 
-def test_gpu_that_fails_between_two_queries_has_no_fabric_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_fails_between_queries_has_no_fabric_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_node(tmp_path / "node")
     use_path(monkeypatch, tmp_path / "bin")
     rows = [["0", "GPU-0", "0x233510DE", "NVIDIA H200", "580.95.05", "143771", "143156", "Disabled"]] * 2

@@ -11,7 +11,7 @@ import typer
 from harness_llm.cli import result_declarations, run_declarations
 from harness_llm.config.aliases import translate
 from harness_llm.containers import lifeline
-from harness_llm.errors import INTERRUPTED, EnvironmentMissing, HarnessError, RunFailed
+from harness_llm.errors import INTERRUPTED, report
 
 VERBOSE = "HARNESS_LLM_VERBOSE"
 # Commands that use what an interrupted one has finished.
@@ -51,21 +51,10 @@ def main() -> None:
     lifeline.watch()
     try:
         app(translate(sys.argv[1:]))
-    except HarnessError as error:
-        if os.environ.get(VERBOSE):
-            traceback.print_exc()
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(error.exit_code)
-    except OSError as error:
-        if os.environ.get(VERBOSE):
-            traceback.print_exc()
-        sys.stderr.write(f"error: OS error: {error}\n\nhint: harness-llm -v shows the traceback\n")
-        sys.exit(EnvironmentMissing.exit_code)
     except Exception as error:  # noqa: BLE001 - a user sees no traceback without -v
         if os.environ.get(VERBOSE):
             traceback.print_exc()
-        sys.stderr.write(f"error: this is a bug: {error!r}\n\nhint: harness-llm -v shows the traceback\n")
-        sys.exit(RunFailed.exit_code)
+        sys.exit(report(error, hint="harness-llm -v shows the traceback"))
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer's exit code for KeyboardInterrupt
             sys.stderr.write("interrupted; the same command continues\n" if _continues() else "interrupted\n")

@@ -211,7 +211,7 @@ def load_benchmark(name: str, workspace: Workspace) -> Benchmark:
     """Read `models/<name>/benchmark.yaml`.
 
     Raises:
-        ConfigError: there is no such benchmark, or the file is wrong.
+        ConfigError: unknown benchmark, or invalid file.
     """
     file: Path = workspace.benchmarks / name / "benchmark.yaml"
     if not file.is_file():

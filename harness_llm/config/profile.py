@@ -111,7 +111,7 @@ def load_profile(name: str, workspace: Workspace) -> Profile:
     """The profile called `name`.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: unknown profile.
     """
     profiles = read_yaml(workspace.benchmarks / "profiles.yaml")
     if name not in profiles:

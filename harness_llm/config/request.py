@@ -147,7 +147,7 @@ def load_request(options: Options, workspace: Workspace) -> Request:
     """Load benchmark, profile and round, and fill in the default of each option.
 
     Raises:
-        ConfigError: there is no such benchmark, profile or round, or no stand-in of the benchmark.
+        ConfigError: unknown benchmark, profile or round, or a benchmark without a stand-in.
     """
     named = load_profile(options.profile, workspace) if options.profile else None
     rehearsed = bool(named and named.rehearsed)

@@ -142,11 +142,12 @@ def _gpus(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[
 
 def _driver_branch(driver: str, cuda: tuple[int, int]) -> Iterator[CheckResult]:
     if driver and not suits_image(driver, cuda):
+        message = f"unsatisfied condition: cuda>={cuda[0]}.{cuda[1]}"
         yield warned(
             "GPU driver branch",
             driver,
             expected=f"{', '.join(map(str, IMAGE_BRANCHES[cuda]))} or newer, which the image requires",
-            hint="if containers do not start (unsatisfied condition: cuda>=12.9), install a driver of such a branch",
+            hint=f"if containers do not start ({message}), install a driver of such a branch",
         )
 
 

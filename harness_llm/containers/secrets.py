@@ -25,7 +25,8 @@ _CLOUDFLARED = ".cloudflared"
 def find_token(environ: Mapping[str, str], home: Path) -> str:
     """Return the token of a variable, else of HF_TOKEN_PATH's file, else of huggingface_hub's login; empty if none.
 
-    The login is in HF_HOME, else in huggingface/ of XDG_CACHE_HOME or ~/.cache (huggingface_hub/constants.py).
+    The login is in HF_HOME, else in huggingface/ of XDG_CACHE_HOME or ~/.cache (huggingface_hub/constants.py), as for
+    HF_TOKEN_PATH in the Makefile.
 
     Raises:
         ConfigError: unreadable file.

@@ -29,7 +29,7 @@ def generate_engines(engine: str) -> str:
     """Return the message of `make generate_engines`.
 
     Raises:
-        ConfigError: there is no such engine.
+        ConfigError: unknown engine.
     """
     if engine not in ENGINES:
         raise ConfigError(f"unknown engine {engine}", expected=", ".join(ENGINES))
