@@ -18,7 +18,7 @@ from harness_llm.containers.mounts import prepare
 from harness_llm.containers.scoring_server import offer
 from harness_llm.containers.secrets import cloudflared_mounts, find_token, with_secrets
 from harness_llm.errors import ConfigError
-from harness_llm.runs.fingerprint import IMAGE_VARIABLE
+from harness_llm.runs.fingerprint import IMAGE_ID_VARIABLE
 
 SHELL = ("bash",)
 
@@ -66,7 +66,7 @@ def completed(
         EnvironmentMissing: missing image, device or folder.
     """
     prepare(container, accelerator, environ)
-    image = {IMAGE_VARIABLE: daemon.image(container.image).id}
+    image = {IMAGE_ID_VARIABLE: daemon.image(container.image).id}
     own = replace(container, environment={**container.environment, **image}, rootless=daemon.is_rootless)
     token, login = find_token(environ, Path.home()), cloudflared_mounts(Path.home())
     variables = setting.secret_variables(accelerator, environ)

@@ -26,7 +26,7 @@ _ELSEWHERE = {"speculative_decoding"}
 # Editors, file systems and Python write other files, which change no run.
 _SOURCE = {".py", ".yaml", ".j2", ".js", ".css", ".json"}
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-IMAGE_VARIABLE = "HARNESS_LLM_IMAGE_ID"
+IMAGE_ID_VARIABLE = "HARNESS_LLM_IMAGE_ID"
 """The image of this container; the program that starts the container sets it."""
 HARDWARE = (
     "host_processor_model_name",
@@ -67,7 +67,7 @@ def fingerprint(
         **({"draft": draft} if draft else {}),
         "loadgen": loadgen,
         **_machine_facts(machine),
-        "image": os.environ.get(IMAGE_VARIABLE, ""),
+        "image": os.environ.get(IMAGE_ID_VARIABLE, ""),
         "cpus": len(os.sched_getaffinity(0)),
         "inherited": inherited(),
         "harness_llm": source_digest(),
