@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.engine(seconds=500), pytest.mark.slow, pytest.mark.pro
 RAY = Path(sys.executable).with_name("ray")
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
 SYSTEM = "pytest-cluster"
-PATIENCE_S = 600
+PATIENCE_S = 1200  # Ray gives its workers niceness 15: beside other programs they are slow
 QUIET = ("--disable-usage-stats", "--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=80000000")
 CPUS = 2  # of each node, one of the head's for LoadGen
 
