@@ -89,13 +89,14 @@ def checkpoint_files(path: Path) -> dict[str, str]:
     keys = {f.name: _key(f) for f in files}
     changed = [file for file in files if keys[file.name] not in known]
     found = dict(zip((keys[file.name] for file in changed), _digests(changed), strict=True))
+    known |= found
     if found and os.access(path.parent, os.W_OK):
-        _write_cache(cache, known | found)
-    return {name: (known | found)[key] for name, key in keys.items()}
+        _write_cache(cache, known)
+    return {name: known[key] for name, key in keys.items()}
 
 
 def _digests(files: Sequence[Path]) -> list[str]:
-    """sha256 of each file, several at a time; Ctrl-C ends all."""
+    """sha256 of each file, several at a time; an exception, such as that of Ctrl-C, ends all."""
     interrupted = threading.Event()
 
     def one(file: Path) -> str:
@@ -108,9 +109,8 @@ def _digests(files: Sequence[Path]) -> list[str]:
     with ThreadPoolExecutor(_DIGESTS_AT_ONCE) as pool:
         try:
             return list(pool.map(one, files))
-        except BaseException:
+        finally:
             interrupted.set()
-            raise
 
 
 def file_digest(file: Path) -> str:

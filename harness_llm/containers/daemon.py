@@ -73,7 +73,7 @@ class Daemon:
     """A connected daemon."""
 
     def __init__(self, client: docker.DockerClient, *, podman: bool = False) -> None:
-        """Use `client`; `connect` makes one."""
+        """Use `client` of Docker, or of `podman`; `connect` makes one."""
         self.client = client
         self.podman = podman
 

@@ -57,7 +57,7 @@ _LATENCY = (*_CAPACITY, Cause.CLIENT_LATE, Cause.QUEUE_GROWTH)
 
 CAUSES: dict[Cause, CauseInfo] = {
     Cause.RUN_FAILED: CauseInfo("run failed", decides=True),
-    Cause.NOT_JUDGED: CauseInfo("scoring failed", decides=True),
+    Cause.NOT_JUDGED: CauseInfo("not judged", decides=True),
     Cause.REPLICA_FAILED: CauseInfo("replica failed", decides=True),
     Cause.GATE_MISSED: CauseInfo("accuracy gate or compliance test missed", decides=True),
     Cause.LOADGEN_ERROR: CauseInfo("LoadGen reports an error", decides=True),

@@ -20,7 +20,7 @@ from harness_llm.analysis.diagnosis.latency_causes import (
     too_few_queries,
 )
 from harness_llm.analysis.diagnosis.load_causes import drain_tail, queue_growth, stopped_by_probe, too_short
-from harness_llm.analysis.diagnosis.outcome_causes import failed_run, failed_scoring, loadgen_errors, missed_gates
+from harness_llm.analysis.diagnosis.outcome_causes import failed_run, loadgen_errors, missed_gates, not_judged
 from harness_llm.analysis.diagnosis.pause_causes import pauses
 from harness_llm.analysis.diagnosis.replica_causes import (
     empty_shares,
@@ -36,7 +36,7 @@ from harness_llm.runs.record import Run
 Rule = Callable[[RunData], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     failed_run,
-    failed_scoring,
+    not_judged,
     failed_replicas,
     missed_gates,
     loadgen_errors,
@@ -57,7 +57,7 @@ _PERFORMANCE = "performance"
 _MS = 1000
 _SPEED = (Cause.THROTTLING, Cause.PREEMPTION)
 # The rules that also hold for accuracy and compliance runs, whose speed does not count.
-_OF_ALL_TESTS = (failed_run, failed_scoring, failed_replicas, missed_gates, loadgen_errors)
+_OF_ALL_TESTS = (failed_run, not_judged, failed_replicas, missed_gates, loadgen_errors)
 
 
 @dataclass(frozen=True)

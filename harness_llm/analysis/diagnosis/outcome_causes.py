@@ -26,7 +26,7 @@ def failed_run(data: RunData) -> Iterator[Finding]:
     )
 
 
-def failed_scoring(data: RunData) -> Iterator[Finding]:
+def not_judged(data: RunData) -> Iterator[Finding]:
     """A run whose log is complete and not judged."""
     if data.record.state is not State.MEASURED:
         return
