@@ -59,7 +59,7 @@ def checkpoint(workspace: Workspace) -> Path:
 def pack(workspace: Workspace, *scenarios: str, **changes: Any) -> Package:
     what = submission(**changes)
     tests = ("performance", "accuracy", *next(iter(what.variants.values())).compliance)
-    wanted = Wanted(what.benchmark.name, what.profile, what.rules.round, what.division)
+    wanted = Wanted(what.benchmark.name, what.profile, what.rules.round, what.division, newest=True)
     runs = find_runs(workspace.logs, what.system)
     selection = select(runs, scenarios or ("Offline",), tests, wanted)
     return package(what, selection, workspace, assets(workspace))

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness_llm.hardware.ecc import UNTOLD, Ecc
 from harness_llm.paths import log_folder
-from harness_llm.runs.record import NodeRecord, Run, RunRecord, State, finish, load_run, open_run
+from harness_llm.runs.record import VERSION, NodeRecord, Run, RunRecord, State, begin, finish, load_run, open_run
 
 BENCHMARK = "demo"
 SYSTEM = "cpu-box"
@@ -35,6 +35,7 @@ def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: 
     started = START + dt.timedelta(hours=hour)
     path = log_folder(logs, started, system, changes.get("benchmark", BENCHMARK)) / scenario / test
     facts: dict[str, Any] = {
+        "version": VERSION,
         "state": State.VALID,
         "reasons": [],
         "benchmark": BENCHMARK,
@@ -54,9 +55,11 @@ def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: 
         "metrics": {"tokens_per_second": 1234.5},
     }
     with open_run(path):
+        record = RunRecord.model_validate(facts | changes)
+        begin(path, record.model_copy(update={"state": State.RUNNING}))
         _write_files(path, f"{scenario} {test} {hour}")
         if finished:
-            finish(path, RunRecord.model_validate(facts | changes))
+            finish(path, record)
     return load_run(path)
 
 

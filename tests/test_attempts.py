@@ -23,7 +23,7 @@ from harness_llm.pipeline.attempts import (
     with_obstacles,
 )
 from harness_llm.runs.record import Run, RunKey, State
-from harness_llm.runs.selection import NOT_COUNTED, RunStatus, Selection
+from harness_llm.runs.selection import NOT_COUNTED, RunStatus, Selection, Todo
 
 KILLED = ProcessFailed("replica-0 failed", where="logs/replica-0.log", found="exit by signal 9 (SIGKILL)")
 
@@ -97,8 +97,8 @@ def test_table_of_missing_runs() -> None:
 def test_valid_run_that_the_division_does_not_allow_is_missing() -> None:
     run = RunAttempts(RunKey("demo", "Server", "performance"), (Attempt(a_run(State.VALID)),))
     accuracy = replace(run, run_key=RunKey("demo", "Server", "accuracy"))
-    left_out = RunStatus(run.run_key, run.run, NOT_COUNTED, "VALID but not allowed in closed: cache hits")
-    selection = Selection((left_out, RunStatus(accuracy.run_key, run.run, State.VALID, "")))
+    left_out = RunStatus(run.run_key, run.run, NOT_COUNTED, "VALID but not allowed in closed: cache hits", Todo.MEASURE)
+    selection = Selection((left_out, RunStatus(accuracy.run_key, run.run, State.VALID, "", Todo.NOTHING)))
     missing, counted = with_obstacles([run, accuracy], selection)
     assert (missing.valid, missing.exit_code) == (False, 1)
     assert counted == accuracy
@@ -109,7 +109,7 @@ def test_valid_run_that_the_division_does_not_allow_is_missing() -> None:
 
 def test_failed_run_keeps_its_cause() -> None:
     failed = RunAttempts(RunKey("demo", "Server", "performance"), (Attempt(a_run(State.FAILED), KILLED),))
-    selection = Selection((RunStatus(failed.run_key, None, "MISSING", "no run"),))
+    selection = Selection((RunStatus(failed.run_key, None, "MISSING", "no run", Todo.MEASURE),))
     assert with_obstacles([failed], selection) == [failed]
 
 

@@ -18,18 +18,21 @@ from harness_llm.cli.submit_command import _report_runs
 from harness_llm.config.assets import Assets
 from harness_llm.config.plan import resolve
 from harness_llm.config.profile import load_profile
-from harness_llm.config.request import ScenarioPlan, load_request
+from harness_llm.config.request import Request, load_request
 from harness_llm.errors import GateFailed, RunFailed
 from harness_llm.evaluate.run_result import TOO_FEW
 from harness_llm.hardware import device_lock
 from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline import submit as submit_module
 from harness_llm.pipeline.attempts import Attempt, RunAttempts
 from harness_llm.pipeline.doctor.doctor import ReadyBenchmark
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.scenario_runs import ScenarioRuns
 from harness_llm.pipeline.submit import Pipeline
-from harness_llm.runs.record import Run
+from harness_llm.runs.facts import run_facts_of
+from harness_llm.runs.record import Run, RunKey
+from harness_llm.runs.selection import Present
 
 BAD = {"state": "INVALID", "reasons": [TOO_FEW]}
 NOTED = {**BAD, "notes": ["not for closed: the server has no version"]}
@@ -83,6 +86,12 @@ def test_stop_on_failure_ends_the_command_at_a_degraded_run(tmp_path: Path) -> N
     assert (caught.value.where, caught.value.found) == (str(degraded.path), "replica-1 failed")
 
 
+def present_runs(request: Request, *_: Any) -> dict[RunKey, Present]:
+    """Equal to the runs of `Measured`."""
+    keys = [RunKey(request.benchmark.name, "Offline", test) for test in request.tests]
+    return {key: Present(run_facts_of(SUBJECT, {}, key.test, ())) for key in keys}
+
+
 class Measured(Pipeline):
     """A pipeline whose runs end at once, with `violations`."""
 
@@ -94,10 +103,7 @@ class Measured(Pipeline):
     def _prepare(self) -> Assets:
         return Assets(Path(), Path(), {}, Path())
 
-    def fingerprint(self, plan: ScenarioPlan, assets: Assets) -> dict[str, Any]:
-        return SUBJECT
-
-    def scenario_runs(self, plan: ScenarioPlan, assets: Assets) -> ScenarioRuns:
+    def scenario_runs(self, plan: Any, assets: Assets) -> ScenarioRuns:
         return cast("ScenarioRuns", SimpleNamespace(run=self._run))
 
     def _run(self, tests: Sequence[str], measured: Sequence[Run]) -> list[RunAttempts]:
@@ -113,6 +119,7 @@ def test_valid_runs_that_closed_does_not_allow_exit_with_1(
 ) -> None:
     monkeypatch.setattr(device_lock, "make_locks", lambda: tmp_path)
     monkeypatch.setattr(Measured, "violations", violations)
+    monkeypatch.setattr(submit_module, "present_runs", present_runs)
     monkeypatch.setattr(submit_command, "build_pipeline", lambda request, panel, _: Measured(request, panel))
     words = {"model": CLOSED, "gpu": "cpu", "division": "closed", "profile": "valid", "system_name": "box"}
     request = resolve(options(scenarios="Offline", package=False, **words), make_workspace(tmp_path))

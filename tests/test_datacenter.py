@@ -10,7 +10,7 @@ from test_architecture_document import DESCRIPTION, ECC, TWO_NODES, result
 
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.hardware.ecc import Ecc, Fact, State
-from harness_llm.runs.selection import RunStatus, Selection
+from harness_llm.runs.selection import RunStatus, Selection, Todo
 from harness_llm.submission.datacenter import Requirements, measured_results, requirements_of
 from harness_llm.submission.package import _refuse_without_ecc
 
@@ -109,7 +109,7 @@ def test_run_with_disabled_ecc_is_refused_at_packaging(tmp_path: Path, state: st
     run = write_run(
         tmp_path, "Offline", "performance", nodes={"": recorded_node({"memory_ecc": state, "kernel": "off"})}
     )
-    selection = Selection((RunStatus(run.run_key, run, "VALID", ""),))
+    selection = Selection((RunStatus(run.run_key, run, "VALID", "", Todo.NOTHING),))
     if not refused:
         _refuse_without_ecc(selection)
         return

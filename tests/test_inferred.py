@@ -81,7 +81,7 @@ def test_tree_contains_copies_of_the_source_runs(tmp_path: Path) -> None:
     write_all(workspace.logs, "SingleStream")
     benchmark = ask("Offline", model=BENCHMARK, gpu="cpu").benchmark
     submission = submission_of(benchmark, category="edge")
-    wanted = Wanted(BENCHMARK, submission.profile, "v6.1", "open")
+    wanted = Wanted(BENCHMARK, submission.profile, "v6.1", "open", newest=True)
     measured = select(find_runs(workspace.logs, submission.system), ["SingleStream"], TESTS, wanted)
     selection = with_inferred(measured, [("Offline", "SingleStream")])
     made = package(submission, selection, workspace, assets(workspace))

@@ -128,7 +128,7 @@ def some_assets(request: Request) -> Assets:
 
 
 def packaged_description(request: Request, runs: list[Run]) -> dict[str, str]:
-    selection = select(runs, ["Offline"], TESTS, Wanted("demo", "smoke", "v6.1", "open"))
+    selection = select(runs, ["Offline"], TESTS, Wanted("demo", "smoke", "v6.1", "open", newest=True))
     made = pipeline_of(request)._package(selection, some_assets(request))
     found: dict[str, str] = json.loads((made.tree / f"open/Acme/systems/{SYSTEM}.json").read_text())
     return found

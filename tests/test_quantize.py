@@ -359,7 +359,7 @@ def test_checkpoint_below_the_accuracy_gate_is_not_packaged(assets: Assets, work
         reasons=run_result.reasons,
     )
     submission = submission_of(DEMO, profile="valid")
-    wanted = Wanted(DEMO.name, "valid", "v6.1", "open")
+    wanted = Wanted(DEMO.name, "valid", "v6.1", "open", newest=True)
     chosen = select(find_runs(workspace.logs, SYSTEM), ("Offline",), ("performance", "accuracy"), wanted)
     with pytest.raises(GateFailed, match=r"demo/Offline/accuracy: INVALID, accuracy of llama2-70b-99\.9: ROUGE1 fails"):
         package(submission, chosen, workspace, assets)

@@ -61,6 +61,7 @@ def test_command_repeats_every_option(command_line: CommandLine, monkeypatch: py
     choices, unsaid = filled(**RARE), filled()
     said = {field.name for field in fields(Options) if getattr(choices, field.name) != getattr(unsaid, field.name)}
     others = {
+        "again",
         "company",
         "tests",
         "category",

@@ -16,8 +16,9 @@ from harness_llm.config.benchmark import load_benchmark
 from harness_llm.config.request import load_request
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.panel import Panel
-from harness_llm.runs.record import find_runs
-from harness_llm.runs.selection import Wanted, select, with_inferred
+from harness_llm.runs.facts import run_facts_of
+from harness_llm.runs.record import RunKey, find_runs
+from harness_llm.runs.selection import Present, Wanted, select, with_inferred
 from harness_llm.submission import tree as tree_module
 from harness_llm.submission.package import Package, package
 
@@ -33,12 +34,16 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return Workspace(tmp_path)
 
 
+def present(scenario: str) -> dict[RunKey, Present]:
+    return {RunKey(BENCHMARK, scenario, t): Present(run_facts_of(SUBJECT, FACTS, t, ())) for t in TESTS}
+
+
 def packaged(workspace: Workspace, scenario: str, **submission: str) -> Package:
     """Runs of SUBJECT that are packaged, though there are newer ones of another fingerprint."""
     write_all(workspace.logs, scenario, fingerprint=SUBJECT, run_facts=FACTS)
     write_all(workspace.logs, scenario, fingerprint=OTHER, hour=3, run_facts=FACTS)
     what = submission_of(load_benchmark(BENCHMARK, Workspace(CHECKOUT)), **submission)
-    wanted = Wanted(BENCHMARK, what.profile, what.rules.round, what.division, fingerprints={scenario: SUBJECT})
+    wanted = Wanted(BENCHMARK, what.profile, what.rules.round, what.division, present(scenario))
     selection = select(find_runs(workspace.logs, what.system), [scenario], TESTS, wanted)
     return package(what, with_inferred(selection, [("Offline", "SingleStream")]), workspace, assets(workspace))
 

@@ -171,7 +171,7 @@ def test_empty_selection_is_refused(workspace: Workspace) -> None:
 
 def test_runs_of_another_system_are_refused(workspace: Workspace) -> None:
     runs = write_all(workspace.logs, system="slow-box")
-    selection = select(runs, ["Offline"], TESTS, Wanted(BENCHMARK, "smoke", "v6.1", "open"))
+    selection = select(runs, ["Offline"], TESTS, Wanted(BENCHMARK, "smoke", "v6.1", "open", newest=True))
     with pytest.raises(ConfigError, match="another system"):
         package(submission(system="fast-box"), selection, workspace, assets(workspace))
 

@@ -15,8 +15,8 @@ from harness_llm.analysis.query_times import read_query_times
 from harness_llm.analysis.repeats import Runs, facts
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL, parse_detail
+from harness_llm.runs.facts import differences
 from harness_llm.runs.record import Run, State
-from harness_llm.runs.selection import differences
 
 PERFORMANCE = "performance"
 _COUNTED = (State.VALID, State.INVALID)

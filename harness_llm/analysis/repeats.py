@@ -6,8 +6,8 @@ from typing import Any
 
 from harness_llm.analysis.recorded_conf import recorded_conf
 from harness_llm.errors import ConfigError
+from harness_llm.runs.facts import differences
 from harness_llm.runs.record import LOCK, RECORD, Run, RunRecord, load_run
-from harness_llm.runs.selection import differences
 
 Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 """By scenario and test, oldest first."""

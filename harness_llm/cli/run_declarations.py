@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 # Options that change neither the selection of runs nor the tree.
-_RESULTS = ("tests", "package", "ray", "stop_on_failure", "metrics_port", "profile_window")
+_RESULTS = ("tests", "package", "stop_on_failure", "metrics_port", "profile_window", "again")
 
 
 class What(StrEnum):
@@ -68,7 +68,7 @@ def prepare(options: Options) -> None:
     command(options, _panel())
 
 
-@options_command(commands, without=("package",))
+@options_command(commands, without=("package", "again"))
 def run(
     options: Options,
     accuracy: Annotated[bool, option(WHAT_TO_RUN, "The same as --tests accuracy.", "--accuracy")] = False,
@@ -82,7 +82,7 @@ def run(
     command(replace(options, tests=tests), _panel())
 
 
-@options_command(commands, without=("company", "tests", "package", "stop_on_failure", "metrics_port", "profile_window"))
+@options_command(commands, without=(*_RESULTS, "company"))
 def tune(
     options: Options,
     what: Annotated[
@@ -104,7 +104,7 @@ def tune(
     command(options, _panel(), what=what.value, budget=budget, write=write)
 
 
-@options_command(commands, without=_RESULTS)
+@options_command(commands, without=(*_RESULTS, "ray"))
 def package(
     options: Options,
     calibration_only: Annotated[

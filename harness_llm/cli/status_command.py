@@ -7,26 +7,24 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from harness_llm.cli.planned import planned_pipeline
 from harness_llm.config.options import Options
-from harness_llm.config.plan import plan_scenarios
-from harness_llm.config.request import Request, check_request, load_requests, require_names
+from harness_llm.config.request import Request, load_requests
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.panel import Panel
-from harness_llm.pipeline.submit import Pipeline
 from harness_llm.runs.selection import Selection
 
 
 def status(options: Options, *, as_json: bool) -> None:
     """Print a table of scenarios and tests, then a line for each run that is not finished."""
-    require_names(options, company=False)
     documents = []
-    for request in (plan_scenarios(check_request(one)) for one in load_requests(options, Workspace())):
-        pipeline = Pipeline(request, Panel(Console(stderr=True)))
-        selection = pipeline.candidates(pipeline.assets(), current=False).select()
+    for request in load_requests(options, Workspace()):
+        pipeline = planned_pipeline(request, Panel(Console(stderr=True)), company=False)
+        selection = pipeline.candidates(pipeline.assets()).select()
         if as_json:
-            documents.append(_status_document(request, pipeline.unprepared(), selection))
+            documents.append(_status_document(pipeline.request, pipeline.unprepared(), selection))
         else:
-            _print_status(request, pipeline.unprepared(), selection)
+            _print_status(pipeline.request, pipeline.unprepared(), selection)
     if as_json:
         sys.stdout.write(json.dumps(documents, indent=2) + "\n")
 

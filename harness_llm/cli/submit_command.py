@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from harness_llm.cli.each_benchmark import each_benchmark
 from harness_llm.cli.package_command import check_and_archive
+from harness_llm.cli.planned import planned_pipeline
 from harness_llm.cli.submission_report import report_submission
 from harness_llm.config.options import Options
-from harness_llm.config.plan import plan_scenarios
 from harness_llm.config.profile import Profile
-from harness_llm.config.request import Request, check_request, load_requests, require_names
+from harness_llm.config.request import Request, load_requests
 from harness_llm.evaluate.run_result import TOO_FEW
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import RunAttempts, missing_runs_error
@@ -19,7 +19,6 @@ from harness_llm.pipeline.live.metrics import serve_metrics
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.profiling import check_profiling
 from harness_llm.pipeline.submit import build_pipeline
-from harness_llm.replicas.ray.cluster import query_cluster
 
 
 def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
@@ -49,12 +48,9 @@ def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
 
 
 def _print_plan(request: Request, panel: Panel) -> None:
-    require_names(request.options, company=purpose_of(request) is Purpose.SUBMIT)
-    request = plan_scenarios(check_request(request))
-    address = request.options.ray
-    cluster = query_cluster(address, request.workspace.stage_log("nodes")) if address else None
-    pipeline = build_pipeline(request, panel, cluster)
-    pipeline.announce(pipeline.candidates(pipeline.assets()).select())
+    pipeline = planned_pipeline(request, panel, company=purpose_of(request) is Purpose.SUBMIT)
+    candidates = pipeline.candidates(pipeline.assets())
+    pipeline.announce(candidates.select(), candidates.wanted.present)
 
 
 def prepare(options: Options, panel: Panel) -> None:

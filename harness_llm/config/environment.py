@@ -43,6 +43,7 @@ def from_environment(options: Options, environment: Mapping[str, str]) -> Option
         round=text("round"),
         division=text("division"),
         category=text("category"),
+        again=options.again or _switch("AGAIN", environment, default=False),
         stand_in=options.stand_in or _switch("STAND_IN", environment, default=False),
         company=text("company"),
         system_name=text("system_name"),

@@ -82,6 +82,7 @@ class Options:
     total_sample_count: int | None = _option(
         "Use fewer samples than the data set has. Not for the closed division.", WHAT_TO_RUN, default=None
     )
+    again: bool = _option("Measure runs again that are INVALID with the present settings.", WHAT_TO_RUN, default=False)
     company: str = _option("Submitter.", SYSTEM, variable="COMPANY")
     system_name: str = _option("Name of the system, such as 8xMI300X_2xEPYC_9554.", SYSTEM, variable="SYSTEM_NAME")
     gpu: str = _option(
@@ -142,7 +143,7 @@ class Options:
         """The command line that repeats all tests of `scenarios`, or of all, without a submitter."""
         # A node of a Ray cluster finds the address itself.
         options = replace(self, company="", tests=None, package=True, stop_on_failure=False, metrics_port=None)
-        options = replace(options, profile_window="", ray=self.ray and "auto")
+        options = replace(options, profile_window="", again=False, ray=self.ray and "auto")
         if scenarios:
             options = replace(options, scenarios=scenarios)
         return shlex.join(["harness-llm", verb, *_arguments(options)])

@@ -87,6 +87,14 @@ OPEN_ONLY_KEYS: dict[str, frozenset[str]] = {
 }
 """Per scenario, the keys that only the open division allows."""
 
+TIMING = frozenset(
+    {
+        *("target_qps", "target_latency", "target_latency_percentile", "ttft_latency", "tpot_latency"),
+        *("min_duration", "max_duration"),
+    }
+)
+"""Targets, latency limits and durations, which affect performance runs only."""
+
 _EMBEDDED = "LoadGen reads it only from its embedded mlperf.conf"
 _AUDIT = "a compliance test sets it, in audit.config"
 _REFUSED = {
@@ -161,6 +169,16 @@ class UserConf:
     def render(self) -> str:
         """The text of the file."""
         return "".join(f"{name} = {value!r}\n" for name, value in self.values.items())
+
+
+def rendered_values(text: str, *, timing: bool) -> dict[str, str]:
+    """The values by name in a `text` of `UserConf.render`; equal numbers have equal texts.
+
+    Args:
+        timing: whether with the keys of TIMING.
+    """
+    pairs = (line.partition(" = ") for line in text.splitlines())
+    return {name: f"{float(value):.12g}" for name, _, value in pairs if timing or name.rpartition(".")[2] not in TIMING}
 
 
 def parse(text: str, where: str, known_models: Collection[str]) -> UserConf:

@@ -12,7 +12,7 @@ from harness_llm.errors import (
     RunFailed,
 )
 from harness_llm.runs.record import Run, RunKey, State
-from harness_llm.runs.selection import MISSING, NOT_COUNTED, Selection
+from harness_llm.runs.selection import MISSING, NOT_COUNTED, SETTLED, Selection
 
 MAX_REPEATS = 2
 
@@ -56,12 +56,16 @@ class RunAttempts:
     Attributes:
         blocked: why the run was not attempted.
         obstacle: why a VALID run is not selected for the result; empty if it is.
+        settled: whether the run is of an earlier command, and INVALID with the present settings.
+        restoring: how an earlier VALID run counts again instead of this INVALID one; empty without one.
     """
 
     run_key: RunKey
     attempts: tuple[Attempt, ...] = ()
     blocked: HarnessError | None = None
     obstacle: str = ""
+    settled: bool = False
+    restoring: str = ""
 
     @property
     def run(self) -> Run | None:
@@ -98,7 +102,8 @@ class RunAttempts:
         if self.error:
             parts = ["not attempted" if self.blocked else "", self.error.what, self.error.found]
             return " ".join(": ".join(filter(None, parts)).split())
-        return self.obstacle or ("; ".join(self.run.reasons) if self.run else "")
+        reasons = "; ".join(self.run.reasons) if self.run else ""
+        return self.obstacle or (f"{reasons} ({SETTLED})" if self.settled else reasons)
 
     @property
     def place(self) -> str:
@@ -116,10 +121,11 @@ def with_obstacles(made: Sequence[RunAttempts], selection: Selection) -> list[Ru
 def missing_runs_error(missing: Sequence[RunAttempts], asked: int, command: str) -> HarnessError:
     """Return the error of a command that ends without `missing` of the `asked` runs; `command` makes them."""
     kind = _KINDS[max(run.exit_code for run in missing)]
+    restoring = [run.restoring for run in missing if run.restoring]
     return kind(
         "not every run is VALID and counted",
         found=f"{len(missing)} of {asked} runs are missing\n\n{missing_table(missing)}",
-        hint=f"after removing the causes: {command}",
+        hint="\n      ".join([*restoring, f"after removing the causes: {command}"]),
     )
 
 

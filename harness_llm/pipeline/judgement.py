@@ -48,6 +48,11 @@ def judge_run(run: Run, request: Request, plan: ScenarioPlan, scorer: Scorer) ->
         return finish(run.path, record.model_copy(update=changes))
 
 
+def judged_by(request: Request, plan: ScenarioPlan) -> str:  # noqa: ARG001
+    """Digest of the rules and of the source that judge a run of `plan` now."""
+    return ""
+
+
 def require_source(fingerprint: dict[str, Any]) -> None:
     """Refuse a run during which the source changed: other processes import the package again.
 

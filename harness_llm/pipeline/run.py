@@ -3,7 +3,7 @@
 import datetime as dt
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,13 +27,13 @@ from harness_llm.pipeline.device_records import DeviceRecords
 from harness_llm.pipeline.judgement import judge_run, require_source
 from harness_llm.pipeline.profile_window import ProfileWindow
 from harness_llm.pipeline.profiling import Profiling
-from harness_llm.pipeline.run_facts import run_facts, sampling_of
+from harness_llm.pipeline.run_facts import at_default, run_facts, sampling_of
 from harness_llm.pipeline.run_monitor import RunMonitor, Stall, Watcher
 from harness_llm.protocol.child_processes import start
 from harness_llm.protocol.counters import Counters, caching_violations, growth
 from harness_llm.protocol.kv_cache import KvCache, kv_cache_metrics, preemption_notes
 from harness_llm.replicas.pool import ReplicaPool
-from harness_llm.runs.record import NodeRecord, Run, RunKey, RunRecord, State, finish, open_run
+from harness_llm.runs.record import VERSION, NodeRecord, Run, RunKey, RunRecord, State, begin, finish, open_run
 from harness_llm.runs.server_identity import identity_violations
 
 USER_CONF = "user.conf"
@@ -81,6 +81,7 @@ def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
     window = ProfileWindow(context.profiling, total, context.pool) if context.profiling else None
     with open_run(path):
         attempt = _Attempt(context, run_key, path, watcher, window, context.nodes())
+        begin(path, attempt.record(State.RUNNING))
         _write_inputs(context, test, path)
         try:
             profiled = attempt.load()
@@ -155,7 +156,7 @@ class _Attempt:
 
     def finish(self, state: State, reasons: list[str]) -> Run:
         """Write the record; failed replicas make a measurement DEGRADED, and are notes of an accuracy run."""
-        request, plan, test = self.context.request, self.context.plan, self.run_key.test
+        plan, test = self.context.plan, self.run_key.test
         notes: list[str] = []
         if state is State.FAILED:
             reasons = reasons + self.losses
@@ -163,14 +164,23 @@ class _Attempt:
             notes = self.losses
         elif self.losses:
             state, reasons = State.DEGRADED, self.losses + reasons
-        facts = run_facts(request, plan, self.context.assets, test)
         seen = caching_violations(self.counted, plan.config.draft_tokens)
         seen += identity_violations(self.context.fingerprint.get("servers", []))
         notes = notes + preemption_notes(self.kv_cache, plan.config.in_flight_limit.batch)
-        record = RunRecord(
+        notes += [f"not for closed: {line}" for line in seen]
+        return finish(self.path, self.record(state, reasons, notes, seen))
+
+    def record(
+        self, state: State, reasons: Sequence[str] = (), notes: Sequence[str] = (), violations: Sequence[str] = ()
+    ) -> RunRecord:
+        """The record of the run as it is now; `violations` are those seen in the run."""
+        request, plan, test = self.context.request, self.context.plan, self.run_key.test
+        facts = run_facts(request, plan, self.context.assets, test)
+        return RunRecord(
+            version=VERSION,
             state=state,
-            reasons=reasons,
-            notes=notes + [f"not for closed: {line}" for line in seen],
+            reasons=[*reasons],
+            notes=[*notes],
             **asdict(self.run_key),
             system=request.options.system_name,
             round=request.round.round,
@@ -182,11 +192,11 @@ class _Attempt:
             ended=dt.datetime.now(dt.UTC),
             fingerprint=self.context.fingerprint,
             nodes=self.nodes,
-            run_facts=facts | {"violations": facts["violations"] + seen, "counters": self.counted},
+            run_facts=facts | {"violations": [*facts["violations"], *violations], "counters": self.counted},
+            at_default=at_default(request, plan, test),
             metrics=self.kv_cache if test == "performance" else {},
             prediction=self.prediction,
         )
-        return finish(self.path, record)
 
 
 def _write_inputs(context: ScenarioContext, test: str, path: Path) -> None:

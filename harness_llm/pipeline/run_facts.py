@@ -6,6 +6,7 @@ from harness_llm.config.assets import Assets
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.protocol.token_store import open_store
+from harness_llm.runs.facts import names_at_default
 
 
 def sampling_of(request: Request, plan: ScenarioPlan, test: str) -> Sampling:
@@ -26,3 +27,14 @@ def run_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -
         "user_conf": plan.confs[test].render(),
         "audit": audit.audit if audit else {},
     }
+
+
+def at_default(request: Request, plan: ScenarioPlan, test: str) -> list[str]:
+    """Dotted names of the facts of a run of `test` that are at their default."""
+    config = plan.config
+    return names_at_default(
+        harness_config=config.harness_config,
+        server_config=config.server_config,
+        replay_config=config.replay_config,
+        sampling=sampling_of(request, plan, test),
+    )

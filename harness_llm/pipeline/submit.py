@@ -2,7 +2,7 @@
 
 import functools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from harness_llm.checker.official import OfficialVerdict, run_official
 from harness_llm.config.assets import Assets, Preparation, missing, prepare
 from harness_llm.config.checkpoint import checkpoint_digest, weight_files
 from harness_llm.config.inference_checkout import checkout
-from harness_llm.config.load import issued, seconds
+from harness_llm.config.plan import targets_path
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.config.rules import load_round
 from harness_llm.errors import EnvironmentMissing
@@ -27,12 +27,14 @@ from harness_llm.hardware.nodes import merged
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error, with_obstacles
+from harness_llm.pipeline.earlier_runs import with_earlier_runs
+from harness_llm.pipeline.forecast import Forecast
 from harness_llm.pipeline.judgement import judge_run
-from harness_llm.pipeline.live.run_progress import RunView, clock
 from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.plan_text import plan_lines
+from harness_llm.pipeline.present_runs import present_runs
 from harness_llm.pipeline.profiling import profiling_of
 from harness_llm.pipeline.run import ScenarioContext, execute_run
-from harness_llm.pipeline.run_facts import run_facts
 from harness_llm.pipeline.scenario_pool import start_scenario_pool
 from harness_llm.pipeline.scenario_runs import ScenarioRuns
 from harness_llm.prepare.preparation import preparation_of
@@ -40,12 +42,9 @@ from harness_llm.prepare.provision import provide
 from harness_llm.prepare.published import PublishedPreparation
 from harness_llm.replicas.ray.cluster import Cluster, query_cluster
 from harness_llm.runs.fingerprint import fingerprint
-from harness_llm.runs.record import NodeRecord, Run, find_runs
-from harness_llm.runs.selection import Candidates, Selection, Wanted, with_inferred
+from harness_llm.runs.record import NodeRecord, Run, RunKey, find_runs
+from harness_llm.runs.selection import Candidates, Present, Selection, Todo, Wanted, with_inferred
 from harness_llm.submission.package import Package, package, package_calibration
-
-# Facts of a run that must equal those of a run that would be made now.
-_SAME_WORK = ("dataset", "samples", "sampling", "profile", "accuracy")
 
 
 @dataclass
@@ -55,14 +54,12 @@ class Pipeline:
     Attributes:
         machine: hardware and software of this machine, or of all nodes of the cluster together.
         cluster: the nodes that run the replicas; None for this machine.
-        rates: measured samples per second by scenario, which predict the next run.
     """
 
     request: Request
     panel: Panel
     machine: dict[str, str] = field(default_factory=detect)
     cluster: Cluster | None = None
-    rates: dict[str, float] = field(default_factory=dict)
 
     def submit(self) -> Package:
         """Run the requested tests that are missing, and make the tree; the same call again continues.
@@ -117,20 +114,25 @@ class Pipeline:
         found = self.assets()
         candidates = self.candidates(found)
         selection = candidates.select()
-        self.announce(selection)
+        self.announce(selection, candidates.wanted.present)
         assets = self._prepare()
         if found is None:
             candidates = self.candidates(assets)
             selection = candidates.select()
-        made: list[RunAttempts] = []
-        for plan in self.request.scenarios:
-            own = [s for s in selection.missing if s.run_key.scenario == plan.scenario]
-            own = [s for s in own if s.run_key.test in self.request.requested_tests]
-            measured = [s.measured for s in own if s.measured]
-            made += self.scenario_runs(plan, assets).run([s.run_key.test for s in own if not s.measured], measured)
+        made = [run for plan in self.request.scenarios for run in self._runs_of(plan, selection, assets)]
         new = [attempt.run for run in made for attempt in run.attempts if attempt.run]
         selection = candidates.select(new)
+        made = with_earlier_runs(made, selection, candidates.wanted.present, targets_path(self.request))
         return selection, assets, with_obstacles(made, selection) if self.request.profile.packaged else made
+
+    def _runs_of(self, plan: ScenarioPlan, selection: Selection, assets: Assets) -> list[RunAttempts]:
+        """Make the missing runs of a scenario; a run that is INVALID with the present settings is not repeated."""
+        own = [status for status in selection.missing if status.run_key.scenario == plan.scenario]
+        own = [status for status in own if status.run_key.test in self.request.requested_tests]
+        judged = [status.run for status in own if status.run and status.todo is Todo.JUDGE]
+        tests = [status.run_key.test for status in own if status.todo is Todo.MEASURE]
+        settled = [RunAttempts(s.run_key, (Attempt(s.run),), settled=True) for s in own if s.todo is Todo.NOTHING]
+        return [*self.scenario_runs(plan, assets).run(tests, judged), *settled]
 
     def package(self) -> Package:
         """Make the tree of finished runs.
@@ -140,7 +142,7 @@ class Pipeline:
             GateFailed: a run is not finished.
         """
         assets = self.required_assets()
-        return self._package(self.candidates(assets, current=False).select(), assets)
+        return self._package(self.candidates(assets, newest=True).select(), assets)
 
     def package_calibration(self) -> tuple[Path, list[str]]:
         """Write the calibration document, which needs no run; returns its path and notices for the submitter.
@@ -225,84 +227,40 @@ class Pipeline:
             nodes=self.cluster.facts() if self.cluster else (),
         )
 
-    @property
-    def _plans(self) -> dict[str, ScenarioPlan]:
-        return {plan.scenario: plan for plan in self.request.scenarios}
-
     @functools.cached_property
     def _earlier_runs(self) -> list[Run]:
         """All runs of the system before this command, read once."""
         return find_runs(self.request.workspace.logs, self.request.options.system_name)
 
-    def candidates(self, assets: Assets | None, *, current: bool = True) -> Candidates:
+    @functools.cached_property
+    def forecast(self) -> Forecast:
+        """Predicts the runs, by those made before and in this command."""
+        return Forecast(self.request, self._earlier_runs)
+
+    def candidates(self, assets: Assets | None, *, newest: bool = False) -> Candidates:
         """The runs of this request, with the conditions for their selection; no runs without the assets.
 
         Args:
-            current: select runs that equal those that would be made now, otherwise those of the newest fingerprint.
+            newest: select the newest complete set, instead of the runs that equal those that would be made now.
         """
         request = self.request
-        fingerprints = (
-            {p.scenario: self.fingerprint(p, assets) for p in request.scenarios} if assets and current else {}
-        )
         wanted = Wanted(
             benchmark=request.benchmark.name,
             profile=request.profile.name,
             round=request.round.round,
             division=request.options.division,
+            present=present_runs(request, assets, self.fingerprint) if assets else {},
+            newest=newest,
+            again=request.options.again,
             rehearsed=request.profile.rehearsed,
-            fingerprints=fingerprints,
         )
-        runs = [run for run in self._earlier_runs if self._same_work(run, assets)] if assets else []
-        return Candidates(runs, request.options.measured, request.tests, wanted)
+        return Candidates(self._earlier_runs if assets else (), request.options.measured, request.tests, wanted)
 
-    def _same_work(self, run: Run, assets: Assets) -> bool:
-        """Whether a run is of this request, with its data set and sampling; the user.conf may differ."""
-        plan, test = self._plans.get(run.run_key.scenario), run.run_key.test
-        if run.run_key.benchmark != self.request.benchmark.name or not plan or test not in self.request.tests:
-            return False
-        if run.record is None:
-            return True
-        now = run_facts(self.request, plan, assets, test)
-        return all(run.record.run_facts.get(key) == now[key] for key in _SAME_WORK)
-
-    def announce(self, selection: Selection) -> None:
-        """Print the plan: the stages of the preparation, and every run with its predicted duration."""
-        for stage in self.unprepared():
-            self.panel.say(f"  to prepare: {stage}")
-        total = 0.0
-        for status in selection.run_keys:
-            if status.run_key.test not in self.request.requested_tests:
-                continue
-            view = self._view(status.run_key.scenario, status.run_key.test)
-            words = "done" if status.done else "to judge again" if status.measured else ""
-            total += 0 if words else view.predicted_s
-            words = words or f"{view.total} samples, about {clock(view.predicted_s)}"
-            reason = f" ({status.state_text}: {status.reason})" if status.run and not status.done else ""
-            self.panel.say(f"  {status.run_key.scenario:13}{status.run_key.test:13}{words}{reason}")
-        self.panel.say(f"about {clock(total)} of measurement; the engine starts once per scenario")
-
-    def _view(self, scenario: str, test: str) -> RunView:
-        plan = self._plans[scenario]
-        rate = self.rates.get(scenario) or self._earlier_rate(plan)
-        audit = self.request.audit_samples(test)
-        return RunView(
-            name=f"{scenario} {test}",
-            total=issued(plan.load, test, audit),
-            predicted_s=seconds(plan.load, test, rate, audit),
-            limit=self.request.rules.latency_ms.get(scenario),
-            min_duration_s=plan.load.min_duration_s if test == "performance" else None,
-        )
-
-    def _earlier_rate(self, plan: ScenarioPlan) -> float:
-        """Samples per second of the newest run on this system; the target if there is none."""
-        rates = [
-            run.record.metrics["samples_per_second"]
-            for run in self._earlier_runs
-            if run.record
-            and (run.run_key.benchmark, run.run_key.scenario) == (self.request.benchmark.name, plan.scenario)
-            and "samples_per_second" in run.record.metrics
-        ]
-        return rates[-1] if rates else plan.load.target_qps or 1 / plan.load.target_latency_s
+    def announce(self, selection: Selection, present: Mapping[RunKey, Present]) -> None:
+        """Print the plan."""
+        asked = [status for status in selection.run_keys if status.run_key.test in self.request.requested_tests]
+        for line in plan_lines(asked, present, self.forecast, self.unprepared()):
+            self.panel.say(line)
 
     def scenario_runs(self, plan: ScenarioPlan, assets: Assets) -> ScenarioRuns:
         """The runs of `plan`."""
@@ -335,13 +293,11 @@ class Pipeline:
         scenario = context.plan.scenario
         try:
             context.pool.await_restarts(self.panel.say, self.panel.starting)
-            self.panel.begin(self._view(scenario, test))
+            self.panel.begin(self.forecast.view(scenario, test))
             run = execute_run(context, test, self.panel)
         finally:
             self.panel.end()
-        if run.record:
-            found = run.record.prediction | run.record.metrics
-            self.rates[scenario] = found.get("samples_per_second", self.rates.get(scenario, 0))
+        self.forecast.learn(run)
         return self._shown(run)
 
     def _shown(self, run: Run) -> Run:

@@ -1,6 +1,6 @@
-"""Run directories: one for each execution of LoadGen; run.json, its record, is written last.
+"""Run directories: one for each execution of LoadGen. run.json, its record, is written at the start and at the end.
 
-A run is RUNNING while its lock is held. Without run.json, it is INTERRUPTED afterwards.
+A run is RUNNING while its lock is held. If the record still has this state afterwards, the run was INTERRUPTED.
 """
 
 import datetime as dt
@@ -22,6 +22,8 @@ from harness_llm.hardware.ecc import Ecc
 
 RECORD = "run.json"
 LOCK = "run.lock"
+VERSION = 1
+"""Version of the records. Runs whose records lack facts that are compared now have a lower one, and never count."""
 _NOT_JUDGED = "the log is complete; its judgement was interrupted"
 _IN_ALL_VERSIONS = {"state", "benchmark", "scenario", "test", "started"}
 
@@ -75,20 +77,24 @@ class NodeRecord(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """The content of run.json.
+    """The content of run.json. A new field has a default, so that earlier records are read.
 
     Attributes:
+        version: of the program's records, see VERSION; 0 before records had one.
         reasons: why the state is not VALID, one sentence each.
         notes: what the state does not depend on, such as preemptions and what closed does not allow.
         fingerprint: the facts that performance, accuracy and compliance of one result must share.
         nodes: the machines of the run, by address; a single machine has the address "". Empty in benchmarks.
         run_facts: data set, sampling, user.conf and audit settings; a rule of its own applies to each.
+        at_default: dotted names of the fingerprint's and run facts' fields that have the default of this version.
         metrics: by name; the name has the unit.
+        judged_by: digest of the rules and of the source that judged the complete log; empty without a judgement.
         prediction: of the probe: fields of `Prediction`, and the relative `error` after the run; empty without a probe.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    version: int = 0
     state: State
     reasons: list[str]
     notes: list[str] = []
@@ -106,7 +112,9 @@ class RunRecord(BaseModel):
     fingerprint: dict[str, Any]
     nodes: dict[str, NodeRecord] = {}
     run_facts: dict[str, Any]
+    at_default: list[str] = []
     metrics: dict[str, float]
+    judged_by: str = ""
     prediction: dict[str, float] = {}
 
     @property
@@ -130,8 +138,9 @@ class Run:
     """A run directory.
 
     Attributes:
-        record: None without a readable run.json.
+        record: None until the run has ended, and without a readable run.json.
         fault: why run.json cannot be read.
+        begun: the record of the start, of a run that has not ended.
     """
 
     path: Path
@@ -140,6 +149,7 @@ class Run:
     record: RunRecord | None
     state: State
     fault: str = ""
+    begun: RunRecord | None = None
 
     @property
     def reasons(self) -> list[str]:
@@ -174,8 +184,18 @@ def lock_run(path: Path) -> Iterator[None]:
         yield
 
 
+def begin(path: Path, record: RunRecord) -> None:
+    """Write run.json of a run that starts; its state must be RUNNING."""
+    _write(path, record)
+
+
 def finish(path: Path, record: RunRecord) -> Run:
     """Write run.json, which ends the measurement or the judgement."""
+    _write(path, record)
+    return Run(path, record.run_key, record.system, record, record.state)
+
+
+def _write(path: Path, record: RunRecord) -> None:
     document = record.model_dump(mode="json") | {
         "fingerprint_digest": record.fingerprint_digest,
         "run_facts_digest": digest(record.run_facts),
@@ -184,7 +204,6 @@ def finish(path: Path, record: RunRecord) -> Run:
         file.write(json.dumps(document, indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    return Run(path, record.run_key, record.system, record, record.state)
 
 
 def load_run(path: Path) -> Run:
@@ -194,23 +213,25 @@ def load_run(path: Path) -> Run:
     record = _read_record(path / RECORD) if (path / RECORD).is_file() else None
     if isinstance(record, str):
         return Run(path, run_key, system, None, State.FAILED, record)
-    if record and record.state is not State.MEASURED:
+    if record and record.state not in (State.MEASURED, State.RUNNING):
         return Run(path, run_key, system, record, record.state)
     if _is_locked(path / LOCK):
-        return Run(path, run_key, system, None, State.RUNNING)
-    return Run(path, run_key, system, record, State.MEASURED if record else State.INTERRUPTED)
+        return Run(path, run_key, system, None, State.RUNNING, begun=record)
+    if record and record.state is State.MEASURED:
+        return Run(path, run_key, system, record, State.MEASURED)
+    return Run(path, run_key, system, None, State.INTERRUPTED, begun=record)
 
 
 def _read_record(file: Path) -> RunRecord | str:
     """Return the record in `file`, or the reason why it cannot be read."""
     try:
         document = json.loads(file.read_text())
-        missing = RunRecord.model_fields.keys() - document.keys()
+        missing = {name for name, field in RunRecord.model_fields.items() if field.is_required()} - document.keys()
         if missing and document.keys() >= _IN_ALL_VERSIONS:
             fields = ", ".join(sorted(missing))
             return f"run.json was written by an earlier version of harness-llm (missing fields: {fields})"
-        return RunRecord.model_validate({name: document[name] for name in RunRecord.model_fields})
-    except (ValueError, AttributeError, KeyError) as error:
+        return RunRecord.model_validate({name: document[name] for name in RunRecord.model_fields.keys() & document})
+    except (ValueError, AttributeError, TypeError) as error:
         return f"run.json is damaged: {error!r}"
 
 

@@ -1,12 +1,12 @@
 """Selection of the runs that make up a result. No I/O; `status`, `submit` and `package` use it."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from enum import StrEnum
 
 from harness_llm.config.engines import REPLAY
-from harness_llm.runs.record import Run, RunKey, State, digest
+from harness_llm.runs.facts import USER_CONF, WORK, Facts, recorded_facts
+from harness_llm.runs.record import VERSION, Run, RunKey, RunRecord, State
 
 MISSING = "MISSING"
 NOT_COUNTED = "NOT COUNTED"
@@ -15,11 +15,30 @@ _WITHOUT_REASON = {
     State.RUNNING: "in progress",
     State.INTERRUPTED: "ended without a record",
 }
-# The newest run of the first state that has one.
-_USABLE = (State.VALID, State.MEASURED)
+_FINISHED = (State.VALID, State.MEASURED, State.INVALID)
 _DIFFERENCES_SHOWN = 4
-_VALUE_WIDTH = 60
-_EQUAL_START = 20
+_JUDGED_OTHERWISE = "gates, limits or the judging source have changed since its judgement"
+SETTLED = "measured with the present settings; --again, or AGAIN=1 for make, measures it again"
+
+
+class Todo(StrEnum):
+    """What `submit` does for a run key; nothing if its run is selected, or is INVALID with the present settings."""
+
+    NOTHING = "nothing"
+    JUDGE = "to judge again"
+    MEASURE = "to measure"
+
+
+@dataclass(frozen=True)
+class Present:
+    """A run as it would be made now.
+
+    Attributes:
+        judged_by: as in `RunRecord`; empty to accept every judgement.
+    """
+
+    facts: Facts
+    judged_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,16 +46,22 @@ class Wanted:
     """The conditions for a run to be selected.
 
     Attributes:
+        present: the run that would be made now, for every run key.
+        newest: whether the newest complete set of runs is selected, instead of runs that equal the present ones.
+        again: whether an INVALID run that equals the present one is measured again.
         rehearsed: whether only runs of the replay engine are selected; otherwise they never are.
-        fingerprints: the required fingerprint by scenario; default: the newest one with a VALID run of every test.
+        compared: names of the facts that are compared; default: all.
     """
 
     benchmark: str
     profile: str
     round: str
     division: str
+    present: Mapping[RunKey, Present] = field(default_factory=dict)
+    newest: bool = False
+    again: bool = False
     rehearsed: bool = False
-    fingerprints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    compared: Callable[[str], bool] = field(default=bool, repr=False)
 
 
 @dataclass(frozen=True)
@@ -45,25 +70,23 @@ class RunStatus:
 
     Attributes:
         run: the selected run, the run to judge again, or the newest attempt.
-        state_text: VALID for a selected run, MEASURED for a run to judge again, MISSING without an attempt, NOT COUNTED
-            for a VALID or MEASURED run that is not allowed in this result, otherwise the state of the newest attempt.
+        state_text: state of `run`; MISSING without one; NOT COUNTED for a VALID or MEASURED run that is not allowed in
+            this result.
         reason: why no run is selected, one line; empty if one is.
+        earlier: the newest VALID run that differs from the present one in user.conf only.
     """
 
     run_key: RunKey
     run: Run | None
     state_text: str
     reason: str
+    todo: Todo
+    earlier: Run | None = None
 
     @property
     def done(self) -> bool:
         """Whether `run` is selected."""
-        return self.state_text == State.VALID
-
-    @property
-    def measured(self) -> Run | None:
-        """The run that is judged again instead of repeated: its log is complete, and it is of the right fingerprint."""
-        return self.run if self.state_text == State.MEASURED else None
+        return self.todo is Todo.NOTHING and self.state_text == State.VALID
 
 
 @dataclass(frozen=True)
@@ -103,117 +126,157 @@ class Candidates:
 
 
 def select(runs: Iterable[Run], scenarios: Sequence[str], tests: Sequence[str], wanted: Wanted) -> Selection:
-    """Select for each scenario the newest VALID run of each test, all of one fingerprint.
+    """Select for each scenario and test the newest VALID run with the required facts.
 
     Args:
         runs: oldest first.
     """
     relevant = [run for run in runs if _is_relevant(run, wanted)]
-    run_keys: list[RunStatus] = []
+    statuses: list[RunStatus] = []
     for scenario in scenarios:
-        own = [run for run in relevant if run.run_key.scenario == scenario]
-        countable = [run for run in own if run.state is State.VALID and not _refusal(run, wanted)]
-        fingerprint = wanted.fingerprints.get(scenario) or _newest_fingerprint(countable, tests)
-        for test in tests:
-            run_key = RunKey(wanted.benchmark, scenario, test)
-            run_keys.append(_status(run_key, [run for run in own if run.run_key == run_key], fingerprint, wanted))
-    return Selection(tuple(run_keys))
-
-
-def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """`key: found vs wanted` for every key in which two fingerprints differ."""
-    ours, theirs = dict(flat(found)), dict(flat(wanted))
-    return [
-        f"{key}: {_both(ours.get(key, 'absent'), theirs.get(key, 'absent'))}"
-        for key in sorted(ours.keys() | theirs.keys())
-        if ours.get(key) != theirs.get(key)
-    ]
+        keys = [RunKey(wanted.benchmark, scenario, test) for test in tests]
+        own = [run for run in relevant if run.run_key in keys]
+        wanted_of_scenario = _with_newest_set(wanted, keys, own) if wanted.newest else wanted
+        statuses += [_status(key, [r for r in own if r.run_key == key], wanted_of_scenario) for key in keys]
+    return Selection(tuple(statuses))
 
 
 def _is_relevant(run: Run, wanted: Wanted) -> bool:
-    """Ignore runs of other benchmarks, profiles and rounds; keep unfinished runs."""
+    """Ignore runs of other benchmarks, profiles and rounds, and unfinished runs of unknown ones."""
     if run.run_key.benchmark != wanted.benchmark:
         return False
-    return run.record is None or (run.record.profile, run.record.round) == (wanted.profile, wanted.round)
+    record = run.record or run.begun
+    return bool(run.fault) or (record is not None and (record.profile, record.round) == (wanted.profile, wanted.round))
 
 
 def _refusal(run: Run, wanted: Wanted) -> str:
-    """Why a run that is VALID, or may become so, cannot be selected with any fingerprint; empty if it can."""
-    if run.record is None or run.state not in _USABLE:
+    """Why a run cannot count, whatever its facts; empty if it can, or if it is INVALID."""
+    if run.record is None or run.state not in _FINISHED:
         return _reason(run)
-    if run.record.engine == REPLAY and not wanted.rehearsed:
-        return f"{run.state} but of the replay engine, which computes nothing"
-    if run.record.engine != REPLAY and wanted.rehearsed:
-        return f"{run.state} but of the engine {run.record.engine}; this profile uses the replay engine"
-    if wanted.division == "closed" and run.record.division != "closed":
-        return f"{run.state} but made for the {run.record.division} division"
-    if wanted.division == "closed" and (violations := run.record.run_facts.get("violations")):
-        return f"{run.state} but not allowed in closed: {'; '.join(violations)}"
+    why = _not_allowed(run.record, wanted)
+    return f"{run.state} but {why}" if why else ""
+
+
+def _not_allowed(record: RunRecord, wanted: Wanted) -> str:
+    if record.version < VERSION:
+        return "measured by an earlier version of harness-llm, whose records lack facts to compare"
+    if record.engine == REPLAY and not wanted.rehearsed:
+        return "of the replay engine, which computes nothing"
+    if record.engine != REPLAY and wanted.rehearsed:
+        return f"of the engine {record.engine}; this profile uses the replay engine"
+    if wanted.division == "closed" and record.division != "closed":
+        return f"made for the {record.division} division"
+    if wanted.division == "closed" and (violations := record.run_facts.get("violations")):
+        return f"not allowed in closed: {'; '.join(violations)}"
     return ""
 
 
-def _newest_fingerprint(countable: Sequence[Run], tests: Sequence[str]) -> dict[str, Any] | None:
-    """The newest fingerprint with a run of every test, or the newest one if there is none."""
-    tested: dict[str, set[str]] = {}
-    for run in countable:
-        tested.setdefault(digest(_fingerprint(run)), set()).add(run.run_key.test)
-    complete = [run for run in countable if tested[digest(_fingerprint(run))] >= set(tests)]
-    newest = (complete or countable)[-1:]
-    return _fingerprint(newest[0]) if newest else None
+def _with_newest_set(wanted: Wanted, keys: Sequence[RunKey], own: Sequence[Run]) -> Wanted:
+    """`wanted` with the facts of the newest complete set of VALID runs of one scenario, or of the newest one."""
+    shared = _shared_work([wanted.present[key].facts for key in keys if key in wanted.present])
+    sets: list[tuple[Facts, set[RunKey], int]] = []
+    for place, run in enumerate(own):
+        if run.state is State.VALID and not _refusal(run, wanted):
+            facts = _facts(run).only(shared)
+            same = next((one for one in sets if not facts.differences(one[0])), (facts, set(), place))
+            sets = [one for one in sets if one is not same] + [(facts, same[1] | {run.run_key}, place)]
+    if not sets:
+        return replace(wanted, present={})
+    facts = max(sets, key=lambda one: (one[1] >= set(keys), one[2]))[0]
+    return replace(wanted, present=dict.fromkeys(keys, Present(facts)), compared=shared)
 
 
-def _status(
-    run_key: RunKey, attempts: Sequence[Run], fingerprint: Mapping[str, Any] | None, wanted: Wanted
-) -> RunStatus:
-    wanted_digest = digest(dict(fingerprint)) if fingerprint else ""
-    usable = [run for run in attempts if not _refusal(run, wanted) and wanted_digest in ("", digest(_fingerprint(run)))]
-    for state in _USABLE:
-        if same := [run for run in usable if run.state is state]:
-            return RunStatus(run_key, same[-1], state, "" if state is State.VALID else _reason(same[-1]))
+def _shared_work(facts: Sequence[Facts]) -> Callable[[str], bool]:
+    """A test of names: whether all runs of a scenario have equal values of the fact."""
+    first = facts[0].values if facts else {}
+    equal = {name for name, text in first.items() if all(one.values.get(name) == text for one in facts)}
+
+    def is_shared(name: str) -> bool:
+        section = name.partition(".")[0]
+        return section != USER_CONF and (section not in WORK or name in equal)
+
+    return is_shared
+
+
+def _status(run_key: RunKey, attempts: Sequence[Run], wanted: Wanted) -> RunStatus:
+    present = wanted.present.get(run_key)
+    usable = [run for run in attempts if not _refusal(run, wanted)]
+    equal = [run for run in usable if present and not _differences(run, present, wanted)]
+    earlier = _earlier(usable, present, wanted) if present and not wanted.newest else None
+    if equal and present:
+        run = max(reversed(equal), key=lambda run: -_PREFERENCE.index((run.state, _todo(run, present, wanted))))
+        todo = _todo(run, present, wanted)
+        return RunStatus(run_key, run, run.state, _why(run, todo), todo, earlier)
     if not attempts:
-        return RunStatus(run_key, None, MISSING, "no run")
+        return RunStatus(run_key, None, MISSING, "no run", Todo.MEASURE)
     newest = attempts[-1]
-    state_text = NOT_COUNTED if newest.state in _USABLE else newest.state
-    reason = _refusal(newest, wanted) or _other_fingerprint(newest, fingerprint or {})
-    return RunStatus(run_key, newest, state_text, reason)
+    state_text = NOT_COUNTED if newest.state in (State.VALID, State.MEASURED) else newest.state
+    reason = _refusal(newest, wanted) or _other_facts(newest, present, wanted)
+    return RunStatus(run_key, newest, state_text, reason, Todo.MEASURE, earlier)
+
+
+# Of the runs with the required facts, the newest of the first kind that there is.
+_PREFERENCE = (
+    (State.VALID, Todo.NOTHING),
+    (State.VALID, Todo.JUDGE),
+    (State.MEASURED, Todo.JUDGE),
+    (State.INVALID, Todo.JUDGE),
+    (State.INVALID, Todo.NOTHING),
+    (State.INVALID, Todo.MEASURE),
+)
+
+
+def _todo(run: Run, present: Present, wanted: Wanted) -> Todo:
+    """What `submit` does if `run`, which has the required facts, is the best one."""
+    if run.state is State.MEASURED:
+        return Todo.JUDGE
+    judged_by = run.record.judged_by if run.record else ""
+    if present.judged_by and judged_by not in ("", present.judged_by):
+        return Todo.JUDGE
+    return Todo.MEASURE if run.state is State.INVALID and wanted.again else Todo.NOTHING
+
+
+def _why(run: Run, todo: Todo) -> str:
+    """Why a run with the required facts is not selected; empty if it is."""
+    if run.state is State.MEASURED:
+        return _reason(run)
+    if todo is Todo.JUDGE:
+        return _JUDGED_OTHERWISE
+    if run.state is State.VALID:
+        return ""
+    return _reason(run) if todo is Todo.MEASURE else f"{_reason(run)} ({SETTLED})"
+
+
+def _earlier(usable: Sequence[Run], present: Present, wanted: Wanted) -> Run | None:
+    """The newest VALID run that differs from the present one in user.conf only."""
+    for run in reversed(usable):
+        found = _differences(run, present, wanted)
+        if run.state is State.VALID and found and all(line.startswith(f"{USER_CONF}.") for line in found):
+            return run
+    return None
 
 
 def _reason(run: Run) -> str:
     return "; ".join(run.reasons) or _WITHOUT_REASON.get(run.state, "no reason recorded")
 
 
-def _other_fingerprint(run: Run, wanted: Mapping[str, Any]) -> str:
-    lines = differences(_fingerprint(run), wanted)
+def _other_facts(run: Run, present: Present | None, wanted: Wanted) -> str:
+    """Why a finished run without the required facts does not count."""
+    lines = _differences(run, present, wanted) if present else []
+    if not lines:
+        return _reason(run)
     more = len(lines) - _DIFFERENCES_SHOWN
     shown = lines[:_DIFFERENCES_SHOWN] + ([f"and {more} more"] if more > 0 else [])
-    return f"{run.state} but of another fingerprint: {'; '.join(shown)}"
+    other = "the other runs of the result" if wanted.newest else "a run made now"
+    return f"{run.state} but not equal to {other}: {'; '.join(shown)}"
 
 
-def _fingerprint(run: Run) -> dict[str, Any]:
-    return run.record.fingerprint if run.record else {}
+def _differences(run: Run, present: Present, wanted: Wanted) -> list[str]:
+    return _facts(run).only(wanted.compared).differences(present.facts)
 
 
-def flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Dotted names and texts of all values in nested `facts`; the mappings in a list are named by number."""
-    for key, value in facts.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        elif value and isinstance(value, Sequence) and all(isinstance(one, Mapping) for one in value):
-            yield from flat({f"{key}.{number}": one for number, one in enumerate(value)}, prefix)
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _both(ours: str, theirs: str) -> str:
-    """Two unequal texts, without their equal start if they differ only beyond the width of a value."""
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    start = next((place for place, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
-    cut = start - _EQUAL_START if start >= _VALUE_WIDTH - 1 else 0
-    return " vs ".join(_short(f"…{text[cut:]}" if cut else text) for text in (ours, theirs))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 1]}…"
+def _facts(run: Run) -> Facts:
+    return recorded_facts(run.record) if run.record else Facts({})
 
 
 def with_inferred(selection: Selection, inferred: Sequence[tuple[str, str]]) -> Selection:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.errors import GateFailed
-from harness_llm.runs.selection import differences
+from harness_llm.runs.facts import differences
 
 # Keys of a fingerprint that identify system and software; engine arguments may differ between scenarios.
 _FACTS = (

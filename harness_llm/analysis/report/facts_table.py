@@ -7,7 +7,7 @@ from typing import Any
 from harness_llm.analysis.repeats import facts
 from harness_llm.analysis.report.column import Column
 from harness_llm.analysis.report.wording import instant, margin_text, number, seconds
-from harness_llm.runs.selection import flat
+from harness_llm.runs.facts import flat
 
 _PERCENTILES = (50, 90, 99, 99.9)
 _NONE = number(None)

@@ -1,0 +1,60 @@
+"""VALID runs that do not count because user.conf has changed: which they are, and how to count them again. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness_llm.pipeline.attempts import RunAttempts
+from harness_llm.runs.facts import USER_CONF, Facts, recorded_facts
+from harness_llm.runs.record import Run, RunKey, State
+from harness_llm.runs.selection import Present, Selection
+
+_SERVER_TARGET = ".Server.target_qps"
+
+
+def given_up(earlier: Run, present: Present) -> str:
+    """One line that names the VALID run `earlier`, which the present user.conf gives up."""
+    facts = _recorded(earlier)
+    better = any(
+        float(facts.values[name]) > float(present.facts.values[name])
+        for name in _names(facts, present)
+        if name.endswith(_SERVER_TARGET) and name in facts.values and name in present.facts.values
+    )
+    kind = "a better VALID run" if better else "a VALID run"
+    return f"{kind} does not count: {'; '.join(_lines(facts, present))}: {earlier.path}"
+
+
+def with_earlier_runs(
+    made: Sequence[RunAttempts], selection: Selection, present: Mapping[RunKey, Present], user_conf: Path
+) -> list[RunAttempts]:
+    """`made` with the lines of `user_conf` that count an earlier VALID run in place of an INVALID one."""
+    earlier = {s.run_key: s.earlier for s in selection.missing if s.earlier and s.state_text == State.INVALID}
+    return [
+        replace(one, restoring=_restoring(earlier[one.run_key], present[one.run_key], user_conf))
+        if one.run_key in earlier
+        else one
+        for one in made
+    ]
+
+
+def _restoring(earlier: Run, present: Present, user_conf: Path) -> str:
+    lines = "; ".join(_lines(_recorded(earlier), present))
+    return f"to count the earlier VALID run {earlier.path} again, write in {user_conf}: {lines}"
+
+
+def _lines(earlier: Facts, present: Present) -> list[str]:
+    """The lines of user.conf of the earlier run that differ from the present ones."""
+    return [
+        f"{name} = {earlier.values[full]}" if full in earlier.values else f"no line {name}"
+        for full in _names(earlier, present)
+        for name in [full.removeprefix(f"{USER_CONF}.")]
+    ]
+
+
+def _names(earlier: Facts, present: Present) -> list[str]:
+    names = {name for name in (*earlier.values, *present.facts.values) if name.startswith(f"{USER_CONF}.")}
+    return sorted(name for name in names if earlier.values.get(name) != present.facts.values.get(name))
+
+
+def _recorded(run: Run) -> Facts:
+    return recorded_facts(run.record) if run.record else Facts({})
