@@ -10,7 +10,7 @@ from terminal import Command, Ended, Terminal
 from waiting import wait_until
 
 from harness_llm.loadgen.logs import DETAIL
-from harness_llm.runs.record import RECORD, Run, State, find_runs
+from harness_llm.runs.record import Run, State, find_runs
 
 SYSTEM = "pytest-box"
 NAMES = ("--company", "Acme", "--system-name", SYSTEM)
@@ -43,8 +43,8 @@ def digests(folder: Path) -> dict[str, str]:
 
 def finished(logs: Path) -> dict[str, str]:
     """The files of all runs that have ended."""
-    records = {str(record.parent.relative_to(logs)) for record in logs.rglob(RECORD)}
-    return {path: digest for path, digest in digests(logs).items() if str(Path(path).parent) in records}
+    ended = {str(run.path.relative_to(logs)) for run in find_runs(logs) if run.record}
+    return {path: digest for path, digest in digests(logs).items() if str(Path(path).parent) in ended}
 
 
 def server_accuracy(terminal: Terminal) -> list[Run]:

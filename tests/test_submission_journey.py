@@ -307,10 +307,6 @@ def test_killed_submission_leaves_no_process_and_no_socket(copy: Terminal) -> No
     assert_plan(killed.plan)
 
 
-def unrecord(record: Path) -> None:
-    record.unlink()
-
-
 def edit(**changes: Any) -> Callable[[Path], None]:
     def apply(record: Path) -> None:
         record.write_text(json.dumps(json.loads(record.read_text()) | changes))
@@ -327,13 +323,12 @@ def other_subject(record: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "state", "reason"),
     [
-        (unrecord, "INTERRUPTED", "ended without a record"),
-        (edit(state="INVALID", reasons=["too slow"]), "INVALID", "too slow"),
+        (edit(state="RUNNING"), "INTERRUPTED", "ended without a record"),
         (edit(state="DEGRADED", reasons=["a replica failed"]), "DEGRADED", "a replica failed"),
         (edit(state="FAILED", reasons=["out of memory"]), "FAILED", "out of memory"),
         (other_subject, "NOT COUNTED", "llm_config.max_num_seqs: 64 vs 128"),
     ],
-    ids=["interrupted", "invalid", "degraded", "failed", "other-fingerprint"],
+    ids=["interrupted", "degraded", "failed", "other-fingerprint"],
 )
 def test_run_that_does_not_count_is_planned_again_and_no_other(
     copy: Terminal, spoil: Callable[[Path], None], state: str, reason: str

@@ -14,6 +14,7 @@ from harness_llm.pipeline.doctor.doctor import require_checks
 from harness_llm.pipeline.doctor.purpose import Purpose
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import build_pipeline
+from harness_llm.pipeline.tuning.counted_run import keep_as_run
 from harness_llm.pipeline.tuning.optuna_layer import require_optuna
 from harness_llm.pipeline.tuning.scenario_tuning import ScenarioTuning, Tuned
 from harness_llm.runs.trial_store import What
@@ -96,3 +97,5 @@ def _show(tuned: Tuned, command: str, panel: Panel, *, write: bool) -> None:
         if change.before != change.after:
             change.write()
             panel.say(f"wrote {change.file}")
+    if tuned.run:
+        panel.say(f"submit counts the run that confirmed the target: {keep_as_run(tuned.run, Workspace().logs)}")

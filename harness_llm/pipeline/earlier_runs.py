@@ -1,4 +1,4 @@
-"""VALID runs that do not count because user.conf has changed: which they are, and how to count them again. No I/O."""
+"""VALID runs that differ from those that would be made now: in what, and how to count them again. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +40,16 @@ def with_earlier_runs(
 def _restoring(earlier: Run, present: Present, user_conf: Path) -> str:
     lines = "; ".join(_lines(_recorded(earlier), present))
     return f"to count the earlier VALID run {earlier.path} again, write in {user_conf}: {lines}"
+
+
+def present_differences(selection: Selection, present: Mapping[RunKey, Present]) -> list[str]:
+    """One sentence for each fact in which the selected runs differ from runs made now."""
+    runs: dict[str, list[str]] = {}
+    for status in selection.run_keys:
+        if status.run and status.run_key in present:
+            for line in _recorded(status.run).differences(present[status.run_key].facts):
+                runs.setdefault(line, []).append(f"{status.run_key.scenario} {status.run_key.test}")
+    return [f"packaged, but a run made now differs in {line} ({', '.join(names)})" for line, names in runs.items()]
 
 
 def _lines(earlier: Facts, present: Present) -> list[str]:

@@ -27,7 +27,7 @@ from harness_llm.hardware.nodes import merged
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.attempts import Attempt, RunAttempts, missing_runs_error, with_obstacles
-from harness_llm.pipeline.earlier_runs import with_earlier_runs
+from harness_llm.pipeline.earlier_runs import present_differences, with_earlier_runs
 from harness_llm.pipeline.forecast import Forecast
 from harness_llm.pipeline.judgement import judge_run
 from harness_llm.pipeline.panel import Panel
@@ -135,14 +135,17 @@ class Pipeline:
         return [*self.scenario_runs(plan, assets).run(tests, judged), *settled]
 
     def package(self) -> Package:
-        """Make the tree of finished runs.
+        """Make the tree of the newest complete set of runs; notices name what a run made now would have otherwise.
 
         Raises:
             EnvironmentMissing: the assets of the runs are missing.
             GateFailed: a run is not finished.
         """
         assets = self.required_assets()
-        return self._package(self.candidates(assets, newest=True).select(), assets)
+        candidates = self.candidates(assets, newest=True)
+        selection = candidates.select()
+        made = self._package(selection, assets)
+        return made._replace(notices=made.notices + present_differences(selection, candidates.wanted.present))
 
     def package_calibration(self) -> tuple[Path, list[str]]:
         """Write the calibration document, which needs no run; returns its path and notices for the submitter.

@@ -10,9 +10,10 @@ from msgspec.structs import replace as changed
 from harness_llm.config.assets import Assets
 from harness_llm.config.request import ScenarioPlan
 from harness_llm.pipeline.submit import Pipeline
+from harness_llm.pipeline.tuning.counted_run import confirming_run
 from harness_llm.pipeline.tuning.engine_tuning import describe_outcome, tune_engine
 from harness_llm.pipeline.tuning.found_files import FileChange, changes, record_change
-from harness_llm.pipeline.tuning.search_steps import rounded
+from harness_llm.pipeline.tuning.search_steps import conf_value
 from harness_llm.pipeline.tuning.settings_check import with_settings
 from harness_llm.pipeline.tuning.target_session import target_session, tune_target
 from harness_llm.runs.record import digest
@@ -31,12 +32,14 @@ class Tuned:
         edits: changes of settings files and user.conf to the found values.
         record: the record of the trials.
         missing: why no target was found; empty if none was searched.
+        run: the run that confirmed the target; None without one.
     """
 
     folder: Path
     edits: Sequence[FileChange]
     record: FileChange
     missing: str = ""
+    run: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,11 @@ class ScenarioTuning:
             store.finish(found)
         self.tell(f"trials: {store.folder}")
         request = self.pipeline.request
-        edits = changes(request, self.plan, found.get("settings", {}), _target(self.plan, found.get("target")))
-        return Tuned(store.folder, edits, record_change(request, store, self.plan.scenario), missing)
+        target = found.get("target")
+        value = None if target is None else conf_value(self.plan.load.scenario, target)
+        edits = changes(request, self.plan, found.get("settings", {}), value)
+        record = record_change(request, store, self.plan.scenario)
+        return Tuned(store.folder, edits, record, missing, confirming_run(store.trials, target))
 
     def _session(self, command: str) -> Session:
         """The session; engine trials also depend on the target and on the budget."""
@@ -105,10 +111,3 @@ class ScenarioTuning:
         if found:
             self.tell(text)
         return text, found
-
-
-def _target(plan: ScenarioPlan, rate: float | None) -> float | None:
-    """The value of user.conf for a target in queries per second."""
-    if rate is None or plan.load.scenario != "SingleStream":
-        return rate
-    return rounded(1000 / rate)

@@ -148,3 +148,8 @@ class Goal:
 def rounded(target: float) -> float:
     """Return `target` with the digits that are written to user.conf."""
     return float(f"{target:.{_DIGITS}g}")
+
+
+def conf_value(scenario: str, target: float) -> float:
+    """The value of user.conf for a target in queries per second: in SingleStream the latency of a query in ms."""
+    return rounded(1000 / target) if scenario == "SingleStream" else target

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from harness_llm.config.request import ScenarioPlan
 from harness_llm.pipeline.live.run_progress import clock
-from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe
+from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe, conf_value
 from harness_llm.pipeline.tuning.target_search import drift, model
 from harness_llm.runs.trial_store import Trial
 
@@ -56,9 +56,10 @@ def describe_result(goal: Goal, trials: Sequence[Measurement], done: Done, plan:
     if done.target is None:
         return f"{done.reason}; {took}"
     if goal.load.scenario == "SingleStream":
-        value, low, high = 1000 / done.target, 1000 / done.high, 1000 / done.low
+        low, high = 1000 / done.high, 1000 / done.low
     else:
-        value, low, high = done.target, done.low, done.high
+        low, high = done.low, done.high
+    value = conf_value(goal.load.scenario, done.target)
     lines = [f"{plan.target_key} = {value:.6g}", f"write this line to {file}"]
     if goal.load.scenario == "Server":
         lines.append(f"highest VALID target: {low:.4g} to {high:.4g} queries/s with 90 % probability,")

@@ -18,7 +18,7 @@ from harness_llm.pipeline.run import ScenarioContext, execute_run
 from harness_llm.pipeline.scenario_runs import later
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.pipeline.tuning.saturated_probe import SaturatedProbe
-from harness_llm.pipeline.tuning.search_steps import Confirm, Probe
+from harness_llm.pipeline.tuning.search_steps import Confirm, Probe, conf_value
 from harness_llm.runs.record import Run
 
 _TEST = "performance"
@@ -120,8 +120,7 @@ def with_target(plan: ScenarioPlan, target: float, values: Mapping[str, int | fl
     """Return `plan` with another target, and `values` of user.conf."""
     load = plan.load
     own = "target_latency" if load.scenario == "SingleStream" else "target_qps"
-    latency_s = float(f"{1 / target:.6g}")
-    values = {own: 1000 * latency_s if own == "target_latency" else target, **values}
-    conf = plan.confs[_TEST].for_run(plan.loadgen_model, load.scenario, values)
-    load = replace(load, target_qps=target, target_latency_s=latency_s)
+    value = conf_value(load.scenario, target)
+    conf = plan.confs[_TEST].for_run(plan.loadgen_model, load.scenario, {own: value, **values})
+    load = replace(load, target_qps=target, target_latency_s=value / 1000 if own == "target_latency" else 1 / target)
     return replace(plan, confs={**plan.confs, _TEST: conf}, load=load)
