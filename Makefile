@@ -16,11 +16,11 @@ DEVICES := CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
 # Settings of the containers, read by harness_llm/containers (docs/containers.md): of their start, and of their build.
 START := RUN_AS EXTRA_CA_CERT DOCKER_ARGS $(FOLDERS) $(DEVICES)
 IMAGE := BASE_IMAGE WHEELHOUSE
-SETTINGS := $(WORDS) TREE PART RUN_ARGS COUNT PYTHON ENVIRONMENT DOCKER $(START) $(IMAGE)
+SETTINGS := $(WORDS) AGAIN TREE PART RUN_ARGS COUNT PYTHON ENVIRONMENT DOCKER $(START) $(IMAGE)
 
 # Settings that each target uses.
 uses = $(foreach target,$1,$(eval uses-$(target) := $2))
-$(call uses,submission doctor status,$(WORDS) $(WHERE) $(START) $(IMAGE))
+$(call uses,submission doctor status,$(WORDS) AGAIN $(WHERE) $(START) $(IMAGE))
 $(call uses,download,MODEL PART $(WHERE) $(START))
 $(call uses,check,TREE ROUND $(WHERE))
 # NVIDIA's RUN_ARGS are read by harness_llm/config/aliases.py.
@@ -46,9 +46,7 @@ ifeq ($(filter-out $(patsubst uses-%,%,$(filter uses-%,$(.VARIABLES))),$(goals))
 $(if $(unused),$(error unused setting $(unused) for $(goals); expected: $(or $(used),none)))
 endif
 
-ifneq ($(filter-out 0 1,$(STAND_IN)),)
-$(error invalid STAND_IN=$(STAND_IN); expected: 1 or 0)
-endif
+$(foreach name,STAND_IN AGAIN,$(if $(filter-out 0 1,$($(name))),$(error invalid $(name)=$($(name)); expected: 1 or 0)))
 
 # Pass given settings through the environment, so that neither make nor the shell expands them.
 given := $(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(name)))
@@ -56,7 +54,7 @@ $(foreach name,$(given),$(eval override $(name) := $$(value $(name))))
 export $(given)
 options = $(foreach pair,$(OPTIONS),$(if $(filter $(firstword $(subst :, ,$(pair))),$1),$(call option,$(subst :, ,$(pair)))))
 option = $${$(firstword $1):+"--$(lastword $1)=$$$(firstword $1)"}
-stand-in = $(if $(filter 1,$(STAND_IN)),--stand-in)
+switch = $(if $(filter 1,$($1)),--$2)
 
 # Caches of libraries are in the checkout. Only a Hugging Face login is read from huggingface_hub's usual folder,
 # as in find_token of harness_llm/containers/secrets.py.
@@ -87,7 +85,7 @@ help: ## list the targets
 	sed -nE 's/^([a-z_-]+):[^#]*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
 	    printf '  %-20s %s\n' "$$target" "$$text"; done
 	echo
-	echo 'settings of `make submission`, all optional: $(WORDS)'
+	echo 'settings of `make submission`, all optional: $(WORDS) AGAIN'
 	echo 'example: make submission COMPANY="Acme" SYSTEM_NAME="my-box"'
 	echo 'make exits with 2 after any failure. The number in "Error N" is the exit code of harness-llm: 1 (a check or'
 	echo 'gate failed), 2 (wrong usage or configuration), 3 (missing software, file or device), 4 (a run failed) or'
@@ -115,7 +113,7 @@ doctor: ## run the checks of `make submission` without downloads and runs
 status: ## list completed and missing runs of `make submission`, with its settings: SYSTEM_NAME=my-box
 	$(call harness-llm, submission, status $(said))
 
-submission doctor status: said = $(call options,$(WORDS)) $(stand-in)
+submission doctor status: said = $(call options,$(WORDS)) $(call switch,STAND_IN,stand-in) $(call switch,AGAIN,again)
 
 .PHONY: download
 download: ## download model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench, model or draft

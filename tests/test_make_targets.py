@@ -203,17 +203,19 @@ def test_makefile_settings_have_the_names_of_the_options() -> None:
     assert {name: words[name] for name in options} == {n: o.replace("-name", "") for n, o in options.items()}
 
 
-@pytest.mark.parametrize(("word", "flag"), [("STAND_IN=1", True), ("STAND_IN=0", False), ("STAND_IN=", False)])
-def test_make_switch_may_be_off(word: str, flag: bool) -> None:
-    done = make("--dry-run", "submission", word)
+@pytest.mark.parametrize(("name", "option"), [("STAND_IN", "--stand-in"), ("AGAIN", "--again")])
+@pytest.mark.parametrize(("value", "flag"), [("1", True), ("0", False), ("", False)])
+def test_make_switch_may_be_off(name: str, option: str, value: str, flag: bool) -> None:
+    done = make("--dry-run", "submission", f"{name}={value}")
     assert done.returncode == 0, done.stderr
-    assert ("--stand-in" in done.stdout) == flag
+    assert (option in done.stdout) == flag
 
 
-def test_other_values_of_a_make_switch_are_refused() -> None:
-    done = make("--dry-run", "submission", "STAND_IN=yes")
+@pytest.mark.parametrize("name", ["STAND_IN", "AGAIN"])
+def test_other_values_of_a_make_switch_are_refused(name: str) -> None:
+    done = make("--dry-run", "submission", f"{name}=yes")
     assert done.returncode == 2
-    assert "invalid STAND_IN=yes; expected: 1 or 0" in done.stderr
+    assert f"invalid {name}=yes; expected: 1 or 0" in done.stderr
 
 
 def test_make_check_names_its_missing_setting() -> None:
