@@ -7,28 +7,54 @@ MAKEFLAGS += --no-print-directory
 # Settings of `make submission`, and their options of `harness-llm submit` (harness_llm/config/options.py).
 OPTIONS := COMPANY:company SYSTEM_NAME:system-name MODEL:model GPU_NAME:gpu GPU_COUNT:gpu-count ROUND:round \
            DIVISION:division CATEGORY:category SCENARIOS:scenarios PROFILE:profile ENGINE:engine RAY_ADDRESS:ray
-# Settings of other harnesses' Makefiles, read by harness_llm/pipeline/make_targets.py and harness_llm/config/aliases.py.
-ALIASES := RUN_ARGS MLPERF_SCRATCH_PATH
-# Settings of the containers, read by harness_llm/containers (docs/containers.md).
-CONTAINERS := ENVIRONMENT RUN_AS LAB_MODEL LAB_DATASET BASE_IMAGE WHEELHOUSE EXTRA_CA_CERT DOCKER DOCKER_ARGS \
-              HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
-SETTINGS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN PART TREE PYTHON COUNT $(ALIASES) $(CONTAINERS)
+WORDS := $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN
+# They select the environment: setup/builds.py and setup/environments.sh, setup/where.py.
+BUILD := PYTHON GPU_NAME STAND_IN RAY_ADDRESS
+WHERE := $(BUILD) ENVIRONMENT DOCKER
+FOLDERS := MLPERF_SCRATCH_PATH LAB_MODEL LAB_DATASET
+DEVICES := CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES
+# Settings of the containers, read by harness_llm/containers (docs/containers.md): of their start, and of their build.
+START := RUN_AS EXTRA_CA_CERT DOCKER_ARGS $(FOLDERS) $(DEVICES)
+IMAGE := BASE_IMAGE WHEELHOUSE
+SETTINGS := $(WORDS) AGAIN TREE PART RUN_ARGS COUNT PYTHON ENVIRONMENT DOCKER $(START) $(IMAGE)
 
-# Refuse misspelt settings.
-given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
-unknown := $(filter-out $(SETTINGS) MAKEFLAGS,$(given))
+# Settings that each target uses.
+uses = $(foreach target,$1,$(eval uses-$(target) := $2))
+$(call uses,submission doctor status,$(WORDS) AGAIN $(WHERE) $(START) $(IMAGE))
+$(call uses,download,MODEL PART $(WHERE) $(START))
+$(call uses,check,TREE ROUND $(WHERE))
+# NVIDIA's RUN_ARGS are read by harness_llm/config/aliases.py.
+$(call uses,run run_harness generate_engines,RUN_ARGS $(WORDS) PYTHON $(FOLDERS) $(DEVICES))
+$(call uses,build link_dirs bench soak quantization-table stand-ins,$(BUILD) $(FOLDERS))
+$(call uses,setup ray,$(BUILD))
+$(call uses,prebuild,PYTHON GPU_NAME DOCKER $(START) $(IMAGE))
+$(call uses,docker_clean,PYTHON DOCKER)
+$(call uses,quark graders tools lint lock,PYTHON)
+$(call uses,test test-quick test-all test-containers test-gpu-rehearsal test-gpu-settings test-gpu-nodes,PYTHON)
+$(call uses,test-repeat,PYTHON COUNT)
+$(call uses,help clean clean-environments clean-models clean-data clean-runs)
+
+# Refuse misspelt settings, and settings of the command line that no goal uses.
+typed := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+unknown := $(filter-out $(SETTINGS) MAKEFLAGS,$(typed))
 $(if $(unknown),$(error unknown setting $(unknown); expected: $(SETTINGS)))
-
-ifneq ($(filter-out 0 1,$(STAND_IN)),)
-$(error invalid STAND_IN=$(STAND_IN); expected: 1 or 0)
+goals := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
+used := $(filter $(foreach goal,$(goals),$(uses-$(goal))),$(SETTINGS))
+unused := $(filter-out $(used) MAKEFLAGS,$(typed))
+# make itself reports an unknown goal.
+ifeq ($(filter-out $(patsubst uses-%,%,$(filter uses-%,$(.VARIABLES))),$(goals)),)
+$(if $(unused),$(error unused setting $(unused) for $(goals); expected: $(or $(used),none)))
 endif
 
-# Pass settings through the environment, so that neither make nor the shell expands them.
-$(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(eval override $(name) := $$(value $(name)))))
-export $(SETTINGS)
+$(foreach name,STAND_IN AGAIN,$(if $(filter-out 0 1,$($(name))),$(error invalid $(name)=$($(name)); expected: 1 or 0)))
+
+# Pass given settings through the environment, so that neither make nor the shell expands them.
+given := $(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(name)))
+$(foreach name,$(given),$(eval override $(name) := $$(value $(name))))
+export $(given)
 options = $(foreach pair,$(OPTIONS),$(if $(filter $(firstword $(subst :, ,$(pair))),$1),$(call option,$(subst :, ,$(pair)))))
 option = $${$(firstword $1):+"--$(lastword $1)=$$$(firstword $1)"}
-stand-in = $(if $(filter 1,$(STAND_IN)),--stand-in)
+switch = $(if $(filter 1,$($1)),--$2)
 
 # Caches of libraries are in the checkout. Only a Hugging Face login is read from huggingface_hub's usual folder,
 # as in find_token of harness_llm/containers/secrets.py.
@@ -59,7 +85,7 @@ help: ## list the targets
 	sed -nE 's/^([a-z_-]+):[^#]*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
 	    printf '  %-20s %s\n' "$$target" "$$text"; done
 	echo
-	echo 'settings of `make submission`, all optional: $(foreach pair,$(OPTIONS),$(firstword $(subst :, ,$(pair)))) STAND_IN'
+	echo 'settings of `make submission`, all optional: $(WORDS) AGAIN'
 	echo 'example: make submission COMPANY="Acme" SYSTEM_NAME="my-box"'
 	echo 'make exits with 2 after any failure. The number in "Error N" is the exit code of harness-llm: 1 (a check or'
 	echo 'gate failed), 2 (wrong usage or configuration), 3 (missing software, file or device), 4 (a run failed) or'
@@ -83,13 +109,11 @@ doctor: ## run the checks of `make submission` without downloads and runs
 	    $(READY)/harness-llm doctor $(said); \
 	fi
 
-submission doctor: said = $(call options,$(SETTINGS)) $(stand-in)
-
 .PHONY: status
-status: ## list completed and missing runs: SYSTEM_NAME=my-box
+status: ## list completed and missing runs of `make submission`, with its settings: SYSTEM_NAME=my-box
 	$(call harness-llm, submission, status $(said))
 
-status: said = $(call options,SYSTEM_NAME MODEL GPU_NAME ROUND DIVISION SCENARIOS PROFILE) $(stand-in)
+submission doctor status: said = $(call options,$(WORDS)) $(call switch,STAND_IN,stand-in) $(call switch,AGAIN,again)
 
 .PHONY: download
 download: ## download model and data: MODEL=llama2-70b, PART=dataset, calibration, livecodebench, model or draft

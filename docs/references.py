@@ -25,6 +25,7 @@ from harness_llm.config.profile import Profile
 from harness_llm.config.rules import load_round, round_names
 from harness_llm.config.user_conf import KEYS
 from harness_llm.protocol.record_files import FILES
+from harness_llm.runs.inherited_environment import FAMILIES
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGES = ("architecture.md", "commands.md", "configuration.md", "records.md")
@@ -103,6 +104,12 @@ def make_variables() -> str:
     pairs = [pair.split(":") for pair in declared[1].replace("\\\n", " ").split()] if declared else []
     rows = [(f"`{variable}`", f"`--{option}`", helps[f"--{option}"]) for variable, option in pairs]
     return table(["variable", "option", "meaning"], rows)
+
+
+def engine_variables() -> str:
+    """Return the table of the environment variables that are part of the fingerprint."""
+    rows = [(software, ", ".join(f"`{prefix}`" for prefix in prefixes)) for software, prefixes in FAMILIES.items()]
+    return table(["read by", "names begin with"], rows)
 
 
 def engine_settings() -> str:
@@ -188,6 +195,7 @@ _FUNCTIONS = (
     commands,
     targets,
     make_variables,
+    engine_variables,
     engine_settings,
     engine_arguments,
     user_conf,

@@ -20,7 +20,7 @@ from harness_llm.containers.container_spec import load_accelerator
 from harness_llm.errors import ConfigError, EnvironmentMissing, RunFailed
 from harness_llm.hardware.machine import HOST_OS_RELEASE
 from harness_llm.paths import CHECKOUT
-from harness_llm.runs.fingerprint import STEERING
+from harness_llm.runs.inherited_environment import FAMILIES
 
 USER = {"RUN_AS": f"{os.getuid() or 1000}:1001", "DOCKER": "/bin/true"}
 
@@ -77,15 +77,29 @@ def test_models_and_data_are_mounted_from_the_named_folders(tmp_path: Path, monk
     assert sources(LAB_MODEL="/m", LAB_DATASET="/d", MLPERF_SCRATCH_PATH="/scratch")["/data"] == Path("/d")
 
 
-def test_unset_variables_are_not_passed_on() -> None:
-    assert container(HTTPS_PROXY="http://me:secret@proxy:3128", HTTP_PROXY="").inherited == ("HTTPS_PROXY",)
-    assert container("mi300x", HIP_VISIBLE_DEVICES="0,1").inherited == ("HIP_VISIBLE_DEVICES",)
+def test_set_variables_are_passed_on_empty_ones_too() -> None:
+    assert container(HTTPS_PROXY="http://me:secret@proxy:3128").inherited == ("HTTPS_PROXY",)
+    for devices in ("0,1", ""):
+        assert container("mi300x", HIP_VISIBLE_DEVICES=devices).inherited == ("HIP_VISIBLE_DEVICES",)
+        assert container("h200", CUDA_VISIBLE_DEVICES=devices).inherited == ("CUDA_VISIBLE_DEVICES",)
+    assert container(MALLOC_ARENA_MAX="").inherited == ("MALLOC_ARENA_MAX",)
+
+
+@pytest.mark.parametrize("value", ["", "none", "void"])
+def test_empty_selection_of_nvidia_devices_is_refused(value: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"NVIDIA_VISIBLE_DEVICES hides all GPUs(.|\n)*hint: unset NVIDIA_VISIBLE_DEVICES"
+    ):
+        container("h200", NVIDIA_VISIBLE_DEVICES=value)
+
+
+def test_subset_of_nvidia_devices_is_parsed() -> None:
     assert container("h200", NVIDIA_VISIBLE_DEVICES="2, 3").visible == ("2", "3")
     assert container("h200", NVIDIA_VISIBLE_DEVICES="all").visible is None
 
 
 def test_documented_variables_are_passed_by_name() -> None:
-    engine = [f"{prefix}SETTING" for prefix in STEERING]
+    engine = [f"{prefix}SETTING" for prefixes in FAMILIES.values() for prefix in prefixes]
     names = ("HARNESS_LLM_SERVER_URL", "HARNESS_LLM_VERBOSE", "HF_ENDPOINT", *engine)
     for gpu in ("mi300x", "h200", "cpu"):
         assert set(container(gpu, **dict.fromkeys(names, "x")).inherited) == set(names)
@@ -93,6 +107,7 @@ def test_documented_variables_are_passed_by_name() -> None:
 
 def test_paths_secrets_and_devices_of_the_machine_are_not_passed() -> None:
     environ = {"CUDA_HOME": "/usr/local/cuda-12.1", "VLLM_CACHE_ROOT": "cache", "VLLM_API_KEY": "secret"}
+    environ |= {"LD_LIBRARY_PATH": ":/opt/nccl/lib", "TRITON_HOME": "cache", "GPU_NAME": "cpu", "GPU_COUNT": "2"}
     devices = dict.fromkeys(("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "0")
     assert container(**environ, **devices).inherited == ()
     assert container("h200", **environ, **devices).inherited == ("CUDA_VISIBLE_DEVICES",)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from makefile import make, variable
 
 from docs import live_view
 from docs.references import PAGES, generated
@@ -31,6 +32,8 @@ NAMES = [str(document.relative_to(CHECKOUT)) for document in DOCUMENTS]
 VARIABLE = re.compile(
     r"\b(?:HARNESS_LLM|MLPERF|LAB|CF_ACCESS|LLMBOOST|HUGGINGFACE)_[A-Z_]+[A-Z]\b|\bHF_TOKEN(?:_PATH)?\b"
 )
+# A command line of make with settings.
+MAKE = re.compile(r"(?:^ {4,}(?:\w+=\S+ )*|`)make ([a-z_ -]+ [A-Z_]+=[^`\n]*)", re.MULTILINE)
 
 
 def texts() -> str:
@@ -84,6 +87,13 @@ def test_make_targets_exist() -> None:
     assert set(named) <= targets
 
 
+@pytest.mark.parametrize("line", sorted(set(MAKE.findall(texts()))))
+def test_make_accepts_the_settings_of_documented_commands(line: str) -> None:
+    words = shlex.split(line.replace("…", ""), comments=True)
+    done = make("--dry-run", *words)
+    assert done.returncode == 0, done.stderr
+
+
 def settings(line: str) -> dict[str, str]:
     """The settings NAME=value of a command line."""
     return dict(word.split("=", 1) for word in shlex.split(line, comments=True) if re.match(r"[A-Z_]+=", word))
@@ -122,9 +132,7 @@ def test_settings_exist() -> None:
 
 
 def test_every_variable_of_the_makefile_and_of_the_code_is_documented() -> None:
-    makefile = (CHECKOUT / "Makefile").read_text().replace("\\\n", " ")
-    lists = re.findall(r"^(?:OPTIONS|FAMILIAR|ALIASES|CONTAINERS) := (.+)$", makefile, re.MULTILINE)
-    settings = {word.partition(":")[0] for text in lists for word in text.split()}
+    settings = set(variable("SETTINGS"))
     read = {name for file in CODE for name in VARIABLE.findall(file.read_text())}
     documented = set(re.findall(r"`([A-Z][A-Z_]+)`", (CHECKOUT / "docs/configuration.md").read_text()))
     assert {"COMPANY", "RUN_AS"} <= settings

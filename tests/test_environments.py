@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from makefile import make, stub_checkout
 
 from harness_llm.config.rules import load_round, round_names
 from harness_llm.errors import EnvironmentMissing
@@ -216,17 +217,6 @@ def test_python_version_without_wheels_is_refused(tmp_path: Path, version: tuple
     assert "hint: install one" in done.stderr
 
 
-def make(*arguments: str, folder: Path = CHECKOUT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["make", *arguments],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_make_lists_its_targets() -> None:
     listed = make().stdout
     assert all(f"\n  {door} " in listed for door in ("submission", "test", "lint", "bench", "check", "clean"))
@@ -239,15 +229,7 @@ def test_unknown_make_setting_is_refused() -> None:
 
 
 def test_make_settings_are_passed_unchanged(tmp_path: Path) -> None:
-    (tmp_path / "setup").mkdir()
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    shutil.copy(CHECKOUT / "Makefile", tmp_path)
-    for script, text in (
-        ("setup/environments.sh", '[ "$1" = where ] || echo .venv/bin'),
-        (".venv/bin/harness-llm", r'printf "%s\n" "$@"'),
-    ):
-        (tmp_path / script).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / script).chmod(0o755)
+    stub_checkout(tmp_path, r'printf "%s\n" "$@"')
     company = """Ac'me & "Sons" $5 $(x) `y` #1 \\"""
     done = make("submission", f"COMPANY={company}", "SYSTEM_NAME=my  box", "MODEL=", folder=tmp_path)
     assert done.stdout.splitlines() == ["submit", f"--company={company}", "--system-name=my  box"]

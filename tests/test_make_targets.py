@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine
+from makefile import make, targets, variable
 from terminal import Terminal
 from workspaces import make_workspace
 
@@ -202,17 +203,19 @@ def test_makefile_settings_have_the_names_of_the_options() -> None:
     assert {name: words[name] for name in options} == {n: o.replace("-name", "") for n, o in options.items()}
 
 
-@pytest.mark.parametrize(("word", "flag"), [("STAND_IN=1", True), ("STAND_IN=0", False), ("STAND_IN=", False)])
-def test_make_switch_may_be_off(word: str, flag: bool) -> None:
-    done = make("--dry-run", "submission", word)
+@pytest.mark.parametrize(("name", "option"), [("STAND_IN", "--stand-in"), ("AGAIN", "--again")])
+@pytest.mark.parametrize(("value", "flag"), [("1", True), ("0", False), ("", False)])
+def test_make_switch_may_be_off(name: str, option: str, value: str, flag: bool) -> None:
+    done = make("--dry-run", "submission", f"{name}={value}")
     assert done.returncode == 0, done.stderr
-    assert ("--stand-in" in done.stdout) == flag
+    assert (option in done.stdout) == flag
 
 
-def test_other_values_of_a_make_switch_are_refused() -> None:
-    done = make("--dry-run", "submission", "STAND_IN=yes")
+@pytest.mark.parametrize("name", ["STAND_IN", "AGAIN"])
+def test_other_values_of_a_make_switch_are_refused(name: str) -> None:
+    done = make("--dry-run", "submission", f"{name}=yes")
     assert done.returncode == 2
-    assert "invalid STAND_IN=yes; expected: 1 or 0" in done.stderr
+    assert f"invalid {name}=yes; expected: 1 or 0" in done.stderr
 
 
 def test_make_check_names_its_missing_setting() -> None:
@@ -222,9 +225,48 @@ def test_make_check_names_its_missing_setting() -> None:
     assert '"$TREE"' in make("--dry-run", "check", "TREE=a folder").stdout
 
 
-def make(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    environ = os.environ | environ
-    return subprocess.run(["make", *words], cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("check CATEGORY=edge TREE=x", "unused setting CATEGORY for check; expected: GPU_NAME ROUND "),
+        ("download COMPANY=Acme MODEL=gptj", "unused setting COMPANY for download; expected: MODEL "),
+        ("clean setup MODEL=gptj", "unused setting MODEL for clean setup; expected: GPU_NAME "),
+        ("COMPANY=Acme", "unused setting COMPANY for help; expected: none"),
+        ("run_harness ENVIRONMENT=container", "unused setting ENVIRONMENT for run_harness; "),
+    ],
+)
+def test_settings_that_no_goal_uses_are_refused(line: str, message: str) -> None:
+    done = make("--dry-run", *line.split())
+    assert done.returncode == 2
+    assert f"*** {message}" in done.stderr
+
+
+@pytest.mark.parametrize("line", ["doctor submission MODEL=gptj", "status CATEGORY=edge", "setup check TREE=x"])
+def test_settings_that_a_goal_uses_are_accepted(line: str) -> None:
+    done = make("--dry-run", *line.split())
+    assert done.returncode == 0, done.stderr
+
+
+def test_exported_settings_are_not_refused() -> None:
+    assert make("--dry-run", "clean", MODEL="gptj", COMPANY="Acme").returncode == 0
+
+
+def test_unknown_target_is_reported_by_make() -> None:
+    assert "No rule to make target 'submision'" in make("submision", "MODEL=gptj").stderr
+
+
+@pytest.mark.parametrize("target", targets())
+def test_every_target_declares_its_settings(target: str) -> None:
+    assert variable(f"origin uses-{target}") == ["file"]
+    assert set(variable(f"uses-{target}")) <= set(variable("SETTINGS"))
+
+
+def test_status_gets_the_options_of_the_submission() -> None:
+    words = [f"{name}=1" for name in variable("WORDS")]
+    submission, status = (make("--dry-run", target, *words).stdout for target in ("submission", "status"))
+    options = re.findall(r"--[a-z-]+", submission.split("harness-llm submit")[1])
+    assert options == re.findall(r"--[a-z-]+", status.split("harness-llm  status")[1].split("; else")[0])
+    assert len(options) == len(words)
 
 
 @pytest.mark.parametrize(
@@ -236,11 +278,7 @@ def make(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         ({"HF_HOME": "/hub", "HF_TOKEN_PATH": "/mine"}, "/mine"),
     ],
 )
-def test_login_of_huggingface_hub_is_found_where_it_is_stored(
-    environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("XDG_CACHE_HOME", "HF_HOME", "HF_TOKEN_PATH"):
-        monkeypatch.delenv(name, raising=False)
+def test_login_of_huggingface_hub_is_found_where_it_is_stored(environ: dict[str, str], expected: str) -> None:
     done = make("--eval", "shown: ; echo $$HF_TOKEN_PATH", "shown", HOME="/home/me", **environ)
     assert done.stdout == f"{expected}\n"
 

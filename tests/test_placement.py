@@ -19,8 +19,7 @@ GPUS = load_gpus(Workspace(CHECKOUT))
         ("h200", 8, {}, (8, 1), ["0", "1", "2", "3", "4", "5", "6", "7"]),
         ("h100", 8, {}, (4, 2), ["0,1", "2,3", "4,5", "6,7"]),
         ("mi300x", 8, {"HIP_VISIBLE_DEVICES": "4,5,6,7"}, (2, 1), ["4", "5"]),
-        ("mi300x", 8, {"CUDA_VISIBLE_DEVICES": ""}, (2, 1), ["0", "1"]),
-        ("h200", 2, {"CUDA_VISIBLE_DEVICES": ""}, (1, 2), ["0,1"]),
+        ("h200", 2, {"HIP_VISIBLE_DEVICES": ""}, (1, 2), ["0,1"]),
     ],
 )
 def test_each_replica_has_its_visible_devices(
@@ -53,6 +52,29 @@ def test_other_selections_of_amd_gpus_are_refused(name: str) -> None:
         device_environments(GPUS["mi300x"], 8, inherited, replicas=4, size=1)
     assert caught.value.hint == f"unset {name}; export HIP_VISIBLE_DEVICES=4,5,6,7"
     assert len(device_environments(GPUS["h200"], 8, inherited, replicas=4, size=1)) == 4
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "hint"),
+    [
+        (
+            "h200",
+            "CUDA_VISIBLE_DEVICES",
+            "unset CUDA_VISIBLE_DEVICES; --gpu cpu, or GPU_NAME=cpu for make, ignores the GPUs",
+        ),
+        (
+            "mi300x",
+            "HIP_VISIBLE_DEVICES",
+            "unset HIP_VISIBLE_DEVICES; --gpu cpu, or GPU_NAME=cpu for make, ignores the GPUs",
+        ),
+        ("mi300x", "ROCR_VISIBLE_DEVICES", "unset ROCR_VISIBLE_DEVICES"),
+        ("mi300x", "CUDA_VISIBLE_DEVICES", "unset CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_empty_selection_of_devices_is_refused(gpu: str, name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=name) as caught:
+        device_environments(GPUS[gpu], 8, {name: ""}, replicas=1, size=1)
+    assert (caught.value.found, caught.value.hint) == (f"{name}=", hint)
 
 
 def test_devices_named_by_uuid_are_not_bound() -> None:

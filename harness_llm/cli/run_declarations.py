@@ -117,9 +117,9 @@ def package(
     command(options, _panel(), calibration_only=calibration_only)
 
 
-@options_command(commands, without=(*_RESULTS, "company"))
+@options_command(commands, without=("profile_window",))
 def status(options: Options, as_json: AsJson = False) -> None:
-    """Show which runs are finished, and why others are not."""
+    """Show which runs of submit, with the same options, are finished, and why others are not."""
     from harness_llm.cli.status_command import status as command
 
     command(options, as_json=as_json)

@@ -14,7 +14,7 @@ from harness_llm.containers.container_spec import Accelerator, ImageName, image_
 from harness_llm.containers.mounts import folders, named_paths, owning_groups
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import CHECKOUT
-from harness_llm.runs.fingerprint import steers
+from harness_llm.runs.inherited_environment import names_path, steers
 
 PROGRAM_VARIABLE = "DOCKER"
 CHECKOUT_LABEL = "harness-llm.checkout"
@@ -47,7 +47,7 @@ def container(
         environment=environment,
         inherited=tuple(_inherited(accelerator, environ, {**accelerator.environment, **environment})),
         labels={CHECKOUT_LABEL: str(CHECKOUT)},
-        visible=visible_devices(environ.get(accelerator.gpus, "")),
+        visible=visible_devices(environ.get(accelerator.gpus, "all")),
         arguments=_docker_args(environ.get("DOCKER_ARGS", "")),
         podman=is_podman(program),
     )
@@ -118,21 +118,33 @@ def _permitted(uid: int, gid: int, own_uid: int, own_gid: int) -> tuple[int, int
 
 
 def _inherited(accelerator: Accelerator, environ: Mapping[str, str], own: Mapping[str, str]) -> Iterator[str]:
-    """Yield the variables to pass, without those that the container sets: `own`."""
+    """Yield the variables to pass, empty ones too, without those that the container sets: `own`."""
     engine = (name for name in sorted(environ) if _is_for_engine(name, environ[name]))
     for name in dict.fromkeys((*accelerator.inherited, *engine)):
-        if environ.get(name) and name not in own:
+        if name in environ and name not in own:
             yield name
 
 
 def _is_for_engine(name: str, value: str) -> bool:
     """Return whether the variable configures an engine in any container; paths and device numbers are the machine's."""
-    return steers(name) and not name.endswith("_VISIBLE_DEVICES") and not value.startswith("/")
+    return steers(name) and not name.endswith("_VISIBLE_DEVICES") and not names_path(value)
 
 
 def visible_devices(text: str) -> tuple[str, ...] | None:
-    """Parse a subset of NVIDIA's devices, by number or UUID; None: all."""
-    return None if text in ("", "all") else tuple(part.strip() for part in text.split(","))
+    """Parse a subset of NVIDIA's devices, by number or UUID; None: all.
+
+    Raises:
+        ConfigError: no devices.
+    """
+    if text.strip() in ("", "none", "void"):
+        raise ConfigError(
+            "NVIDIA_VISIBLE_DEVICES hides all GPUs",
+            where="environment",
+            expected="all, or devices separated by commas",
+            found=f"NVIDIA_VISIBLE_DEVICES={text}",
+            hint="unset NVIDIA_VISIBLE_DEVICES; GPU_NAME=cpu ignores the GPUs",
+        )
+    return None if text == "all" else tuple(part.strip() for part in text.split(","))
 
 
 def _device_groups(patterns: Sequence[str]) -> set[int]:

@@ -46,19 +46,28 @@ def _numbers(variables: Mapping[str, str]) -> list[int]:
     return [int(name) if name.isdigit() else _UNKNOWN for name in names]
 
 
-def refuse_other_selection(gpu: Gpu, environment: Mapping[str, str]) -> None:
-    """Refuse variables that select AMD's devices beside HIP_VISIBLE_DEVICES.
+def refuse_invalid_selection(gpu: Gpu, environment: Mapping[str, str]) -> None:
+    """Refuse an empty selection of devices, and variables that select AMD's devices beside HIP_VISIBLE_DEVICES.
 
     Raises:
-        ConfigError: one is set, and `gpu` is AMD's.
+        ConfigError: `gpu.visible` is set and empty; or another variable is set, and `gpu` is AMD's.
     """
+    if environment.get(gpu.visible) == "":
+        raise ConfigError(
+            f"{gpu.visible} hides all GPUs",
+            where="environment",
+            expected="device numbers separated by commas",
+            found=f"{gpu.visible}=",
+            hint=f"unset {gpu.visible}; --gpu cpu, or GPU_NAME=cpu for make, ignores the GPUs",
+        )
     for name, reason in _REFUSED.items() if gpu.platform == "rocm" else ():
-        if selected := environment.get(name):
+        if name in environment:
+            selected = environment[name]
             raise ConfigError(
                 f"{name} is not supported on AMD GPUs, because it {reason}",
                 where="environment",
                 found=f"{name}={selected}",
-                hint=f"unset {name}; export {gpu.visible}={selected}",
+                hint=f"unset {name}" + (f"; export {gpu.visible}={selected}" if selected else ""),
             )
 
 
@@ -75,11 +84,11 @@ def device_environments(
         size: devices per replica, tensor parallel times pipeline parallel.
 
     Raises:
-        ConfigError: too few accelerators, or from `refuse_other_selection`.
+        ConfigError: too few accelerators, or from `refuse_invalid_selection`.
     """
     if gpu is None:
         return [{} for _ in range(replicas)]
-    refuse_other_selection(gpu, inherited)
+    refuse_invalid_selection(gpu, inherited)
     devices = [name for name in inherited.get(gpu.visible, "").split(",") if name] or [str(i) for i in range(found)]
     if replicas * size > len(devices):
         raise ConfigError(

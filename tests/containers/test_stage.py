@@ -86,6 +86,19 @@ def test_output_of_a_stage_is_printed_and_logged(
     assert not dockerd.docker("ps", "--all", "--quiet")
 
 
+def test_empty_variable_reaches_the_container_as_empty(
+    create: Callable[..., list[str]],
+    start: Callable[..., "subprocess.Popen[str]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    # As harness_llm/containers/arguments.py passes variables: by name.
+    passed = ("--env", "HIP_VISIBLE_DEVICES", "--env", "CUDA_VISIBLE_DEVICES")
+    process = start(create("sh", "-c", "env | grep _VISIBLE_DEVICES", more=passed))
+    assert process.communicate()[0] == "HIP_VISIBLE_DEVICES=\n"
+
+
 def test_interruption_arrives_once(
     create: Callable[..., list[str]], start: Callable[..., "subprocess.Popen[str]"], dockerd: Dockerd
 ) -> None:

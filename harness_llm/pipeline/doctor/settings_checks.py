@@ -10,7 +10,7 @@ from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.hardware.gpus import Gpu
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.purpose import Purpose
-from harness_llm.replicas.placement import refuse_other_selection
+from harness_llm.replicas.placement import refuse_invalid_selection
 
 _NAMES = "Names"
 _SETTINGS = "Settings"
@@ -113,8 +113,8 @@ def check_nodes(request: Request) -> Iterator[CheckResult]:
 
 
 def check_visible_devices(gpu: Gpu, environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Check that no other variable selects devices."""
+    """Check that the variables that select devices select some, and agree."""
     try:
-        refuse_other_selection(gpu, environment)
+        refuse_invalid_selection(gpu, environment)
     except HarnessError as error:
         yield from_error("Visible devices", error)

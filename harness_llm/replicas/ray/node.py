@@ -4,7 +4,7 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from harness_llm.replicas.pool_folder import PoolFolder
 from harness_llm.replicas.ray.assignment import Slot
 from harness_llm.replicas.ray.cluster import NodeInfo
 from harness_llm.replicas.replica import ReplicaSpec
-from harness_llm.runs.fingerprint import inherited, source_digest, versions
+from harness_llm.runs.fingerprint import source_digest, versions
+from harness_llm.runs.inherited_environment import inherited
 
 _LOG_BYTES = 1 << 20  # per status; the rest follows with the next
 
@@ -35,7 +36,7 @@ def read_node_info(paths: Sequence[str] = ()) -> NodeInfo:
         folder=str(Path(harness_llm.__file__).parent),
         source=source_digest(),
         packages={**versions(), "ray": importlib.metadata.version("ray")},
-        inherited=inherited(),
+        inherited=inherited(_without_ray_variables(os.environ)),
         machine=detect(),
         host=read_host_settings(),
         ecc=read_ecc(),
@@ -82,7 +83,7 @@ class Host:
         ray = importlib.import_module("ray")
         address = ray.util.get_node_ip_address()
         devices = [int(device) for device in ray.get_gpu_ids() if str(device).isdigit()]
-        for name in _ray_variables(os.environ):
+        for name in os.environ.keys() - _without_ray_variables(os.environ).keys():
             del os.environ[name]
         self._folder = PoolFolder()
         folder, binding = self._folder.path, _binding(host_spec, devices)
@@ -124,12 +125,10 @@ class Host:
         return new
 
 
-def _ray_variables(environment: Any) -> list[str]:
-    """Return variables that Ray sets for its workers and engines must not see: one thread, no accelerator."""
-    hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    return [
-        name for name, value in environment.items() if name == "OMP_NUM_THREADS" or (name in hidden and value == "")
-    ]
+def _without_ray_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `environment` without what Ray sets for workers and engines must not see: one thread, no accelerator."""
+    hidden = {name for name, value in environment.items() if name.endswith("_VISIBLE_DEVICES") and not value}
+    return {name: value for name, value in environment.items() if name not in hidden | {"OMP_NUM_THREADS"}}
 
 
 def _binding(host_spec: HostSpec, devices: Sequence[int]) -> Binding:
