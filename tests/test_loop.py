@@ -1,4 +1,4 @@
-"""The daily loop with the real engine: edit a target or a file, submit, look. Only what an edit concerns is run again."""
+"""The daily loop with the real engine: edit a target or a file, submit, look. Only what an edit concerns is run."""
 
 import re
 from collections.abc import Iterator
