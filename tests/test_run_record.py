@@ -77,6 +77,28 @@ def test_a_record_of_an_earlier_version_is_named_as_such(tmp_path: Path) -> None
     assert found.reasons == ["run.json was written by an earlier version of harness-llm (missing fields: fingerprint)"]
 
 
+def test_records_of_earlier_and_later_versions_are_read(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "performance")
+    document = json.loads((run.path / "run.json").read_text())
+    optional = {name for name, field in RunRecord.model_fields.items() if not field.is_required()}
+    earlier = {name: value for name, value in document.items() if name not in optional}
+    (run.path / "run.json").write_text(json.dumps(earlier | {"field_of_a_later_version": 1}))
+    found = load_run(run.path)
+    assert (found.state, found.fault) == (State.VALID, "")
+    assert found.record
+    assert (found.record.version, found.record.fingerprint) == (0, document["fingerprint"])
+
+
+def test_run_that_has_not_ended_has_the_record_of_its_start(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "Offline", "performance", finished=False, profile="fast")
+    assert (run.state, run.record) == (State.INTERRUPTED, None)
+    assert run.begun
+    assert run.begun.profile == "fast"
+    with lock_run(run.path):
+        running = load_run(run.path)
+    assert (running.state, running.record, running.begun) == (State.RUNNING, None, run.begun)
+
+
 def test_unfinished_record_is_ignored(tmp_path: Path) -> None:
     run = write_run(tmp_path, "Offline", "performance", finished=False)
     (run.path / "run.json.tmp").write_text("{")
