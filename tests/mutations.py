@@ -74,6 +74,11 @@ def logged(**values: object) -> Break:
     return change
 
 
+def seeds_of(round_name: str) -> Break:
+    """Change the seeds that LoadGen logged to those of another round."""
+    return logged(**{f"effective_{name}": seed for name, seed in load_round(round_name).loadgen.seeds.items()})
+
+
 def unlogged(key: str) -> Break:
     """Remove a line of LoadGen's log."""
 

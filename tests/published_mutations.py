@@ -42,6 +42,7 @@ from mutations import (
     error,
     fields,
     logged,
+    seeds_of,
     size,
     text,
     words,
@@ -52,7 +53,6 @@ from harness_llm.submission.places import PROFILE
 
 PUBLISHED = [
     # folders and documents
-    Mutation("tree", "closed", shutil.rmtree, OK, at=(".",)),
     Mutation("results", f"{HOME}/results", shutil.rmtree, BAD, at=(HOME,)),
     Mutation("results", f"{HOME}/results", emptied, OK, at=(HOME,)),
     Mutation("results", f"{NVIDIA}/results", shutil.rmtree, None, OPEN, (NVIDIA,)),
@@ -150,6 +150,8 @@ PUBLISHED = [
     Mutation("loadgen-version", SERVER_LOG, logged(loadgen_version="5.1.0 @ 091d51f041"), OK),
     Mutation("loadgen-valid", SERVER_LOG, logged(result_validity="INVALID"), OK),
     Mutation("early-stopping", SERVER_LOG, logged(early_stopping_met=False), BAD),
+    Mutation("round", SERVER_LOG, seeds_of("v5.1"), BAD),
+    Mutation("round", SERVER_LOG, lambda log: (seeds_of("v5.1")(log), logged(loadgen_version="5.1.0 @ 0")(log)), BAD),
     Mutation("seeds", SERVER_LOG, logged(effective_qsl_rng_seed=1), BAD),
     Mutation("seeds", SERVER_LOG, logged(effective_sample_index_rng_seed=1), BAD),
     Mutation("seeds", SERVER_LOG, logged(effective_schedule_rng_seed=1), BAD),

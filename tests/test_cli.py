@@ -13,7 +13,6 @@ from harness_llm.cli import main as cli
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.rules import round_names
 from harness_llm.errors import RunFailed
-from harness_llm.submission.places import PROFILE
 
 COMMANDS = ("submit", "doctor", "run", "package", "status", "runs", "score", "verify", "check", "compare", "bundle")
 HEAVY = ("vllm", "torch", "transformers", "mlperf_loadgen", "numpy", "yaml", "zmq", "msgspec", "tokenizers")
@@ -258,19 +257,3 @@ cli.main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "interrupted; the same command continues\n")
-
-
-@pytest.mark.parametrize(
-    ("declared", "words", "judged"),
-    [("", [], round_names()[-1]), ("v5.0", [], "v5.0"), ("v5.0", ["--round", "v6.0"], "v6.0")],
-)
-def test_check_uses_the_round_that_the_tree_declares(
-    harness: CommandLine, tmp_path: Path, declared: str, words: list[str], judged: str
-) -> None:
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    if declared:
-        profile = tree / "open" / "Acme" / PROFILE
-        profile.parent.mkdir(parents=True)
-        profile.write_text(f'{{"profile": "valid", "round": "{declared}"}}')
-    assert f"by the rules of round {judged}\n" in harness("check", str(tree), *words).err

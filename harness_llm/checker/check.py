@@ -15,9 +15,10 @@ from harness_llm.checker import power_rules as power
 from harness_llm.checker import structure_rules as structure
 from harness_llm.checker import system_rules as system
 from harness_llm.checker.findings import Authority, Finding, Rule, Severity, advised, exit_code
+from harness_llm.checker.round_rules import ROUND
 from harness_llm.checker.submission_tree import Benchmark, Log, Result, System, Tree
+from harness_llm.checker.tree_round import TreeRound, choose_round
 from harness_llm.config.rules.rounds import Round
-from harness_llm.errors import ConfigError
 
 __all__ = ["Authority", "Finding", "Severity", "check", "exit_code"]
 
@@ -32,7 +33,7 @@ RESULT: tuple[Rule[Result], ...] = (
 )
 
 
-def check(tree: Path, rules: Round) -> list[Finding]:
+def check(tree: Path, rules: Round, chosen: TreeRound | None = None) -> list[Finding]:
     """Check a tree by the rules of a round.
 
     Rules on results apply to LLM results with LoadGen logs; other results are reported as not judged. In a tree whose
@@ -41,21 +42,20 @@ def check(tree: Path, rules: Round) -> list[Finding]:
     Args:
         tree: the folder that contains closed/, network/ or open/.
         rules: the rules of the round.
+        chosen: how the round was chosen; default: as given.
 
     Raises:
-        ConfigError: the folder does not exist.
+        ConfigError: `tree` is not a submission tree.
     """
-    if not tree.is_dir():
-        raise ConfigError("no such tree", where=str(tree), expected="a folder with closed/ or open/")
-    root = Tree(tree, rules)
-    found = list(_check_tree(root))
+    chosen, root = chosen or choose_round(tree, rules.round), Tree(tree, rules)
+    found = [*_apply(ROUND, chosen, root), *_check_tree(root)]
     if root.small:
         found = [replace(f, severity=Severity.SCALE) if f.scale else f for f in found]
     return found
 
 
 def _check_tree(tree: Tree) -> Iterator[Finding]:
-    yield from _apply((*structure.TREE, *files.TREE), tree, tree)
+    yield from _apply(files.TREE, tree, tree)
     for submitter in tree.submitters:
         yield from _apply(structure.SUBMITTER, submitter, tree)
         for subject in submitter.systems:

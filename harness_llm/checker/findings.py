@@ -4,7 +4,7 @@ A rule is a function that yields the violations of one subject: the tree, a syst
 its docstring is the message of its findings. Its basis determines their severity.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -85,6 +85,7 @@ class Finding:
         found: found value.
         hint: how to correct it.
         scale: whether the rule concerns only size or duration of a run.
+        logs: paths of all logs that a finding on several logs concerns.
     """
 
     rule: str
@@ -97,6 +98,7 @@ class Finding:
     found: str
     hint: str
     scale: bool = False
+    logs: tuple[str, ...] = ()
 
     def on(self, basis: Basis) -> "Finding":
         """Copy of the finding with another basis."""
@@ -111,6 +113,7 @@ class Violation(NamedTuple):
     found: str = ""
     hint: str | None = None
     basis: Basis | None = None
+    logs: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ class Rule(Generic[S]):
             found=violation.found,
             hint=self.hint if violation.hint is None else violation.hint,
             scale=self.scale,
+            logs=tuple(str(log.relative_to(tree)) for log in violation.logs),
         )
 
 

@@ -1,4 +1,4 @@
-"""Findings and official verdicts as text and as JSON."""
+"""Findings, judged results and official verdicts as text and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -6,18 +6,21 @@ from itertools import groupby
 from typing import Any
 
 from harness_llm.checker.findings import Finding, Severity
+from harness_llm.checker.judged_results import JudgedResult
 from harness_llm.checker.official import OfficialVerdict
+from harness_llm.checker.results_report import counted, counted_findings, render_results
+from harness_llm.checker.tree_round import TreeRound
 
 _ORDER = list(Severity)
 _PLACES = 5
 
 
-def render(findings: Sequence[Finding]) -> str:
-    """Render findings as text: errors first, grouped by rule, with the paths of each group."""
+def render(findings: Sequence[Finding], results: Sequence[JudgedResult] = ()) -> str:
+    """Render findings as text: errors first, grouped by rule, with the paths of each group; then the results."""
     ordered = sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.rule, f.what, f.citation, f.path))
     groups = groupby(ordered, key=lambda f: (f.severity, f.rule, f.what, f.citation))
     blocks = [_block(list(group)) for _, group in groups]
-    return "\n\n".join([*blocks, _summary(findings)]) + "\n"
+    return "\n\n".join([*blocks, *filter(None, [render_results(results).rstrip()]), _summary(findings)]) + "\n"
 
 
 def _block(group: list[Finding]) -> str:
@@ -36,14 +39,10 @@ def _block(group: list[Finding]) -> str:
 
 def _summary(findings: Sequence[Finding]) -> str:
     counts = {severity: sum(f.severity is severity for f in findings) for severity in Severity}
-    text = f"{_counted(counts[Severity.ERROR], 'error')}, {_counted(counts[Severity.WARNING], 'warning')}"
+    text = counted_findings(counts[Severity.ERROR], counts[Severity.WARNING])
     scale, others = counts[Severity.SCALE], counts[Severity.NOT_JUDGED]
     text += f", {scale} because of small runs" if scale else ""
-    return f"{text}, {_counted(others, 'result')} not judged" if others else text
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{text}, {counted(others, 'result')} not judged" if others else text
 
 
 def render_official(verdicts: Sequence[OfficialVerdict]) -> str:
@@ -57,6 +56,17 @@ def render_official(verdicts: Sequence[OfficialVerdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict] = ()) -> dict[str, Any]:
-    """Findings and verdicts as a JSON document."""
-    return {"findings": [asdict(f) for f in findings], "official": [asdict(v) for v in verdicts]}
+def as_json(
+    chosen: TreeRound,
+    findings: Sequence[Finding],
+    results: Sequence[JudgedResult],
+    verdicts: Sequence[OfficialVerdict],
+) -> dict[str, Any]:
+    """Round, findings, results and verdicts as a JSON document."""
+    return {
+        "round": chosen.name,
+        "round_source": chosen.source,
+        "results": [asdict(result) for result in results],
+        "findings": [asdict(finding) for finding in findings],
+        "official": [asdict(verdict) for verdict in verdicts],
+    }

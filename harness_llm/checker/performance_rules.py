@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from harness_llm.checker.findings import Basis, Rule, Violation, advised, forbidden, rejected, rule
 from harness_llm.checker.submission_tree import Log
-from harness_llm.loadgen.logs import INFERRED_TOKEN_RATE
 
 CONF = "check this setting in user.conf"
 ANSWER = "answer"
@@ -39,6 +38,8 @@ def early_stopping(log: Log) -> Iterator[Violation]:
 @rule("seeds", rejected("performance_check.py, seeds_check"), hint="run again with the LoadGen of the round")
 def seeds(log: Log) -> Iterator[Violation]:
     """A random seed differs from the seed of the round."""
+    if log.result.of_another_round:
+        return
     found = log.detail.seeds
     for name, seed in log.result.round.loadgen.seeds.items():
         if found[name] != seed:
@@ -67,9 +68,7 @@ def token_latencies(log: Log) -> Iterator[Violation]:
 @rule("metric", rejected("performance_check.py, get_performance_metric_check; main.py:226-232"), hint="run it again")
 def metric(log: Log) -> Iterator[Violation]:
     """The log does not contain the metric of the result."""
-    scenario, keys = log.detail.scenario, log.result.round.metrics.get(log.detail.scenario, ())
-    if not log.result.rules.token_latencies:
-        keys = (*keys[:1], *([INFERRED_TOKEN_RATE[scenario]] if scenario in INFERRED_TOKEN_RATE else ()))
+    keys = log.metric_keys
     values = {key: log.detail.number(key) for key in keys}
     if keys and not values[keys[-1]]:
         yield Violation(log.path, f"{keys[-1]} above 0", str(values[keys[-1]]))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from harness_llm.checker.findings import Authority, Basis, Rule, Violation, advised, forbidden, rejected, rule
-from harness_llm.checker.submission_tree import DIVISIONS, Benchmark, Result, Submitter, Tree, load_json
+from harness_llm.checker.submission_tree import Benchmark, Result, Submitter, load_json
 from harness_llm.config.rules.rounds import ScenarioRules
 from harness_llm.config.submission_names import VALID
 from harness_llm.submission.datacenter import DOCUMENT
@@ -13,13 +13,6 @@ _ARCHITECTURE = (DOCUMENT, "documentation/bandwidth.adoc")
 """The name that harness-llm uses, and the name in policies/submission_rules.adoc:376."""
 
 _STRUCTURE = "policies/submission_rules.adoc:303-312, 366-403"
-
-
-@rule("tree", forbidden(_STRUCTURE), hint="pass the folder that contains the divisions")
-def divisions(tree: Tree) -> Iterator[Violation]:
-    """The tree has no submitter."""
-    if not tree.submitters:
-        yield Violation(tree.path, f"{' or '.join(DIVISIONS)}/<submitter>/", "none")
 
 
 @rule("results", rejected("loader.py, load"), hint="remove the submitter's folder, or package a result")
@@ -164,7 +157,6 @@ def scenario_name(result: Result) -> Iterator[Violation]:
         yield Violation(result.path, " or ".join(result.round.scenarios), result.folder, basis=basis)
 
 
-TREE: tuple[Rule[Tree], ...] = (divisions,)
 SUBMITTER: tuple[Rule[Submitter], ...] = (
     results,
     profile,

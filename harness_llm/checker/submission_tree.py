@@ -8,13 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness_llm.checker.log_rounds import rounds_of_log
 from harness_llm.config.rules.rounds import BenchmarkRules, Round
 from harness_llm.config.submission_names import VALID
 from harness_llm.errors import ConfigError
-from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
+from harness_llm.loadgen.logs import DETAIL, INFERRED_TOKEN_RATE, DetailLog, parse_detail
 from harness_llm.submission.places import PROFILE
 
 DIVISIONS = ("closed", "network", "open")
+PERFORMANCE_LOG = Path("performance", "run_1", DETAIL)
+"""In the folder of a result."""
 
 
 def load_json(path: Path) -> dict[str, Any]:
@@ -47,6 +50,25 @@ def folders(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
 
 
+def trees_near(path: Path) -> str:
+    """Paths of the tree around `path` and of those in it, separated by commas."""
+    around = [folder.parent for folder in (path.absolute(), *path.absolute().parents) if folder.name in DIVISIONS]
+    below = [folder.parent for division in DIVISIONS for folder in sorted(path.glob(f"*/{division}"))]
+    return ", ".join(map(str, dict.fromkeys([*around, *below])))
+
+
+def require_tree(path: Path) -> None:
+    """Raise ConfigError if `path` is not a tree with a submitter."""
+    if any(folders(path / division) for division in DIVISIONS):
+        return
+    raise ConfigError(
+        "no submission tree" if path.is_dir() else "no such tree",
+        where=str(path),
+        expected=f"a folder with {' or '.join(f'{division}/<submitter>/' for division in DIVISIONS)}",
+        hint=f"name {trees_near(path) or 'the folder with closed/ or open/'}",
+    )
+
+
 def official_name(name: str, mapping: Mapping[str, Any], rules: Round) -> str:
     """Official benchmark name for the folder name of a submitter (configuration.py, get_mlperf_model).
 
@@ -58,12 +80,6 @@ def official_name(name: str, mapping: Mapping[str, Any], rules: Round) -> str:
     if known := rules.aliases.get(name) or mapping.get(name):
         return str(known)
     return next((official for part, official in rules.name_parts.items() if part in name), name)
-
-
-def declared_round(tree: Path) -> str:
-    """The round in the profile of a tree that harness-llm made; empty for other trees."""
-    found = (json_or_none(file) or {} for file in sorted(tree.glob(f"*/*/{PROFILE}")))
-    return next((str(profile["round"]) for profile in found if "round" in profile), "")
 
 
 @dataclass(frozen=True)
@@ -237,11 +253,20 @@ class Result:
 
     @cached_property
     def performance(self) -> "Log":
-        return Log(self, self.path / "performance" / "run_1" / DETAIL, "PerformanceOnly")
+        return Log(self, self.path / PERFORMANCE_LOG, "PerformanceOnly")
 
     @cached_property
     def accuracy(self) -> "Log":
         return Log(self, self.path / "accuracy" / DETAIL, "AccuracyOnly")
+
+    @cached_property
+    def of_another_round(self) -> bool:
+        """Whether the performance log belongs to other rounds only, which one finding on the tree reports."""
+        try:
+            names = rounds_of_log(self.performance.detail).names
+        except ConfigError:
+            return False
+        return bool(names) and self.round.round not in names
 
     @cached_property
     def measurements(self) -> Path:
@@ -273,6 +298,14 @@ class Log:
     def detail(self) -> DetailLog:
         """Parsed log; ConfigError if it is not `readable`."""
         return parse_detail(self.path)
+
+    @property
+    def metric_keys(self) -> tuple[str, ...]:
+        """Keys that the official checker reads for the figure of the result, which the last one has."""
+        scenario, keys = self.detail.scenario, self.result.round.metrics.get(self.detail.scenario, ())
+        if not self.result.rules.token_latencies:
+            return (*keys[:1], *([INFERRED_TOKEN_RATE[scenario]] if scenario in INFERRED_TOKEN_RATE else ()))
+        return keys
 
     @cached_property
     def readable(self) -> bool:

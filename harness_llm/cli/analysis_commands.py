@@ -72,14 +72,16 @@ def diagnose(folder: Path, *, as_json: bool) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def report(paths: Sequence[Path], output: Path | None) -> None:
-    """Write the HTML report of `paths`, and print its path.
+def report(paths: Sequence[Path], output: Path | None, round_name: str) -> None:
+    """Write the HTML report of `paths`, and print its path; `round_name` is the round of a submission tree.
 
     Raises:
         ConfigError: a path cannot be reported.
     """
     workspace = Workspace()
-    page = report_page(paths, workspace)
+    page = report_page(paths, workspace, round_name)
+    if page.notice:
+        sys.stderr.write(f"{page.notice}\n")
     sys.stdout.write(f"{write_page(output or workspace.build / 'reports' / f'{page.name}.html', page.html)}\n")
 
 

@@ -10,14 +10,17 @@ from pathlib import Path
 from harness_llm.checker import findings_report as report
 from harness_llm.checker.final_report import keep_report
 from harness_llm.checker.findings import Finding, Severity, exit_code
+from harness_llm.checker.judged_results import judged_results
 from harness_llm.checker.official import OfficialVerdict
-from harness_llm.checker.submission_tree import declared_round
+from harness_llm.checker.submission_tree import Tree
+from harness_llm.checker.tree_round import choose_round
 from harness_llm.cli.each_benchmark import each_benchmark
 from harness_llm.cli.submission_report import report_submission
 from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.options import Options
 from harness_llm.config.plan import plan_scenarios
-from harness_llm.config.request import Request, check_request, load_requests, newest_round, require_names
+from harness_llm.config.request import Request, check_request, load_requests, require_names
+from harness_llm.config.rules import load_round
 from harness_llm.errors import ConfigError, GateFailed
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.panel import Panel
@@ -76,7 +79,7 @@ def check_and_archive(request: Request, panel: Panel, made: Package) -> None:
 
 def _archive_checked(request: Request, panel: Panel, tree: Path) -> Path | None:
     """Check the tree, archive it, and keep the official report; returns None, without an archive, for errors."""
-    findings, verdicts = check_tree(tree, request.round.round)
+    findings, verdicts = check_tree(choose_round(tree, request.round.round))
     panel.say(report.render(findings))
     if verdicts:
         panel.say(report.render_official(verdicts))
@@ -99,16 +102,15 @@ def _check_exit_code(findings: Sequence[Finding], verdicts: Sequence[OfficialVer
 
 
 def check(tree: Path, round_name: str, *, as_json: bool) -> int:
-    """Check a tree and print the findings; returns the exit code."""
-    if not tree.is_dir():
-        raise ConfigError("no such tree", where=str(tree), hint="name the folder with closed/ or open/")
-    round_name = round_name or declared_round(tree) or newest_round()
-    sys.stderr.write(f"by the rules of round {round_name}\n")
-    findings, verdicts = check_tree(tree, round_name)
+    """Check a tree and print the findings and the results; returns the exit code."""
+    chosen = choose_round(tree, round_name)
+    sys.stderr.write(f"{chosen}\n")
+    findings, verdicts = check_tree(chosen)
+    results = judged_results(Tree(tree, load_round(chosen.name)), findings)
     if as_json:
-        sys.stdout.write(json.dumps(report.as_json(findings, verdicts), indent=2) + "\n")
+        sys.stdout.write(json.dumps(report.as_json(chosen, findings, results, verdicts), indent=2) + "\n")
     else:
-        sys.stdout.write(report.render(findings) + "\n")
+        sys.stdout.write(report.render(findings, results) + "\n")
         if verdicts:
             sys.stdout.write(report.render_official(verdicts) + "\n")
     return _check_exit_code(findings, verdicts)

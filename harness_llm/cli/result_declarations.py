@@ -10,6 +10,14 @@ from harness_llm.cli.declaration import AsJson, option, options_command, plain_c
 from harness_llm.config.options import OUTPUT, SETTINGS, WHAT_TO_RUN, Options
 
 commands = typer.Typer()
+RoundName = Annotated[
+    str,
+    option(
+        WHAT_TO_RUN,
+        "Round of the submission tree. Default: from its layout, seeds, LoadGen version and folder name.",
+        "--round",
+    ),
+]
 _SCORING = ("model", "round", "profile", "stand_in", "total_sample_count")
 
 
@@ -67,7 +75,7 @@ def verify(
 @plain_command(commands)
 def check(
     tree: Annotated[Path, typer.Argument(help="Folder with closed/ or open/.")],
-    round_name: Annotated[str, option(WHAT_TO_RUN, "Default: the round of the tree, or the newest.", "--round")] = "",
+    round_name: RoundName = "",
     as_json: AsJson = False,
 ) -> None:
     """Check a submission tree; MLPERF_INFERENCE_DIR adds the official checker."""
@@ -116,12 +124,13 @@ def report(
             "Default: the newest submission."
         ),
     ] = None,
+    round_name: RoundName = "",
     output: Annotated[Path | None, option(OUTPUT, "Write this file. Default: below build/reports.")] = None,
 ) -> None:
     """Write an HTML report of runs, a submission tree or a tuning session: one file, for any browser."""
     from harness_llm.cli.analysis_commands import report as command
 
-    command(paths or (), output)
+    command(paths or (), output, round_name)
 
 
 @plain_command(commands)

@@ -11,6 +11,7 @@ from typing import Any
 from harness_llm.checker.check import check
 from harness_llm.checker.findings import Finding
 from harness_llm.checker.official import OfficialVerdict, run_official
+from harness_llm.checker.tree_round import TreeRound
 from harness_llm.config.assets import Assets, Preparation, missing, prepare
 from harness_llm.config.checkpoint import checkpoint_digest, weight_files
 from harness_llm.config.inference_checkout import checkout
@@ -319,8 +320,8 @@ def build_pipeline(request: Request, panel: Panel, cluster: Cluster | None) -> P
     return Pipeline(request, panel, merged([node.info.machine for node in cluster.nodes]), cluster)
 
 
-def check_tree(tree: Path, round_name: str) -> tuple[list[Finding], list[OfficialVerdict]]:
+def check_tree(chosen: TreeRound) -> tuple[list[Finding], list[OfficialVerdict]]:
     """The findings of this checker, and the verdicts of the official one if mlcommons/inference is checked out."""
     inference = checkout(Workspace())
-    verdicts = run_official(tree, round_name, inference) if inference else []
-    return check(tree, load_round(round_name)), verdicts
+    verdicts = run_official(chosen.tree, chosen.name, inference) if inference else []
+    return check(chosen.tree, load_round(chosen.name), chosen), verdicts

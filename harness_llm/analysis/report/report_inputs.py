@@ -7,12 +7,11 @@ from string import ascii_uppercase
 
 from harness_llm.analysis.report.column import Column, by_scenario
 from harness_llm.analysis.report.wording import instant
+from harness_llm.checker.submission_tree import DIVISIONS, trees_near
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import LOCK, Run, load_run
 from harness_llm.runs.trial_store import SESSION, TRIALS
-
-DIVISIONS = ("closed", "network", "open")
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,12 @@ def read_inputs(paths: Sequence[Path], workspace: Workspace) -> ReportInputs:
         elif any((folder / division).is_dir() for division in DIVISIONS):
             trees.append(folder)
         else:
+            near = trees_near(folder)
             raise ConfigError(
                 "nothing to report",
                 where=str(folder),
                 expected="a run directory, a folder with runs, a submission tree or a tuning session",
-                hint="harness-llm runs lists the folders of all runs",
+                hint=f"name {near}" if near else "harness-llm runs lists the folders of all runs",
             )
     return ReportInputs(columns_of(runs), trees, sessions)
 

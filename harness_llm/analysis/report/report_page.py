@@ -1,5 +1,6 @@
 """The report of what a user names: runs, a submission tree or a tuning session."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,30 +11,35 @@ from harness_llm.analysis.report.runs_report import runs_page
 from harness_llm.analysis.report.tree_results import TreeReport, read_tree
 from harness_llm.analysis.report.tuning_report import tuning_page
 from harness_llm.checker.findings import Severity
+from harness_llm.checker.results_report import counted_findings
+from harness_llm.checker.tree_round import TreeRound, choose_round
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 
 
 @dataclass(frozen=True)
 class ReportPage:
-    """A report; `name` is that of its file."""
+    """A report; `name` is that of its file, `notice` a line on how it was made."""
 
     name: str
     html: str
+    notice: str = ""
 
 
-def report_page(paths: Sequence[Path], workspace: Workspace) -> ReportPage:
-    """The report of `paths`.
+def report_page(paths: Sequence[Path], workspace: Workspace, round_name: str = "") -> ReportPage:
+    """The report of `paths`; `round_name` is the round of a submission tree.
 
     Raises:
-        ConfigError: a path cannot be reported, or the paths are of several kinds.
+        ConfigError: a path cannot be reported, the paths are of several kinds, or runs are given a round.
     """
     inputs = read_inputs(paths, workspace)
+    if round_name and not inputs.trees:
+        raise ConfigError("--round is for submission trees", found="runs or a tuning session, whose round is recorded")
     if inputs.columns and not (inputs.trees or inputs.sessions):
         first = inputs.columns[0]
         return ReportPage(f"{first.path.parts[-5]}_{first.any_run.system}", runs_page(inputs.columns, workspace))
     if len(inputs.trees) == 1 and not (inputs.columns or inputs.sessions):
-        return ReportPage(inputs.trees[0].name, tree_page(inputs.trees[0]))
+        return tree_page(choose_round(inputs.trees[0], round_name))
     if len(inputs.sessions) == 1 and not (inputs.columns or inputs.trees):
         return ReportPage(inputs.sessions[0].name, tuning_page(inputs.sessions[0]))
     raise ConfigError(
@@ -43,23 +49,25 @@ def report_page(paths: Sequence[Path], workspace: Workspace) -> ReportPage:
     )
 
 
-def tree_page(path: Path) -> str:
-    """The page of the submission tree in `path`."""
-    tree = read_tree(path)
-    context = {"title": path.name, "subtitle": _subtitle(tree), "tree": tree, "summary": list(_summary(tree))}
-    return render_page("tree.html.j2", context)
+def tree_page(chosen: TreeRound) -> ReportPage:
+    """The report of a submission tree."""
+    tree, title = read_tree(chosen), chosen.tree.name
+    context = {"title": title, "subtitle": _subtitle(tree), "tree": tree, "summary": list(_summary(tree))}
+    check = ["harness-llm", "check", str(chosen.tree), *(["--round", chosen.name] if chosen.given else [])]
+    return ReportPage(title, render_page("tree.html.j2", {**context, "check": shlex.join(check)}), str(chosen))
 
 
 def _subtitle(tree: TreeReport) -> str:
     small = f"; profile {tree.small}, not submittable" if tree.small else ""
-    return f"submission tree, checked by the rules of round {tree.round_name}{small}"
+    return f"submission tree, checked {tree.chosen}{small}"
 
 
 def _summary(tree: TreeReport) -> list[str]:
     states = [result.state for result in tree.results]
-    findings = [one for result in tree.results for one in result.findings] + list(tree.findings)
+    # One finding may concern several results.
+    findings = {*tree.findings, *(one for result in tree.results for one in result.findings)}
     errors = sum(one.severity is Severity.ERROR for one in findings)
     warnings = sum(one.severity is Severity.WARNING for one in findings)
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) or "none"
     verdict = "The check would refuse the tree: correct the errors below." if errors else "The check finds no error."
-    return [f"{len(states)} results: {counts}.", f"{verdict} {errors} errors, {warnings} warnings."]
+    return [f"{len(states)} results: {counts}.", f"{verdict} {counted_findings(errors, warnings)}."]

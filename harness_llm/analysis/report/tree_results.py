@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness_llm.analysis.report.accuracy_evidence import Compliance, ScoreRow, verdict_text
 from harness_llm.analysis.report.column import Margin
 from harness_llm.checker.check import check
 from harness_llm.checker.findings import Finding, Severity
-from harness_llm.checker.submission_tree import Result, Tree, declared_round
-from harness_llm.config.rules.rounds import load_round, round_names
+from harness_llm.checker.judged_results import checked_verdict, findings_by_result, loadgen_verdict
+from harness_llm.checker.submission_tree import Result, Tree
+from harness_llm.checker.tree_round import TreeRound
+from harness_llm.config.rules.rounds import load_round
 from harness_llm.errors import ConfigError
 from harness_llm.evaluate.accuracy_file import ACCURACY, parse
 from harness_llm.evaluate.gates import Gates, judge
@@ -25,6 +26,7 @@ class TreeResult:
 
     Attributes:
         verdict: of LoadGen; `not judged` for a result that was not measured with LoadGen.
+        state: VALID only if LoadGen and the check have no objection.
         metrics: figures by name, with units.
         faults: why a part cannot be read.
         findings: of the check, below the result's folders.
@@ -32,6 +34,7 @@ class TreeResult:
 
     place: str
     verdict: str
+    state: str
     reasons: Sequence[str]
     metrics: Mapping[str, float]
     margins: Sequence[Margin]
@@ -45,51 +48,36 @@ class TreeResult:
         """Open results report their accuracy without gates (inference_rules.adoc:361)."""
         return "; the open division has no gates" if self.place.startswith("open/") else ""
 
-    @property
-    def state(self) -> str:
-        """VALID only if LoadGen and the check have no objection."""
-        broken = any(finding.severity is Severity.ERROR for finding in self.findings)
-        return "INVALID" if self.verdict == "VALID" and broken else self.verdict
-
 
 @dataclass(frozen=True)
 class TreeReport:
     """A tree: its results, and findings on the tree itself."""
 
-    path: Path
-    round_name: str
+    chosen: TreeRound
     small: str
     results: Sequence[TreeResult]
     findings: Sequence[Finding]
 
 
-def read_tree(path: Path) -> TreeReport:
-    """Read and check the tree, by the rules of the round that it declares, else of the newest."""
-    round_name = declared_round(path) or round_names()[-1]
-    rules = load_round(round_name)
-    tree, findings = Tree(path, rules), check(path, rules)
-    results, used = [], set[int]()
-    for submitter in tree.submitters:
-        for result in submitter.results:
-            own = [(number, one) for number, one in enumerate(findings) if _concerns(one, result)]
-            used |= {number for number, _ in own}
-            results.append(_read(result, [one for _, one in own]))
-    return TreeReport(path, round_name, tree.small, results, [f for n, f in enumerate(findings) if n not in used])
-
-
-def _concerns(finding: Finding, result: Result) -> bool:
-    """Whether the finding is on a file of the result: all folders of a result end with benchmark and scenario."""
-    return f"/{result.system.name}/{result.benchmark.name}/{result.folder}/" in f"/{finding.path}/"
+def read_tree(chosen: TreeRound) -> TreeReport:
+    """Read and check the tree."""
+    rules = load_round(chosen.name)
+    tree, findings = Tree(chosen.tree, rules), check(chosen.tree, rules, chosen)
+    results, used = [], set[Finding]()
+    for result, own in findings_by_result(tree, findings):
+        used.update(own)
+        results.append(_read(result, own))
+    return TreeReport(chosen, tree.small, results, [finding for finding in findings if finding not in used])
 
 
 def _read(result: Result, findings: Sequence[Finding]) -> TreeResult:
     faults: list[str] = []
     metrics: dict[str, float] = {}
     margins: list[Margin] = []
-    verdict, reasons = "not judged", list[str]()
+    reasons = list[str]()
     try:
         detail = result.performance.detail
-        verdict, reasons = "VALID" if detail.valid else "INVALID", detail.invalid_reasons
+        reasons = detail.invalid_reasons
         figures = {
             "tokens/s": detail.tokens_per_second,
             "samples/s": detail.samples_per_second,
@@ -107,7 +95,8 @@ def _read(result: Result, findings: Sequence[Finding]) -> TreeResult:
     submitter = result.submitter
     place = str(result.path.relative_to(submitter.tree.path)).replace("/results/", "/")
     scores, compliance = _scores(result, faults), list(_compliance(result, findings))
-    return TreeResult(place, verdict, reasons, metrics, margins, scores, compliance, faults, findings)
+    verdict, state = loadgen_verdict(result), checked_verdict(result, findings)
+    return TreeResult(place, verdict, state, reasons, metrics, margins, scores, compliance, faults, findings)
 
 
 def _scores(result: Result, faults: list[str]) -> list[ScoreRow]:

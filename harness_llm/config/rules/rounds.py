@@ -280,7 +280,7 @@ def load_round(name: str) -> Round:
         raise ConfigError(
             f"unknown round {name}",
             expected=", ".join(round_names()),
-            hint=f"harness-llm submit --round {round_names()[-1]}",
+            hint=f"--round {round_names()[-1]}",
         )
     return Round.model_validate(_merged(_read("every_round"), _read(name)))
 
