@@ -34,7 +34,10 @@ with contextlib.suppress(EnvironmentMissing):  # tests that need it are skipped
 
 
 OPTIONAL = {
-    "inference": (CHECKOUT_VARIABLE in os.environ, f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference"),
+    "inference": (
+        bool(os.environ.get(CHECKOUT_VARIABLE)),
+        f"{CHECKOUT_VARIABLE} names no checkout of mlcommons/inference",
+    ),
     "graders": (script_runner.PYTHON.is_file(), "no environment of the graders: make graders"),
 }
 """Markers of tests that need what a checkout may lack: whether it is there, and the reason to skip them."""
