@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ import psutil
 
 from harness_llm.config.assets import Assets
 from harness_llm.paths import CHECKOUT, ROOT_VARIABLE, Workspace
+from harness_llm.runs.inherited_environment import inherited
 from harness_llm.runs.record import RECORD
 
 T = TypeVar("T")
@@ -90,12 +91,20 @@ class Terminal:
         self._environment = kept | {ROOT_VARIABLE: str(workspace.root), "TMPDIR": str(self.temporary)}
 
     def start(self, *words: str) -> Command:
+        return self._start([sys.executable, "-c", MAIN, *words], self._environment, CHECKOUT)
+
+    def as_user(self, *command: str, folder: Path = CHECKOUT, **environ: str) -> Ended:
+        """Run any command with the variables of a login shell, those of engines, and `environ`."""
+        own = {name: self._environment[name] for name in ("HOME", "PATH", "TMPDIR", ROOT_VARIABLE)}
+        return self._start(command, own | inherited(self._environment) | environ, folder).wait()
+
+    def _start(self, command: Sequence[str], environ: Mapping[str, str], cwd: Path) -> Command:
         folder = Path(tempfile.mkdtemp(dir=self.temporary))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, *words],
-                cwd=CHECKOUT,
-                env=self._environment,
+                command,
+                cwd=cwd,
+                env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -101,4 +101,4 @@ def _both(ours: str, theirs: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 1]}…"
+    return (text or "empty") if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 1]}…"

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from account import Account
-from dockerd import Dockerd
+from dockerd import PATH, Dockerd
 from images import IMAGES, SECRET, Ended, timed
+from ways import PROGRAM, RUNS, done
 
 from harness_llm.config.assets import Assets
 from harness_llm.runs.record import Run, State, find_runs
@@ -134,6 +135,33 @@ def test_same_command_continues_to_a_checked_tree_of_its_user(journey: Journey, 
     assert {(file.stat().st_uid, file.stat().st_gid) for file in files} == {(account.uid, account.gid)}
     assert "0 errors" in journey.again.done.stderr
     assert "this tree is not submittable: its runs are short" in journey.again.done.stderr
+
+
+NAMES = ("--company", "Acme", "--system-name", SYSTEM)
+START = ("bash", "setup/start_submission_env.sh")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("make", "status", "ENVIRONMENT=container", f"SYSTEM_NAME={SYSTEM}"),
+        (*START, "harness-llm", "submit", "--dry-run", *NAMES),
+        (*START, "sh", "setup/harness_llm.sh", "submit", "--dry-run", "--model", "demo", *NAMES),
+        (*START, "make", "status", "MODEL=demo", f"SYSTEM_NAME={SYSTEM}"),
+    ],
+)
+def test_other_ways_into_the_container_plan_nothing(
+    journey: Journey, account: Account, command: tuple[str, ...]
+) -> None:
+    ended = timed(account, *command).done
+    assert done(ended.stdout + ended.stderr) == RUNS
+
+
+def test_plan_on_the_machine_names_the_image(journey: Journey, account: Account) -> None:
+    environ = {"PATH": PATH, "HARNESS_LLM_WORKSPACE": str(account.checkout)}
+    command = [PROGRAM, "submit", "--dry-run", *NAMES]
+    plan = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stderr
+    assert (done(plan), plan.count(f"image: {journey.image} vs empty")) == (0, RUNS), plan
 
 
 def test_run_records_name_their_image(journey: Journey, account: Account) -> None:
