@@ -311,7 +311,7 @@ class Pipeline:
             plan.scenario,
             start=lambda request: self.start_context(request, plan, assets),
             execute=self.execute,
-            judge=lambda run: self._shown(judge_run(run, self.request, plan, self.scorer(assets))),
+            judge=lambda run: judge_run(run, self.request, plan, self.scorer(assets)),
             panel=self.panel,
         )
 
@@ -342,14 +342,6 @@ class Pipeline:
         if run.record:
             found = run.record.prediction | run.record.metrics
             self.rates[scenario] = found.get("samples_per_second", self.rates.get(scenario, 0))
-        return self._shown(run)
-
-    def _shown(self, run: Run) -> Run:
-        """Print the state and metrics of a run in one line, then one line for each reason and note."""
-        figures = ", ".join(f"{k} {v:,.2f}" for k, v in (run.record.metrics if run.record else {}).items())
-        self.panel.say(f"{run.run_key.scenario} {run.run_key.test}: {run.state}" + (f", {figures}" if figures else ""))
-        for text in (*run.reasons, *run.notes):
-            self.panel.say(f"  {text}")
         return run
 
 
