@@ -55,6 +55,11 @@ class Workspace:
         """All runs, `<UTC time>/<system>/<benchmark>/<scenario>/<test>/`."""
         return self.build / "logs"
 
+    def run_folder(self, name: Path) -> Path:
+        """The folder `name`, or the one of that name below `logs` if there is only that."""
+        below = self.logs / name
+        return below if below.is_dir() and not name.exists() else name
+
     @property
     def tuning(self) -> Path:
         """Tuning sessions, `<session>/`."""

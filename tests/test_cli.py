@@ -9,7 +9,7 @@ import pytest
 from command_line import CommandLine
 from workspaces import NAMES, make_workspace
 
-from harness_llm.cli import main as cli
+from harness_llm.cli.declaration import VERBOSE
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.rules import round_names
 from harness_llm.errors import RunFailed
@@ -23,7 +23,7 @@ def harness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[CommandLine]:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    for variable in (cli.VERBOSE, CHECKOUT_VARIABLE):
+    for variable in (VERBOSE, CHECKOUT_VARIABLE):
         monkeypatch.delenv(variable, raising=False)
     make_workspace(tmp_path)
     yield CommandLine(monkeypatch, capsys)
@@ -217,7 +217,7 @@ def test_verbose_prints_the_traceback(harness: CommandLine, monkeypatch: pytest.
     assert done.code == 4
     assert "Traceback" in done.err
     assert "error: the engine ended\n" in done.err
-    assert cli.VERBOSE not in os.environ
+    assert VERBOSE not in os.environ
 
 
 @pytest.mark.parametrize(("error", "code"), [(OSError("no space left"), 3), (ZeroDivisionError(), 4)])

@@ -276,6 +276,16 @@ def test_errors_of_host_and_docker_are_reported_together_before_a_build(
     assert calls.done == []
 
 
+def test_error_of_host_and_image_is_reported_once(
+    calls: Calls, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.tags = ["harness-llm-submission:cuda"]
+    monkeypatch.setattr(checks, "check_host", lambda *_: [failed("Options", "unknown benchmark none")])
+    monkeypatch.setattr(submission._Machine, "software", lambda *_: [failed("Options", "unknown benchmark none")])
+    assert submission.doctor([], ENVIRON) == EnvironmentMissing.exit_code
+    assert capsys.readouterr().out.count("unknown benchmark none") == 1
+
+
 def test_error_in_the_image_is_reported_before_the_first_stage(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission._Machine, "software", lambda *_: [failed("Scoring", "no evaluator")])
     with pytest.raises(EnvironmentMissing, match="no evaluator"):

@@ -17,7 +17,7 @@ from runs import write_run
 from harness_llm.analysis.diagnosis.causes import CAUSES, Cause
 from harness_llm.analysis.diagnosis.diagnosis import Diagnosis, diagnose
 from harness_llm.analysis.diagnosis.diagnosis_report import as_json, render
-from harness_llm.analysis.diagnosis.explanation import explain
+from harness_llm.analysis.diagnosis.explanation import Explanation, explain
 from harness_llm.analysis.diagnosis.robust import slope, slowdowns
 from harness_llm.analysis.diagnosis.run_data import read_run
 from harness_llm.config.options import Options
@@ -264,15 +264,27 @@ def test_target_that_the_probe_refuses_is_named(tmp_path: Path) -> None:
 
 
 def test_explanation_at_the_end_of_a_run_is_short(tmp_path: Path) -> None:
-    lines = explain(load_run(path_of("slow_replica_invalid"))).splitlines()
+    found = explain(load_run(path_of("slow_replica_invalid")))
+    lines = found.lines.splitlines()
+    assert lines[0] == f"  cause: {found.cause}"
     assert lines[0].startswith("  cause: slow replica: replica-1 takes")
     assert lines[0].endswith("hence queue growth, TTFT above its limit, TPOT above its limit")
     assert lines[1].startswith("    harness-llm doctor; ")
     assert "; set llama2-70b.Server.target_qps = " in lines[1]
     assert len(lines) == 3
-    assert explain(load_run(path_of("slow_replica_valid"))) == "", "the run is VALID"
+    assert explain(load_run(path_of("slow_replica_valid"))) == Explanation(), "the run is VALID"
     failed = write_run(tmp_path, "Server", "performance", state="FAILED", reasons=["replica-0 failed"])
-    assert explain(failed) == "", "its error is printed"
+    assert explain(failed) == Explanation(), "its error is printed"
+
+
+def test_text_has_no_evidence_that_the_summary_states() -> None:
+    diagnosis = diagnose(read_run(path_of("overload")))
+    [late] = [finding for finding in diagnosis.findings if finding.cause is Cause.TTFT_LIMIT]
+    assert {"p99 TTFT", "limit"} < late.evidence.keys()
+    shown = [line.split() for line in render(diagnosis).splitlines() if line.startswith("     evidence  ")]
+    names = {" ".join(words[1:]).partition(":")[0] for words in shown}
+    assert names.isdisjoint({"p99 TTFT", "limit"})
+    assert "queries above the limit" in names
 
 
 def test_damaged_record_does_not_end_the_command(tmp_path: Path) -> None:
@@ -281,7 +293,7 @@ def test_damaged_record_does_not_end_the_command(tmp_path: Path) -> None:
     (target / "queries.parquet").write_bytes(b"PAR1")
     run = load_run(target)
     assert run.state is State.INVALID
-    assert "no diagnosis: unreadable record of a run" in explain(run)
+    assert "no diagnosis: unreadable record of a run" in explain(run).lines
 
 
 NULLS = [("queries", "first_token_s"), ("replicas", "running"), ("replicas", "steps"), ("devices", "clock_mhz")]

@@ -12,6 +12,7 @@ from workspaces import NAMES, edit, make_workspace
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
 from harness_llm.config.request import Request
+from harness_llm.config.rules import load_round
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
 from harness_llm.evaluate.official import script_runner as evaluator
 from harness_llm.hardware import device_lock as devices
@@ -20,6 +21,8 @@ from harness_llm.pipeline.doctor.doctor_report import from_json, refuse, render,
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.runs import fingerprint
 
+FIELDS = set(load_round("v6.1").system.filled) - {"division", "submitter", "system_type", "status"}
+COMPLETE = "".join(f'{name}: "1"\n' for name in sorted(FIELDS))
 ON_CPU = ["--gpu", "cpu"]
 DEMO = ["--model", "demo", *ON_CPU]
 
@@ -57,6 +60,13 @@ def results(harness: CommandLine, *words: str) -> dict[str, list[dict[str, Any]]
     return found
 
 
+def system_file(root: Path, text: str) -> None:
+    """Write the system file of the system box."""
+    file = root / "submission/systems/box.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
 def test_demo_without_faults_has_only_ok_lines_and_exit_code_0(harness: CommandLine) -> None:
     done = harness("doctor", *DEMO, *NAMES)
     assert done.code == 0
@@ -69,6 +79,45 @@ def test_missing_names_are_errors_with_the_option_to_add(harness: CommandLine) -
     assert done.code == 2
     assert "error    Names                  missing --system-name\n" in done.out
     assert "         → --system-name my-box" in done.out
+
+
+@pytest.mark.parametrize(
+    ("company", "system", "found"),
+    [("a/b", "box", ["'a/b'"]), ("Acme", "x y", ["'x y'"]), ("a/b", "x y", ["'a/b'", "'x y'"])],
+)
+def test_a_wrong_name_is_reported_once_beside_all_other_results(
+    harness: CommandLine, company: str, system: str, found: list[str]
+) -> None:
+    words = ("--company", company, "--system-name", system)
+    done = results(harness, "--model", "toy", *ON_CPU, "--division", "closed", "--profile", "valid", *words)
+    wrong = [result for own in done.values() for result in own if "is not a folder name" in result["found"]]
+    assert [result["observed"] for result in wrong] == found
+    assert done["Settings"][0]["level"] == "ok"
+    assert ("System description" in done) == (system == "box")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("status: [unclosed\n", "invalid YAML"),
+        ("colling: Air\n", "unknown field colling"),
+        ("status: shipped\n", "invalid value of status"),
+        ("submitter: Other\n", "contradiction"),
+    ],
+)
+def test_a_fault_of_the_system_file_is_reported_once(
+    harness: CommandLine, tmp_path: Path, text: str, fault: str
+) -> None:
+    system_file(tmp_path, text if "[" in text else COMPLETE + text)
+    words = ("--model", "toy", *ON_CPU, "--division", "closed", "--profile", "valid", *NAMES)
+    every = [result for own in results(harness, *words).values() for result in own]
+    assert [fault in result["found"] for result in every].count(True) == 1
+
+
+def test_a_system_file_may_repeat_the_division(harness: CommandLine, tmp_path: Path) -> None:
+    system_file(tmp_path, COMPLETE + "status: available\ndivision: closed\n")
+    words = ("--model", "toy", *ON_CPU, "--division", "closed", "--profile", "valid", *NAMES)
+    assert not any("contradiction" in one["found"] for own in results(harness, *words).values() for one in own)
 
 
 def test_wrong_options_are_one_error(harness: CommandLine) -> None:
@@ -103,7 +152,7 @@ def test_all_errors_are_reported_at_once_before_any_run(harness: CommandLine, tm
         edit(file, lambda content: content.setdefault("harness_config", {}).update(warmup_samples=5))
     done = harness(command, "--model", "toy", *ON_CPU, "--division", "closed", "--profile", "valid")
     assert done.code == 2
-    assert "error: 3 checks failed" in done.err
+    assert f"error: {4 if command == 'submit' else 3} checks failed" in done.err
     for scenario in ("offline", "server"):
         assert f"{scenario}_cpu.yaml: harness_config.warmup_samples" in done.err
     assert ("missing --company" if command == "submit" else "missing --system-name") in done.err

@@ -163,7 +163,7 @@ replica-0 ready
 Server performance: 2048 samples, about 0:26
 Server performance: running, 0:07 elapsed, 0:18 left, 600/2048 samples
 Server performance: running, 0:17 elapsed, 0:08 left, 1388/2048 samples
-Server performance: VALID, tokens_per_second 588.95, kv_cache_tokens 262,144.00, preemptions 0.00
+Server performance: VALID, 589 tokens/s, 80.9 samples/s
 Server TEST06: VALID
 warning placeholder: a file has one
   where: open/Acme/results
@@ -177,7 +177,7 @@ warning placeholder: a file has one
         "train: step 1200/1200, loss 0.05 (100%)",
         "Server: starting 1 x vllm",
         "Server performance: running, 0:17 elapsed, 0:08 left, 1388/2048 samples",
-        "Server performance: VALID, tokens_per_second 588.95, …",
+        "Server performance: VALID, 589 tokens/s, 80.9 samples/s",
         "Server TEST06: VALID",
         "…",
         "0 errors, 1 warning",

@@ -130,18 +130,26 @@ def test_errors_and_warnings_are_collected_and_the_last_value_of_a_key_counts(tm
     assert log.warnings == ["warning_generic_message: slow"]
 
 
-def test_invalid_result_has_its_reasons(tmp_path):
+LATE, SHORT, EARLY = "result_perf_constraints_met", "result_min_duration_met", "early_stopping_met"
+
+
+@pytest.mark.parametrize(
+    ("missed", "sentence", "reasons"),
+    [
+        ([SHORT], "Min duration not met. ", ["Min duration not met."]),
+        ([LATE, EARLY], "TTFT constrain not met: Reduce target QPS. ", ["TTFT constrain not met: Reduce target QPS."]),
+        ([SHORT, EARLY], "Min duration not met. ", ["Min duration not met.", f"{EARLY} is false"]),
+        ([EARLY], "", [f"{EARLY} is false"]),
+        ([LATE, SHORT], "", [f"{LATE} is false", f"{SHORT} is false"]),
+    ],
+)
+def test_each_reason_of_an_invalid_result_is_stated_once(tmp_path, missed, sentence, reasons):
+    met = [(key, key not in missed) for key in (LATE, SHORT, "result_min_queries_met", EARLY)]
     log = parse_detail(
-        write(
-            tmp_path / "detail.txt",
-            ("result_validity", "INVALID"),
-            ("result_min_duration_met", False),
-            ("result_min_queries_met", True),
-            ("result_invalid_reason", "Min duration not met. "),
-        )
+        write(tmp_path / "detail.txt", ("result_validity", "INVALID"), *met, ("result_invalid_reason", sentence))
     )
     assert not log.valid
-    assert log.invalid_reasons == ["Min duration not met.", "result_min_duration_met is false"]
+    assert log.invalid_reasons == reasons
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,25 @@ import io
 import json
 import os
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import CommandLine, Done
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 from runs import SUBJECT, write_run
 from workspaces import make_workspace
 
 from harness_llm.analysis.run_row import RunRow, run_row
 from harness_llm.analysis.run_table import show
+from harness_llm.paths import Workspace
 from harness_llm.runs.record import LOCK
 
+EMPTY: dict[str, Any] = {field.name: None if field.type == float | None else "" for field in fields(RunRow)}
+ROW = RunRow(**EMPTY | {"started": "2026-07-01T12:00:00Z"})
 BRACKETS = "LoadGen error: [red]x[/red] " * 5
 
 
@@ -150,8 +156,8 @@ def test_output_that_is_no_terminal_has_every_column_in_full(runs: Callable[...,
     out = runs().out
     assert BRACKETS.strip() in out
     for text in (
-        "benchmark demo; profile smoke; round v6.1",
-        "cpu-box",
+        "profile smoke; round v6.1",
+        "/cpu-box/demo/Server/performance",
         "2,500 / 2,000",
         "ROUGE1 40.1250",
         "12.5",
@@ -181,13 +187,64 @@ def test_a_terminal_shows_the_columns_that_fit(tmp_path: Path) -> None:
     ]
     narrow, wide = printed(rows, 80), printed(rows, 400)
     assert max(map(len, narrow)) <= 80
-    heading = next(number for number, line in enumerate(narrow) if line.startswith("started"))
-    for title in ("scenario", "state", "tokens/s", "reason"):
-        assert title in narrow[heading]
-    assert narrow[-1].rstrip().endswith("…")
-    assert many in wide[-1]
-    assert "path" in wide[1]
-    assert "system cpu-box; benchmark demo" in wide[0]
+    heading = next(number for number, line in enumerate(narrow) if line.startswith("run "))
+    assert narrow[heading].split() == ["run", "state", "tokens/s"]
+    for line, row in zip(narrow[heading + 2 :], rows, strict=True):
+        assert line.split() == [row.name, "INVALID", "1,234"]
+    assert " reason" in wide[1]
+    assert wide[-1].rstrip().endswith("  TTFT constraint not met: reduce target QPS")
+    assert "profile smoke; round v6.1" in wide[0]
+
+
+@given(
+    runs=st.lists(
+        st.tuples(
+            st.sampled_from(["box", "8xMI300X_2xEPYC_9554"]),
+            st.sampled_from(["demo", "llama2-70b", "mixtral-8x7b"]),
+            st.sampled_from(["Offline", "Interactive"]),
+            st.sampled_from(["performance", "TEST06"]),
+            st.sampled_from(["VALID", "INTERRUPTED"]),
+        ),
+        unique=True,
+        min_size=1,
+    ),
+    width=st.integers(40, 160),
+)
+@settings(deadline=None)
+def test_each_run_has_its_name_and_state_in_every_width(runs: list[tuple[str, str, str, str, str]], width: int) -> None:
+    rows = [replace(ROW, path=f"/w/build/logs/20260701T120000Z/{'/'.join(run[:4])}", state=run[4]) for run in runs]
+    lines = printed(rows, width)
+    assert max(map(len, lines)) <= width
+    [start] = [number for number, line in enumerate(lines) if line.startswith("──")]
+    folded = "".join(line.split()[0] for line in lines[start + 1 :])
+    assert folded == "".join(row.name for row in rows)
+    assert "".join(lines).count(" VALID") == sum(row.state == "VALID" for row in rows)
+
+
+@pytest.mark.parametrize("command", [["diagnose", ""], ["bundle", ""], ["report", ""], ["compare", "", ""]])
+def test_name_of_a_run_is_accepted_by_other_commands(
+    runs: Callable[..., Done],
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("harness_llm.cli.analysis_commands.ask_doctor", lambda _: "")
+    [line] = [line for line in runs().out.splitlines() if "Offline/performance" in line]
+    words = [word or line.split()[0] for word in command]
+    done = CommandLine(monkeypatch, capsys)(*words)
+    assert done.code == 0, done.err
+
+
+def test_folder_of_the_working_directory_precedes_a_run_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = Path("20260701T120000Z/cpu-box")
+    below = tmp_path / "build/logs" / name
+    below.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert Workspace(tmp_path).run_folder(name) == below
+    name.mkdir(parents=True)
+    assert Workspace(tmp_path).run_folder(name) == name
 
 
 def test_status_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -220,7 +220,7 @@ def described(division: str = "closed", **fields: Any) -> dict[str, str]:
         detected=fields.pop("detected", {}),
         overrides=fields.pop("overrides", full()),
         file=FILE,
-    )
+    ).require()
 
 
 def test_every_field_is_text_and_the_system_file_overrides_it() -> None:

@@ -4,6 +4,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness_llm.errors import ConfigError
@@ -13,6 +14,7 @@ from harness_llm.runs.record import LOCK, Run, RunRecord
 
 DIGITS = 8
 """Characters of a digest in a row."""
+_DEPTH = 5  # folders of a run below build/logs: harness_llm/paths.py
 _TARGET = re.compile(r"\.(?:target_qps|target_latency) = (\S+)")
 _PERFORMANCE, _ACCURACY = "performance", "accuracy"
 
@@ -55,6 +57,11 @@ class RunRow:
     harness: str
     reason: str
     path: str
+
+    @property
+    def name(self) -> str:
+        """The path below build/logs, which other commands accept."""
+        return "/".join(Path(self.path).parts[-_DEPTH:])
 
 
 def run_row(run: Run) -> RunRow:
@@ -120,6 +127,6 @@ def _started(run: Run) -> dt.datetime:
     if run.record:
         return run.record.started.astimezone(dt.UTC)
     try:
-        return dt.datetime.strptime(run.path.parts[-5], LOG_TIME).replace(tzinfo=dt.UTC)
+        return dt.datetime.strptime(run.path.parts[-_DEPTH], LOG_TIME).replace(tzinfo=dt.UTC)
     except ValueError:  # the folder was renamed
         return dt.datetime.fromtimestamp((run.path / LOCK).stat().st_mtime, dt.UTC)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from harness_llm.analysis.run_row import RunRow
 from harness_llm.analysis.run_selection import NAMES
+from harness_llm.evaluate.run_result import VERDICT
 
 _PADDING = 1
 _GAP = _PADDING + 1  # the box has a space between columns
@@ -52,14 +53,16 @@ def _score(row: RunRow) -> str:
     return f"{row.score_metric} {row.score:.4f}" if row.score is not None else ""
 
 
-_REASON = "reason"
+def _reason(row: RunRow) -> str:
+    """The reasons; the state says that a run is INVALID."""
+    return row.reason.replace(f"{VERDICT}: ", "")
+
+
+_RUN, _REASON = "run", "reason"
 _COLUMNS = (
-    _Column("started", lambda row: f"{dt.datetime.fromisoformat(row.started):%m-%d %H:%M}", 1),
-    _Column("system", lambda row: row.system, 6, common=True),
-    _Column("benchmark", lambda row: row.benchmark, 5, common=True),
-    _Column("scenario", lambda row: row.scenario, 1),
-    _Column("test", lambda row: row.test, 1),
-    _Column("state", lambda row: row.state, 1),
+    _Column(_RUN, lambda row: row.name, 1),
+    _Column("started", lambda row: f"{dt.datetime.fromisoformat(row.started):%m-%d %H:%M}", 9),
+    _Column("state", lambda row: row.state, 0),
     _Column("tokens/s", lambda row: _number(row.tokens_per_second), 2, right=True),
     _Column("samples/s", lambda row: _number(row.samples_per_second), 9, right=True),
     _Column("p99 TTFT ms", lambda row: _of_limit(row.p99_ttft_ms, row.ttft_limit_ms), 4, right=True),
@@ -73,8 +76,7 @@ _COLUMNS = (
     _Column("engine", lambda row: row.engine, 10, common=True),
     _Column("loadgen", lambda row: row.loadgen, 11, common=True),
     _Column("harness", lambda row: row.harness, 11, common=True),
-    _Column(_REASON, lambda row: row.reason, 3),
-    _Column("path", lambda row: row.path, 12),
+    _Column(_REASON, _reason, 3),
 )
 
 
@@ -94,12 +96,15 @@ def show(rows: Sequence[RunRow], console: Console) -> None:
 
 
 def _table(columns: Sequence[_Column], rows: Sequence[RunRow], width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _PADDING, 0, 0), width=width)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _PADDING, 0, 0))
     for column in columns:
+        if column.title == _REASON:
+            table.width = width
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
-            no_wrap=True,
+            no_wrap=column.title != _RUN,
+            overflow="fold" if column.title == _RUN else "ellipsis",
             ratio=1 if column.title == _REASON else None,
         )
     for row in rows:
@@ -112,15 +117,21 @@ def _width(column: _Column, rows: Sequence[RunRow]) -> int:
 
 
 def _fitting(columns: Sequence[_Column], rows: Sequence[RunRow], width: int) -> list[_Column]:
-    """The columns of highest priority that fit into `width`; the reasons are shortened."""
+    """The columns of highest priority that fit into `width`; the run is always one of them."""
     left, chosen = width, []
     for column in sorted(columns, key=lambda column: column.priority):
-        natural = _width(column, rows)
-        least = min(natural, _NARROWEST_REASON) if column.title == _REASON else natural
-        if least + _GAP <= left:
-            left -= least + _GAP
+        needed = _least_width(column, rows, left - _GAP)
+        if needed + _GAP <= left:
+            left -= needed + _GAP
             chosen.append(column)
     return [column for column in columns if column in chosen]
+
+
+def _least_width(column: _Column, rows: Sequence[RunRow], left: int) -> int:
+    """Reasons are shortened, and runs folded if their names are longer than the terminal is wide."""
+    natural = _width(column, rows)
+    shortest = {_REASON: _NARROWEST_REASON, _RUN: left}
+    return min(natural, shortest.get(column.title, natural))
 
 
 def as_csv(rows: Sequence[RunRow]) -> str:

@@ -42,7 +42,8 @@ def runs(where: Sequence[str], order: str, last: int | None, *, as_csv: bool, as
 def compare(runs_a: str, runs_b: str, *, fail_if_slower: str, as_json: bool) -> int:
     """Print two sides with one or more runs each; returns the exit code of --fail-if-slower, else 0."""
     share = parse_share(fail_if_slower) if fail_if_slower else None
-    paths = [split_paths(text) for text in (runs_a, runs_b)]
+    workspace = Workspace()
+    paths = [[workspace.run_folder(path) for path in split_paths(text)] for text in (runs_a, runs_b)]
     sides = [read_runs(own) for own in paths]
     found = compare_runs(*sides)
     if as_json:
@@ -67,7 +68,7 @@ def diagnose(folder: Path, *, as_json: bool) -> None:
     Raises:
         ConfigError: the folder is no run directory, or the run has no record.
     """
-    diagnosis = diagnose_run(read_run(folder))
+    diagnosis = diagnose_run(read_run(Workspace().run_folder(folder)))
     text = json.dumps(diagnosis_report.as_json(diagnosis), indent=2) if as_json else diagnosis_report.render(diagnosis)
     sys.stdout.write(f"{text}\n")
 
@@ -79,7 +80,7 @@ def report(paths: Sequence[Path], output: Path | None, round_name: str) -> None:
         ConfigError: a path cannot be reported.
     """
     workspace = Workspace()
-    page = report_page(paths, workspace, round_name)
+    page = report_page([workspace.run_folder(path) for path in paths], workspace, round_name)
     if page.notice:
         sys.stderr.write(f"{page.notice}\n")
     sys.stdout.write(f"{write_page(output or workspace.build / 'reports' / f'{page.name}.html', page.html)}\n")
@@ -91,8 +92,9 @@ def bundle(folder: Path, output: Path | None) -> None:
     Raises:
         ConfigError: the folder is no run directory.
     """
-    run = open_run_folder(folder)
-    made = make_bundle(run, ask_doctor(run), Workspace(), output)
+    workspace = Workspace()
+    run = open_run_folder(workspace.run_folder(folder))
+    made = make_bundle(run, ask_doctor(run), workspace, output)
     for name, size in made.files.items():
         sys.stderr.write(f"{size:>9,} bytes  {name}\n")
     counts = ", ".join(f"{count} {kind}" for kind, count in made.redacted.items()) or "none"

@@ -21,6 +21,8 @@ from harness_llm.config.options import (
     split_names,
 )
 
+VERBOSE = "HARNESS_LLM_VERBOSE"
+"""Set by -v: tracebacks, and all metrics of a run."""
 _Register = Callable[[Callable[..., None]], Callable[..., None]]
 _ARGUMENTS = "Arguments"
 _GROUPS = (_ARGUMENTS, WHAT_TO_RUN, SYSTEM, SETTINGS, OUTPUT)

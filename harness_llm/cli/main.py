@@ -9,18 +9,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from harness_llm.cli import result_declarations, run_declarations
+from harness_llm.cli.declaration import VERBOSE
 from harness_llm.config.aliases import translate
 from harness_llm.containers import lifeline
 from harness_llm.errors import INTERRUPTED, report
 
-VERBOSE = "HARNESS_LLM_VERBOSE"
 # Commands that use what an interrupted one has finished.
 _CONTINUED = {"submit", "prepare", "download", "tune"}
 
 app = typer.Typer(
     help="Run an MLPerf Inference submission for LLMs: prepare, measure, package and check.",
     epilog="Exit codes: 0 success, 1 a check or gate failed, 2 wrong use, 3 missing on this machine, 4 a run failed, "
-    "130 interrupted. -v before the command shows tracebacks. --install-completion installs completion for your shell.",
+    "130 interrupted. -v before the command shows tracebacks and all metrics of a run. --install-completion installs "
+    "completion for your shell.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -31,7 +32,9 @@ for declarations in (run_declarations, result_declarations):
 
 @app.callback()
 def _verbose(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show tracebacks, and all metrics of a run.")
+    ] = False,
 ) -> None:
     if verbose:
         os.environ[VERBOSE] = "1"

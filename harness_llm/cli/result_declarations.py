@@ -38,7 +38,10 @@ def runs(
     as_csv: Annotated[bool, option(OUTPUT, "Print all fields as CSV.", "--csv")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List all runs with their states, figures and settings; a wide terminal shows more columns."""
+    """List all runs with their states, figures and settings; a wide terminal shows more columns.
+
+    The first column names the run for compare, diagnose, report and bundle.
+    """
     from harness_llm.cli.analysis_commands import runs as command
 
     command(where or (), sort, last, as_csv=as_csv, as_json=as_json)
@@ -86,7 +89,9 @@ def check(
 
 @plain_command(commands)
 def compare(
-    runs_a: Annotated[str, typer.Argument(help="A run below build/logs, or a folder; several, separated by commas.")],
+    runs_a: Annotated[
+        str, typer.Argument(help="A run, as `runs` prints it or as a path, or a folder; several, separated by commas.")
+    ],
     runs_b: Annotated[str, typer.Argument(help="The runs to compare them with.")],
     fail_if_slower: Annotated[
         str,
@@ -106,7 +111,7 @@ def compare(
 
 @plain_command(commands)
 def diagnose(
-    run: Annotated[Path, typer.Argument(help="A run below build/logs.")],
+    run: Annotated[Path, typer.Argument(help="A run, as `runs` prints it or as a path.")],
     as_json: AsJson = False,
 ) -> None:
     """Explain why a run is INVALID, DEGRADED, slow or unstable, and name the setting to change."""
@@ -120,8 +125,8 @@ def report(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Runs or folders below build/logs, a submission tree, or a tuning session below build/tuning. "
-            "Default: the newest submission."
+            help="Runs, as `runs` prints them or as paths, folders of runs, a submission tree, or a tuning session "
+            "below build/tuning. Default: the newest submission."
         ),
     ] = None,
     round_name: RoundName = "",
@@ -135,7 +140,7 @@ def report(
 
 @plain_command(commands)
 def bundle(
-    run: Annotated[Path, typer.Argument(help="A run below build/logs.")],
+    run: Annotated[Path, typer.Argument(help="A run, as `runs` prints it or as a path.")],
     output: Annotated[Path | None, option(OUTPUT, "Write this file. Default: below build/bundles.")] = None,
 ) -> None:
     """Pack redacted logs, configuration and the doctor's checks of a run for a bug report."""

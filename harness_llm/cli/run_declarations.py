@@ -1,12 +1,13 @@
 """Commands that prepare, run and package. Each imports what it needs, so that --help is fast."""
 
+import os
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness_llm.cli.declaration import AsJson, option, options_command
+from harness_llm.cli.declaration import VERBOSE, AsJson, option, options_command
 from harness_llm.config.options import OUTPUT, SETTINGS, WHAT_TO_RUN, Options
 from harness_llm.errors import ConfigError
 from harness_llm.pipeline.doctor.purpose import Part
@@ -32,7 +33,7 @@ def _panel() -> "Panel":
 
     from harness_llm.pipeline.panel import Panel
 
-    return Panel(Console(stderr=True))
+    return Panel(Console(stderr=True), verbose=bool(os.environ.get(VERBOSE)))
 
 
 @options_command(commands, without=("profile_window",))

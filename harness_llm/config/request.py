@@ -2,7 +2,7 @@
 
 import datetime as dt
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from harness_llm.config.profile import Profile, load_profile
 from harness_llm.config.rules import BenchmarkRules, Round, load_round, round_names
 from harness_llm.config.server_location import distant_servers
 from harness_llm.config.stand_in import DEMO, stand_in
-from harness_llm.config.submission_names import Submission, check_name
+from harness_llm.config.submission_names import Submission, folder_name
 from harness_llm.config.user_conf import UserConf
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import NO_ACCELERATOR, detect_gpu
@@ -232,13 +232,24 @@ def require_names(options: Options, *, company: bool = True) -> None:
     Raises:
         ConfigError: a name is missing, or is not a folder name.
     """
+    for fault in name_faults(options, company=company):
+        raise fault
+
+
+def name_faults(options: Options, *, company: bool = True) -> Iterator[ConfigError]:
+    """Every error that `require_names` raises."""
     if company and not options.company:
-        raise ConfigError("missing --company", hint='--company Acme, or COMPANY="Acme" for make and scripts')
+        yield ConfigError("missing --company", hint='--company Acme, or COMPANY="Acme" for make and scripts')
     if not options.system_name:
-        raise ConfigError("missing --system-name", hint="--system-name my-box, or SYSTEM_NAME=my-box for make")
+        yield ConfigError("missing --system-name", hint="--system-name my-box, or SYSTEM_NAME=my-box for make")
     for option, name in (("submitter", options.company), ("system name", options.system_name)):
-        if name:
-            check_name(option, name)
+        if name and name != (fit := folder_name(name)):
+            yield ConfigError(
+                f"the {option} is not a folder name",
+                expected="letters, digits, _ . and -, with a letter or digit at either end",
+                found=repr(name),
+                hint=f"write {fit}" if fit else "",
+            )
 
 
 def _scenarios(options: Options, rules: BenchmarkRules, category: str) -> tuple[str, ...]:

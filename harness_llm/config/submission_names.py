@@ -73,14 +73,11 @@ class Submission:
         return [*reasons, self.benchmark.obstacle] if self.benchmark.obstacle else reasons
 
     def check(self) -> None:
-        """Check names, division and measurements.
+        """Check division and measurements; `name_faults` of config/request.py checks the names.
 
         Raises:
-            ConfigError: the division does not allow the benchmark, a name is no folder name, or a measurement is
-                missing.
+            ConfigError: the division does not allow the benchmark, or a measurement is missing.
         """
-        for option, name in (("submitter", self.submitter), ("system name", self.system)):
-            check_name(option, name)
         self._check_division()
         gaps = [f for f in self.rules.measurements_fields if not self.benchmark.measurements.get(f)]
         if gaps:
@@ -115,20 +112,6 @@ class Submission:
         return notices
 
 
-def check_name(option: str, name: str) -> None:
-    """Check that a name is a folder name.
-
-    Args:
-        option: what the name is of, for the message.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    fit = _UNFIT.sub("_", name).strip("._-")
-    if fit != name or not fit:
-        raise ConfigError(
-            f"the {option} is not a folder name",
-            expected="letters, digits, _ . and -, with a letter or digit at either end",
-            found=repr(name),
-            hint=f"write {fit}" if fit else "",
-        )
+def folder_name(name: str) -> str:
+    """The folder name most like `name`: equal if it is one, empty if no character fits."""
+    return _UNFIT.sub("_", name).strip("._-")

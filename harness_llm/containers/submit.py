@@ -77,8 +77,8 @@ def _examine(options: Sequence[str], environ: Mapping[str, str]) -> "tuple[_Mach
         return None, results
     machine = _machine(name, accelerator, environ)
     if machine.is_built:
-        results += machine.software(options)
-    return machine, results
+        results += machine.software(options)  # both read the options, and report the same fault of them
+    return machine, list(dict.fromkeys(results))
 
 
 def _require(results: Sequence[CheckResult]) -> None:

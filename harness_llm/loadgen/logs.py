@@ -118,11 +118,17 @@ class DetailLog:
 
     @property
     def invalid_reasons(self) -> list[str]:
-        """LoadGen's reasons for INVALID, and the result keys that are false."""
-        met = ("result_perf_constraints_met", "result_min_duration_met", "result_min_queries_met")
-        missed = [f"{key} is false" for key in (*met, "early_stopping_met") if self.get(key) is False]
+        """Why LoadGen judged the result INVALID: its sentence, or the result keys that are false.
+
+        The sentence covers latencies, duration and queries; early stopping, which fails if a latency does, has none
+        (loadgen/results.cc:672-695).
+        """
+        latencies, *others = "result_perf_constraints_met", "result_min_duration_met", "result_min_queries_met"
+        missed = [key for key in (latencies, *others) if self.get(key) is False]
         reason = " ".join(str(self.get("result_invalid_reason", "")).split())
-        return [reason, *missed] if reason else missed
+        stated = [reason] if reason else [f"{key} is false" for key in missed]
+        early = self.get("early_stopping_met") is False and latencies not in missed
+        return [*stated, *(["early_stopping_met is false"] if early else [])]
 
     @property
     def seeds(self) -> dict[str, int]:

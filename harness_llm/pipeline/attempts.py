@@ -23,10 +23,15 @@ _KINDS = {kind.exit_code: kind for kind in (GateFailed, ConfigError, Environment
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt: its record, if a run was started, and the error that ended it."""
+    """One attempt: its record, if a run was started, and the error that ended it.
+
+    Attributes:
+        cause: why the run is not VALID, by its diagnosis; empty if that found no cause.
+    """
 
     run: Run | None = None
     error: HarnessError | None = None
+    cause: str = ""
 
 
 def may_repeat(attempts: Sequence[Attempt]) -> bool:
@@ -102,7 +107,8 @@ class RunAttempts:
         if self.error:
             parts = ["not attempted" if self.blocked else "", self.error.what, self.error.found]
             return " ".join(": ".join(filter(None, parts)).split())
-        reasons = "; ".join(self.run.reasons) if self.run else ""
+        diagnosed = self.attempts[-1].cause if self.attempts else ""
+        reasons = diagnosed or ("; ".join(self.run.reasons) if self.run else "")
         return self.obstacle or (f"{reasons} ({SETTLED})" if self.settled else reasons)
 
     @property

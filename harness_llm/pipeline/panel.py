@@ -38,10 +38,12 @@ class Panel:
 
     Attributes:
         state: what is shown; the metrics read it too.
+        verbose: whether the results of runs have all metrics.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, verbose: bool = False) -> None:
         """Write to `console`, which detects a terminal and NO_COLOR."""
+        self.verbose = verbose
         self.state = LiveState()
         self._console = console
         self._live: Live | None = None

@@ -10,6 +10,7 @@ from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.pipeline.attempts import MAX_REPEATS, Attempt, RunAttempts, may_repeat
 from harness_llm.pipeline.panel import Panel
+from harness_llm.pipeline.result_text import result_lines
 from harness_llm.pipeline.run import ScenarioContext
 from harness_llm.runs.record import Run, RunKey, State, load_run
 
@@ -93,9 +94,21 @@ class ScenarioRuns:
             self._stop()
         if attempt.error and self.request.options.stop_on_failure:
             raise attempt.error
-        if attempt.run and (causes := explain(attempt.run)):
-            self.panel.say(causes)
-        return attempt
+        return self._explained(attempt)
+
+    def _explained(self, attempt: Attempt) -> Attempt:
+        """Print the result of an attempt at a run with its causes; of a failed one, the error is printed."""
+        run, request = attempt.run, self.request
+        if run is None:
+            return attempt
+        found = explain(run)
+        if attempt.error and found.lines:
+            self.panel.say(found.lines)
+        if not attempt.error:
+            limit, scores = request.rules.latency_ms.get(self.scenario), request.benchmark.accuracy.metrics
+            for line in result_lines(run, limit, scores, found.lines, verbose=self.panel.verbose):
+                self.panel.say(line)
+        return replace(attempt, cause=found.cause)
 
     def _start(self) -> ScenarioContext:
         """Return the context of the next attempt; its replica pool is started if there is none."""

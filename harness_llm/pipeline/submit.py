@@ -273,7 +273,7 @@ class Pipeline:
             plan.scenario,
             start=lambda request: self.start_context(request, plan, assets),
             execute=self.execute,
-            judge=lambda run: self._shown(judge_run(run, self.request, plan, self.scorer(assets))),
+            judge=lambda run: judge_run(run, self.request, plan, self.scorer(assets)),
             panel=self.panel,
         )
 
@@ -302,14 +302,6 @@ class Pipeline:
         finally:
             self.panel.end()
         self.forecast.learn(run)
-        return self._shown(run)
-
-    def _shown(self, run: Run) -> Run:
-        """Print the state and metrics of a run in one line, then one line for each reason and note."""
-        figures = ", ".join(f"{k} {v:,.2f}" for k, v in (run.record.metrics if run.record else {}).items())
-        self.panel.say(f"{run.run_key.scenario} {run.run_key.test}: {run.state}" + (f", {figures}" if figures else ""))
-        for text in (*run.reasons, *run.notes):
-            self.panel.say(f"  {text}")
         return run
 
 

@@ -69,7 +69,7 @@ def describe_system(submission: Submission, measured: MeasuredSystem, workspace:
         detected=measured.machine,
         overrides=load_overrides(file, submission.rules),
         file=file,
-    )
+    ).require()
     requirements = requirements_of(description, measured.ecc, file)
     if requirements and submission.division == "closed":
         requirements.require()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness_llm.config.rules.rounds import Round
@@ -26,6 +27,33 @@ _EXAMPLES = {
 }
 
 
+@dataclass(frozen=True)
+class Description:
+    """A system description as far as it is known.
+
+    Attributes:
+        fields: every field; those without a value are N/A.
+        gaps: the fields without a value, with what they contain instead: nothing, or a placeholder.
+        file: the system file, for messages.
+    """
+
+    fields: dict[str, str]
+    gaps: dict[str, str]
+    rules: Round
+    file: Path
+
+    def require(self) -> dict[str, str]:
+        """Return the fields.
+
+        Raises:
+            ConfigError: a value is not allowed or, unless the division is open, missing.
+        """
+        if self.gaps and self.fields["division"] != "open":
+            raise _gaps_error(self.gaps, self.file)
+        _check_values(self.fields, self.rules, self.file)
+        return self.fields
+
+
 def describe(
     system_name: str,
     *,
@@ -36,8 +64,8 @@ def describe(
     detected: Mapping[str, str],
     overrides: Mapping[str, str],
     file: Path,
-) -> dict[str, str]:
-    """All fields that the round requires, and the given optional fields on cloud, network and power.
+) -> Description:
+    """Collect all fields that the round requires, and the given optional fields on cloud, network and power.
 
     All values are strings ("0", never 0).
 
@@ -48,19 +76,15 @@ def describe(
         file: the system file, for messages.
 
     Raises:
-        ConfigError: a field is missing, a placeholder or not an allowed value. In open, missing fields become N/A.
+        ConfigError: the system file contradicts another argument.
     """
     given = {"division": division, "submitter": submitter, "system_type": category}
     _forbid_contradictions(given, overrides, file)
     fallback = {"system_name": system_name} | ({"status": _OPEN_STATUS} if division == "open" else {})
     known = fallback | dict(detected) | dict(overrides) | given
     fields = {name: known.get(name, "").strip() for name in _names(known, rules)}
-    gaps = [name for name in fields if _is_gap(name, fields, rules)]
-    if division != "open":
-        _refuse_gaps(system_name, gaps, fields, file)
-    described = fields | dict.fromkeys(gaps, NOT_APPLICABLE)
-    _check_values(described, rules, file)
-    return described
+    gaps = {name: value for name, value in fields.items() if _is_gap(name, fields, rules)}
+    return Description(fields | dict.fromkeys(gaps, NOT_APPLICABLE), gaps, rules, file)
 
 
 def _names(known: Mapping[str, str], rules: Round) -> tuple[str, ...]:
@@ -96,16 +120,14 @@ def _may_lack(name: str, fields: Mapping[str, str]) -> bool:
     return lacking.get(fields["accelerators_per_node"], False)
 
 
-def _refuse_gaps(system: str, gaps: list[str], fields: Mapping[str, str], file: Path) -> None:
-    if not gaps:
-        return
-    lines = [f"{name}: {fields[name] or '(empty)'}" for name in gaps]
-    raise ConfigError(
-        f"missing fields in the description of {system}, which closed requires",
+def _gaps_error(gaps: Mapping[str, str], file: Path) -> ConfigError:
+    lines = [f"{name}: {text or '(empty)'}" for name, text in gaps.items()]
+    return ConfigError(
+        f"missing fields in the description of {file.stem}, which closed requires",
         where=str(file),
         expected="the actual hardware and software, in every field",
         found="\n         ".join(lines),
-        hint=f"write these fields into {file}, one per line, for example\n{_example(gaps)}",
+        hint=f"write these fields into {file}, one per line, for example\n{_example(list(gaps))}",
     )
 
 

@@ -41,7 +41,7 @@ def _figures(diagnosis: Diagnosis) -> list[str]:
 
 
 def _details(finding: Finding) -> list[str]:
-    lines = [f"evidence  {name}: {text}" for name, text in finding.evidence.items()]
+    lines = [f"evidence  {name}: {text}" for name, text in finding.evidence.items() if not _is_stated(text, finding)]
     if finding.because_of:
         lines.append(f"because   {', '.join(CAUSES[cause].title for cause in finding.because_of)}")
     if finding.effect:
@@ -53,17 +53,30 @@ def _details(finding: Finding) -> list[str]:
     return lines
 
 
-def brief(diagnosis: Diagnosis) -> str:
-    """One line per root cause with its consequences, and one with the action; empty without a cause.
+def _is_stated(text: str, finding: Finding) -> bool:
+    """Whether the summary contains `text`; a bare number may be another figure."""
+    return text in finding.summary and not text.replace(",", "").isdecimal()
+
+
+def headlines(diagnosis: Diagnosis) -> dict[str, Finding]:
+    """The root causes by a clause with their consequences, most important first.
 
     Without the error that ended a run: it is printed in any case.
     """
-    lines: list[str] = []
+    found = {}
     for finding in diagnosis.findings:
-        if finding.because_of or finding.cause is Cause.RUN_FAILED:
-            continue
-        after = [other.title for other in diagnosis.findings if _follows(other, finding, diagnosis)]
-        lines.append(f"  cause: {finding.title}: {finding.summary}" + (f"; hence {', '.join(after)}" if after else ""))
+        if not finding.because_of and finding.cause is not Cause.RUN_FAILED:
+            after = [other.title for other in diagnosis.findings if _follows(other, finding, diagnosis)]
+            hence = f"; hence {', '.join(after)}" if after else ""
+            found[f"{finding.title}: {finding.summary}{hence}"] = finding
+    return found
+
+
+def brief(diagnosis: Diagnosis) -> str:
+    """One line per root cause, and one with the action; empty without a cause."""
+    lines: list[str] = []
+    for headline, finding in headlines(diagnosis).items():
+        lines.append(f"  cause: {headline}")
         lines.append("; ".join([f"    {finding.action}", *(f"set {setting}" for setting in finding.settings[:1])]))
     if lines:
         lines.append(f"  harness-llm diagnose {diagnosis.run.path}")

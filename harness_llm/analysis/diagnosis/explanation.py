@@ -1,19 +1,35 @@
-"""Explanation of a run that is not VALID, in a few lines, at its end."""
+"""The causes of a run in a few lines, at its end."""
+
+from dataclasses import dataclass
 
 from harness_llm.analysis.diagnosis.diagnosis import diagnose
-from harness_llm.analysis.diagnosis.diagnosis_report import brief
+from harness_llm.analysis.diagnosis.diagnosis_report import brief, headlines
 from harness_llm.analysis.diagnosis.run_data import read_run
 from harness_llm.errors import ConfigError
 from harness_llm.runs.record import Run, State
 
 
-def explain(run: Run) -> str:
+@dataclass(frozen=True)
+class Explanation:
+    """Why a run is not VALID; empty if it is, or if no cause was found.
+
+    Attributes:
+        cause: the most important cause, one clause.
+        lines: all causes with their actions, or why there is no diagnosis.
+    """
+
+    cause: str = ""
+    lines: str = ""
+
+
+def explain(run: Run) -> Explanation:
     """The causes of `run`; empty if it is VALID, not judged or profiled, has no record or no cause was found."""
     if run.state in (State.VALID, State.MEASURED, State.PROFILED) or run.record is None:
-        return ""
+        return Explanation()
     try:
-        return brief(diagnose(read_run(run.path)))
+        diagnosis = diagnose(read_run(run.path))
+        return Explanation(next(iter(headlines(diagnosis)), ""), brief(diagnosis))
     except ConfigError as error:
-        return f"  no diagnosis: {error.line}"
+        return Explanation(lines=f"  no diagnosis: {error.line}")
     except Exception as error:  # noqa: BLE001 - a defect here must not end a submission
-        return f"  no diagnosis: {error!r}; harness-llm -v diagnose {run.path} shows the traceback"
+        return Explanation(lines=f"  no diagnosis: {error!r}; harness-llm -v diagnose {run.path} shows the traceback")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.options import Options
 from harness_llm.config.request import Request
+from harness_llm.config.submission_names import folder_name
 from harness_llm.errors import HarnessError
 from harness_llm.hardware.accelerators import restrict_accelerators
 from harness_llm.hardware.device_lock import hold
@@ -98,7 +99,7 @@ def examine(
         results += check_assets(request)
     if purpose is not Purpose.PREPARE:
         detected, ecc = _machine(request, cluster, part, root)
-        results.append(check_names(options, purpose))
+        results += check_names(options, purpose)
         if request:
             results += _system(request, purpose, detected, ecc)
         configs = [plan.config for plan in request.scenarios] if request else []
@@ -168,7 +169,8 @@ def _system(request: Request, purpose: Purpose, detected: Mapping[str, str], ecc
     yield from check_acceptance(request)
     yield from check_inferred(request)
     yield from _rules(request)
-    if purpose is Purpose.SUBMIT and request.options.system_name:
+    system = request.options.system_name
+    if purpose is Purpose.SUBMIT and system and system == folder_name(system):
         submission = replace(request.submission, submitter=request.submission.submitter or _UNNAMED)
         yield from check_system(submission, detected, ecc, request.workspace)
     if request.options.gpu != NO_ACCELERATOR and request.options.division != "closed":

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from harness_llm.config.options import Options
 from harness_llm.config.plan import load_targets, plan_scenario, targets_path, with_plans
-from harness_llm.config.request import Request, check_request, require_names
+from harness_llm.config.request import Request, check_request, name_faults
 from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.hardware.gpus import Gpu
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
@@ -58,13 +58,12 @@ def _without_vllm(request: Request) -> Iterator[CheckResult]:
         yield from_error("Targets", error)
 
 
-def check_names(options: Options, purpose: Purpose) -> CheckResult:
+def check_names(options: Options, purpose: Purpose) -> Iterator[CheckResult]:
     """Check the names of submitter and system."""
-    try:
-        require_names(options, company=purpose is Purpose.SUBMIT)
-    except HarnessError as error:
-        return from_error(_NAMES, error)
-    return passed(_NAMES, ", ".join(name for name in (options.company, options.system_name) if name))
+    faults = list(name_faults(options, company=purpose is Purpose.SUBMIT))
+    yield from (from_error(_NAMES, fault) for fault in faults)
+    if not faults:
+        yield passed(_NAMES, ", ".join(name for name in (options.company, options.system_name) if name))
 
 
 def check_engine(request: Request, purpose: Purpose) -> Iterator[CheckResult]:

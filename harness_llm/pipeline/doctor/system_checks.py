@@ -15,7 +15,7 @@ from harness_llm.submission.datacenter import requirements_of
 from harness_llm.submission.packaged import other_benchmarks
 from harness_llm.submission.places import description_of, home_of
 from harness_llm.submission.release import AVAILABLE, EXPECTED, faults_of_release
-from harness_llm.submission.system_description import describe
+from harness_llm.submission.system_description import Description, describe
 
 IMAGE_FRAMEWORK = {"framework": "that of the image"}
 """Detected on the host, where vLLM is installed only in the image."""
@@ -38,24 +38,29 @@ def check_system(
         detected: from `detect`, or of all nodes together.
         ecc: from `read_ecc`, or of all nodes together.
     """
-    file = system_file(workspace, submission.system)
     try:
-        description = _describe(submission, submission.division, detected, workspace)
-        _compare(submission, description, detected, workspace)
+        description = _describe(submission, detected, workspace)
+    except HarnessError as error:
+        yield from_error(_DESCRIPTION, error)
+        return
+    try:
+        _compare(submission, description.require(), detected, workspace)
         yield passed(_DESCRIPTION, f"{submission.system}, {submission.division}")
     except HarnessError as error:
         yield from_error(_DESCRIPTION, error)
-    if submission.division != "closed":
-        return
+    if submission.division == "closed":
+        yield from _check_requirements(description, ecc)
+
+
+def _check_requirements(description: Description, ecc: Ecc) -> Iterator[CheckResult]:
     try:
-        # Missing fields are reported above; the open division fills them with N/A.
-        requirements = requirements_of(_describe(submission, "open", detected, workspace), ecc, file)
+        requirements = requirements_of(description.fields, ecc, description.file)
     except HarnessError as error:
         yield from_error(_REQUIREMENTS, error)
         return
     if requirements:
         refusals = [from_error(_REQUIREMENTS, error) for error in requirements.refusals()]
-        yield from refusals or [passed(_REQUIREMENTS, f"documented in {file.name}")]
+        yield from refusals or [passed(_REQUIREMENTS, f"documented in {description.file.name}")]
 
 
 def _compare(
@@ -102,14 +107,12 @@ def check_ecc(ecc: Ecc) -> Iterator[CheckResult]:
             yield passed(f"{_ECC} of {name}", str(fact))
 
 
-def _describe(
-    submission: Submission, division: str, detected: Mapping[str, str], workspace: Workspace
-) -> dict[str, str]:
+def _describe(submission: Submission, detected: Mapping[str, str], workspace: Workspace) -> Description:
     file = system_file(workspace, submission.system)
     return describe(
         submission.system,
         submitter=submission.submitter,
-        division=division,
+        division=submission.division,
         category=submission.category,
         rules=submission.rules,
         detected=detected,

@@ -23,6 +23,8 @@ _REACH = math.log(30)
 _GRID = 2000
 # Scale of the logarithm of the highest target as a share of the throughput.
 _SHARE_SCALE = 0.5
+# Probability that is too small for a distribution within an interval.
+_EXCLUDED = 1e-6
 
 Grid = npt.NDArray[np.float64]
 
@@ -86,6 +88,19 @@ class Crossing:
     def quantile(self, share: float) -> float:
         """Return the target above which the crossing is with probability 1 - `share`."""
         return float(np.exp(np.interp(share, 1 - self._above, self._z)))
+
+    def interval(self, share: float, low: float, high: float) -> tuple[float, float]:
+        """Return the central interval with probability `share`, given that the crossing is between `low` and `high`.
+
+        If the trials nearly exclude that, all of it; `low` alone if `high` is infinite.
+        """
+        ends = [float(np.interp(math.log(target), self._z, 1 - self._above)) for target in (low, high)]
+        inside = ends[1] - ends[0]
+        if inside < _EXCLUDED:
+            return low, high if math.isfinite(high) else low
+        found = (self.quantile(ends[0] + inside * tail) for tail in ((1 - share) / 2, (1 + share) / 2))
+        first, last = (min(max(target, low), high) for target in found)
+        return first, last
 
     def width(self, share: float = 0.8) -> float:
         """Return the ratio of the bounds of the central interval with probability `share`, minus 1."""

@@ -91,7 +91,8 @@ class Done:
 
     Attributes:
         target: the best target that a full run confirmed; None if none did.
-        low, high: 90 % interval of the best target.
+        low, high: 90 % interval of the best target, from the highest VALID to the lowest INVALID run of full length at
+            most; 0 without `target`.
         reason: why the search ended, if not because it found the target.
     """
 

@@ -1,11 +1,22 @@
 """Texts of the search for a target: a line before and after each trial, and the result."""
 
+import math
 from collections.abc import Sequence
 
 from harness_llm.config.request import ScenarioPlan
 from harness_llm.pipeline.live.run_progress import clock
-from harness_llm.pipeline.tuning.search_steps import Confirm, Done, Goal, Latency, Measurement, Probe, conf_value
-from harness_llm.pipeline.tuning.target_search import drift, model
+from harness_llm.pipeline.tuning.bracket import bracket, full_bracket
+from harness_llm.pipeline.tuning.search_steps import (
+    Confirm,
+    Done,
+    Goal,
+    Latency,
+    Measurement,
+    Probe,
+    conf_value,
+    rounded,
+)
+from harness_llm.pipeline.tuning.target_search import drift
 from harness_llm.runs.trial_store import Trial
 
 # Ratios from here on are shown as multiples, not in percent.
@@ -13,7 +24,7 @@ _TIMES = 10
 
 
 def describe_step(goal: Goal, trials: Sequence[Measurement], step: Probe | Confirm) -> str:
-    """The next trial in one line; for Server with the interval of the highest VALID target so far."""
+    """The next trial in one line; for Server with the bracket of the trials so far."""
     if isinstance(step, Probe):
         text, expected_s = f"next: probe of {step.queries} queries", step.queries / step.target
     else:
@@ -24,10 +35,7 @@ def describe_step(goal: Goal, trials: Sequence[Measurement], step: Probe | Confi
     text = f"{text} at {step.target:g} queries/s, about {clock(expected_s)}"
     if isinstance(step, Confirm) and not any(trial.latencies for trial in trials):
         text += "; probes would take about as long as a full run, or the budget leaves time for one run only"
-    if any(trial.latencies or trial.throughput for trial in trials):
-        found = model(goal, trials)
-        text += f"; highest VALID target so far: {found.quantile(0.05):.4g} to {found.quantile(0.95):.4g}"
-    return text
+    return "; ".join([text, *_so_far(goal, trials)])
 
 
 def describe_trial(trial: Trial, measured: Measurement) -> str:
@@ -54,23 +62,38 @@ def describe_result(goal: Goal, trials: Sequence[Measurement], done: Done, plan:
     minutes = sum(trial.seconds for trial in trials) / 60
     took = f"{len(trials) - full} probes, {full} runs of full length, {minutes:.1f} minutes"
     if done.target is None:
-        return f"{done.reason}; {took}"
-    if goal.load.scenario == "SingleStream":
-        low, high = 1000 / done.high, 1000 / done.low
-    else:
-        low, high = done.low, done.high
-    value = conf_value(goal.load.scenario, done.target)
-    lines = [f"{plan.target_key} = {value:.6g}", f"write this line to {file}"]
-    if goal.load.scenario == "Server":
-        lines.append(f"highest VALID target: {low:.4g} to {high:.4g} queries/s with 90 % probability,")
-        lines.append(f"if the throughput of equal runs differs by {drift(trials):.1%} (standard deviation)")
-        invalid = [trial.target for trial in trials if not trial.valid and not trial.failed and trial.target > value]
-        if invalid:
-            lines.append(f"bracket: {value:g} VALID at full length, {min(invalid):g} INVALID")
-    else:
-        duration_s = max(
-            trial.duration_s for trial in trials if trial.full and trial.valid and trial.target == done.target
-        )
-        lines.append(f"run of {duration_s:.1f} s, at least {goal.load.min_duration_s:g} s required")
-        lines.append(f"the same run with targets from {low:.4g} to {high:.4g}")
+        return "; ".join([done.reason, *_so_far(goal, trials), took])
+    lines = [f"{plan.target_key} = {conf_value(goal.load.scenario, done.target):.6g}", f"write this line to {file}"]
+    lines += _server_lines(trials, done) if goal.load.scenario == "Server" else _duration_lines(goal, trials, done)
     return "\n".join([*lines, took])
+
+
+def _server_lines(trials: Sequence[Measurement], done: Done) -> list[str]:
+    """The interval of the highest VALID target, and the trials that bound it."""
+    full = full_bracket(trials)
+    probes = [trial.target for trial in trials if not (trial.full or trial.valid or trial.failed)]
+    probe = min((target for target in probes if full.valid < target < full.invalid), default=math.inf)
+    bounds = [f"{full.valid:g} VALID at full length"]
+    bounds += [f"{probe:g} INVALID in a probe, which is less certain"] if probe < math.inf else []
+    bounds += [f"{full.invalid:g} INVALID at full length"] if full.invalid < math.inf else []
+    high = f"{'below ' if rounded(done.high) >= full.invalid else ''}{done.high:.4g}"
+    return [
+        f"highest VALID target: {done.low:.4g} to {high} queries/s with 90 % probability by a model of the trials,",
+        f"if the throughput of equal runs differs by {drift(trials):.1%} (standard deviation)",
+        f"bracket: {', '.join(bounds)}",
+    ]
+
+
+def _duration_lines(goal: Goal, trials: Sequence[Measurement], done: Done) -> list[str]:
+    confirmed = [trial.duration_s for trial in trials if trial.full and trial.valid and trial.target == done.target]
+    low, high = sorted(conf_value(goal.load.scenario, target) for target in (done.low, done.high))
+    return [
+        f"run of {max(confirmed):.1f} s, at least {goal.load.min_duration_s:g} s required",
+        f"the same run with targets from {low:.4g} to {high:.4g}",
+    ]
+
+
+def _so_far(goal: Goal, trials: Sequence[Measurement]) -> list[str]:
+    """The bracket of a Server search, whose targets are not only a hint; empty before the first measurement."""
+    measured = goal.load.scenario == "Server" and not all(trial.failed for trial in trials)
+    return [f"so far {bracket(trials)}"] if measured else []

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness_llm.loadgen.early_stopping import FEWEST_QUERIES
+from harness_llm.pipeline.tuning.bracket import full_bracket
 from harness_llm.pipeline.tuning.crossing import Crossing, Point, Throughput
 from harness_llm.pipeline.tuning.search_steps import (
     COMPLETIONS,
@@ -190,6 +191,7 @@ class _Search:
         return max(zip(targets, gains, strict=True), key=lambda one: one[1])
 
     def _done(self, reason: str = "") -> Done:
-        found = max((trial.target for trial in self._confirmations if trial.valid), default=None)
-        low, high = self.crossing.quantile(0.05), self.crossing.quantile(0.95)
-        return Done(found, max(low, found or 0), max(high, found or 0), "" if found else reason)
+        confirmed = full_bracket(self.trials)
+        if not confirmed.valid:
+            return Done(None, 0.0, 0.0, reason)
+        return Done(confirmed.valid, *self.crossing.interval(0.9, confirmed.valid, confirmed.invalid))
