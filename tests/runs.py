@@ -73,6 +73,13 @@ def write_all(
     return [write_run(logs, scenario, test, **changes) for test in tests]
 
 
+def write_limits(run: Run, *, ttft_ms: float, tpot_ms: float) -> None:
+    """Add LoadGen's latency limits of Server to the log of `run`."""
+    with (run.path / "mlperf_log_detail.txt").open("a") as log:
+        log.write(_line("requested_server_ttft_latency", ttft_ms * 1e6))
+        log.write(_line("requested_server_tpot_latency", tpot_ms * 1e6))
+
+
 def _line(key: str, value: object) -> str:
     message = {"key": key, "value": value, "metadata": {"is_error": False, "is_warning": False}}
     return f":::MLLOG {json.dumps(message)}\n"

@@ -163,7 +163,10 @@ def test_report_of_a_tuning_session(report: Callable[..., Done], tmp_path: Path)
     store.append(trial(3, **facts | {"kind": "confirmation"}, target_qps=60.0))
     text = words(report(store.folder))
     assert "The session has not ended" in text
-    assert "highest VALID target 60; lowest INVALID target 100" in text
+    assert "highest VALID target 60; lowest INVALID target above it 100" in text
+    store.append(trial(4, **facts, target_qps=90.0))
+    store.append(trial(5, **facts | {"kind": "confirmation"}, target_qps=80.0, state="INVALID"))
+    assert "highest VALID target 60; lowest INVALID target above it 80" in words(report(store.folder))
     store.finish({"target_key": "Server.target_qps", "target": 60.0, "text": "Server.target_qps = 60"})
     text = words(report(store.folder))
     assert "60 Server.target_qps" in text

@@ -1,5 +1,6 @@
 """The reports in a real Chromium: what a user sees, and what the page must not do."""
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from recorded_runs import write_recorded_run
-from runs import write_run
+from runs import write_limits, write_run
 from tuning_sessions import SESSION, trial
 
 from harness_llm.analysis.report.html_page import write_page
@@ -24,8 +25,17 @@ PAPER = 700  # pixels between the margins of A4
 DRAWN = """() => [...document.querySelectorAll(".chart")].map((chart) =>
     [...chart.querySelectorAll("svg path")].filter((path) => path.getBBox().width > 20).length)"""
 
+LABELS = """() => [...document.querySelectorAll(".chart")].map((chart) => {
+    const frame = chart.getBoundingClientRect();
+    return [...chart.querySelectorAll("svg text")].filter((text) => text.textContent.trim()).map((text) => {
+        const box = text.getBoundingClientRect();
+        const at = [box.left - frame.left, box.top - frame.top];
+        return [text.textContent, ...at, box.width, box.height, frame.width, frame.height];
+    });
+})"""
+
 pytestmark = [
-    pytest.mark.processes(seconds=40),
+    pytest.mark.processes(seconds=60),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
 ]
 
@@ -95,6 +105,90 @@ def test_every_chart_is_drawn_without_errors_and_requests(
     assert all(drawn), drawn
     assert view.messages == []
     assert view.requests == [file.as_uri(), "data:,"][: len(view.requests)]
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text of a chart in pixels, and the size of the chart."""
+
+    text: str
+    left: float
+    top: float
+    width: float
+    height: float
+    chart_width: float
+    chart_height: float
+
+    @property
+    def inside(self) -> bool:
+        right, bottom = self.left + self.width, self.top + self.height
+        return min(self.left, self.top) > -2 and right < self.chart_width + 2 and bottom < self.chart_height + 2
+
+    def covers(self, other: "Label") -> bool:
+        across = min(self.left + self.width, other.left + other.width) - max(self.left, other.left)
+        down = min(self.top + self.height, other.top + other.height) - max(self.top, other.top)
+        return across > 1 and down > 2
+
+
+def labels(page: Any) -> list[list[Label]]:
+    return [[Label(*one) for one in chart] for chart in page.evaluate(LABELS)]
+
+
+def assert_readable(charts: list[list[Label]]) -> None:
+    for chart in charts:
+        assert [(a.text, b.text) for a, b in itertools.combinations(chart, 2) if a.covers(b)] == []
+        assert [label.text for label in chart if not label.inside] == []
+
+
+TRIALS = {
+    "neighbours": [(100, 0.9), (430, 0.05), (431, 0.02), (431.5, -0.01), (432, 0.03), (433, -0.02)],
+    "found at the left edge": [(100, 0.5), (100.5, 0.5), (900, -1), (4000, -9)],
+    "equal points": [(100, 0.5)] * 9,
+    "at the limit": [(100, 0.001), (101, 0.0), (102, -0.001), (103, -0.004)],
+}
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("case", TRIALS)
+def test_marks_of_trials_and_limits_do_not_cover_each_other(
+    browser: Any, tmp_path: Path, case: str, width: int
+) -> None:
+    store = open_session(tmp_path, SESSION)
+    for number, (target, margin) in enumerate(TRIALS[case]):
+        state = "VALID" if margin > 0 else "INVALID"
+        facts = {"kind": "probe", "state": state, "target_qps": target, "ttft_margin": margin}
+        store.append(trial(number, **facts, tpot_margin=margin / 2))
+    store.finish({"target": TRIALS[case][0][0]})
+    page = show(browser, write(tmp_path, store.folder), viewport={"width": width, "height": 900}).page
+    charts = labels(page)
+    assert_readable(charts)
+    texts = [label.text for label in charts[0]]
+    assert {"limit", f"found: {TRIALS[case][0][0]}", "TTFT", "TPOT"} <= set(texts)
+    assert sum(text.isdecimal() and int(text) < len(TRIALS[case]) for text in texts) >= min(len(TRIALS[case]), 4)
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("limit_ms", [1, 110, 100_000])
+def test_label_of_a_limit_covers_no_other_text(browser: Any, tmp_path: Path, limit_ms: float, width: int) -> None:
+    logs = tmp_path / "build/logs"
+    for hour in range(3):
+        run = write_recorded_run(logs, hour=hour, metrics={"p99_ttft_ms": 190.0, "p99_tpot_ms": 90.0})
+        write_limits(run, ttft_ms=limit_ms, tpot_ms=limit_ms)
+    page = show(browser, write(tmp_path, logs), viewport={"width": width, "height": 900}).page
+    charts = labels(page)
+    assert_readable(charts)
+    shown = [label.text for chart in charts for label in chart]
+    assert sum(text.startswith("p99 limit ") for text in shown) >= 2
+
+
+def test_labels_are_placed_again_for_another_size_and_part(browser: Any, report: Path) -> None:
+    page = show(browser, report, viewport={"width": 1200, "height": 900}).page
+    page.set_viewport_size({"width": 500, "height": 900})
+    page.wait_for_timeout(200)
+    assert_readable(labels(page))
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert_readable(labels(page))
 
 
 @pytest.mark.parametrize("kind", ["report", "tuning"])

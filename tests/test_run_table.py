@@ -14,7 +14,7 @@ from command_line import CommandLine, Done
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from runs import SUBJECT, write_run
+from runs import SUBJECT, write_limits, write_run
 from workspaces import make_workspace
 
 from harness_llm.analysis.run_row import RunRow, run_row
@@ -27,16 +27,6 @@ ROW = RunRow(**EMPTY | {"started": "2026-07-01T12:00:00Z"})
 BRACKETS = "LoadGen error: [red]x[/red] " * 5
 
 
-def limits(path: Path) -> None:
-    """LoadGen's latency limits of Server."""
-    log = path / "mlperf_log_detail.txt"
-    lines = [log.read_text()]
-    for name, value in (("ttft", 2e9), ("tpot", 2e8)):
-        message = {"key": f"requested_server_{name}_latency", "value": value}
-        lines.append(f":::MLLOG {json.dumps(message | {'metadata': {'is_error': False, 'is_warning': False}})}\n")
-    log.write_text("".join(lines))
-
-
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """A workspace with four runs."""
@@ -45,11 +35,10 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     server: dict[str, Any] = {"run_facts": {"user_conf": "demo.Server.target_qps = 12.5\n"}}
     metrics = {"tokens_per_second": 900.5, "p99_ttft_ms": 2500.0, "p99_tpot_ms": 50.0}
     facts = {"fingerprint": SUBJECT | {"loadgen": "6.0.17", "harness_llm": "abcdef0123"}}
-    limits(
-        write_run(
-            logs, "Server", "performance", state="INVALID", reasons=[BRACKETS], metrics=metrics, **server, **facts
-        ).path
+    late = write_run(
+        logs, "Server", "performance", state="INVALID", reasons=[BRACKETS], metrics=metrics, **server, **facts
     )
+    write_limits(late, ttft_ms=2000, tpot_ms=200)
     write_run(logs, "Offline", "performance", hour=1, metrics={"tokens_per_second": 1234.5})
     write_run(logs, "Offline", "accuracy", hour=2, metrics={"ROUGE1": 40.125, "GEN_LEN": 9.0})
     write_run(logs, "Server", "performance", hour=3, finished=False, system="other-box")

@@ -16,7 +16,7 @@ from harness_llm.analysis.report.diagnosed_runs import causes_text
 from harness_llm.fileio import write_atomically
 
 _ASSETS = files("harness_llm.analysis.report") / "assets"
-LIBRARY, SCRIPT, STYLE = "echarts.common.min.js", "charts.js", "report.css"
+SCRIPTS, STYLE = ("echarts.common.min.js", "labels.js", "charts.js"), "report.css"
 
 
 class ChartStore:
@@ -48,7 +48,7 @@ def render_page(template: str, context: Mapping[str, Any]) -> str:
     )
     charts = ChartStore()
     body = environment.get_template(template).render(context, charts=charts)
-    scripts = [_text(LIBRARY), _text(SCRIPT)] if charts.documents else []
+    scripts = [_text(script) for script in SCRIPTS] if charts.documents else []
     return environment.get_template("page.html.j2").render(
         title=context["title"],
         body=body,

@@ -1,5 +1,6 @@
 """Charts of a tuning session. Pure functions."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -8,6 +9,7 @@ import numpy as np
 
 from harness_llm.analysis.report.chart import Axis, Chart, Form, Limit, Scale, Series
 from harness_llm.analysis.report.wording import number, percent
+from harness_llm.runs.bracket import Verdict, bracket
 from harness_llm.runs.trial_store import Session, Trial
 
 STATES = {"VALID": 2, "INVALID": 1, "FAILED": 3, "PRUNED": 7}
@@ -16,7 +18,7 @@ _LOWEST = -100.0
 """Percent below which a margin is drawn at the edge."""
 _ENGINE = "engine"
 _SHIPPED = 0
-_POINTS = "A point per trial, with its number; marker and colour show the verdict."
+_POINTS = "A point per trial, with its number if there is room; marker and colour show the verdict."
 _MARGINS = (
     f"Lines join the probes. Margin: 1 - p99 ÷ limit; below {number(_LOWEST)} % at the edge. A probe whose queue grows "
     "is INVALID with any margin."
@@ -68,10 +70,11 @@ def _curve(trials: Sequence[Trial], found: float | None) -> Chart:
     figure = _MARGIN if margins else _RATE
     limits = [Limit(0, "limit")] if margins else []
     limits += [Limit(found, f"found: {number(found)}", "x")] if found else []
+    title = f"Found: {number(found)} queries/s" if found else "No value found yet"
     lines = list(_margin_lines([one for one in trials if one.kind == "probe"])) if margins else []
     return Chart(
         "Tuning curve",
-        _curve_title(trials, found),
+        "; ".join([title, *(_bracket_title(trials) if margins else [])]),
         Axis(_TARGET.name, _scale(trials)),
         Axis(figure.name, low=_LOWEST, high=-_LOWEST) if margins else Axis(figure.name, low=0),
         [*lines, *_by_state(trials, _TARGET, figure)],
@@ -87,15 +90,14 @@ def _scale(trials: Sequence[Trial]) -> Scale:
     return Scale.LOG if targets and max(targets) > _DECADES * min(targets) else Scale.LINEAR
 
 
-def _curve_title(trials: Sequence[Trial], found: float | None) -> str:
-    valid = [one.target_qps for one in trials if one.state == "VALID" and one.target_qps is not None]
-    invalid = [one.target_qps for one in trials if one.state == "INVALID" and one.target_qps is not None]
-    parts = [f"Found: {number(found)} queries/s"] if found else ["No value found yet"]
-    if valid:
-        parts.append(f"highest VALID target {number(max(valid))}")
-    if invalid:
-        parts.append(f"lowest INVALID target {number(min(invalid))}")
-    return "; ".join(parts)
+def _bracket_title(trials: Sequence[Trial]) -> Iterator[str]:
+    measured = [(one.target_qps, one) for one in trials if one.state in ("VALID", "INVALID")]
+    verdicts = [Verdict(at, one.state == "VALID", one.kind != "probe") for at, one in measured if at is not None]
+    known = bracket(verdicts)
+    if known.valid:
+        yield f"highest VALID target {number(known.valid)}"
+    if known.invalid < math.inf:
+        yield f"lowest INVALID target{' above it' if known.valid else ''} {number(known.invalid)}"
 
 
 def _margin_lines(trials: Sequence[Trial]) -> Iterator[Series]:
@@ -158,8 +160,8 @@ def _engine(trials: Sequence[Trial]) -> Chart:
         Axis(_RATE.name, low=0),
         series,
         [Limit(fmean(rates), f"shipped: {number(fmean(rates))}", outside=True)] if rates else [],
-        caption="A point per trial, with its number; circles are the shipped settings. Single measurements: only the "
-        "comparison in the summary has an interval.",
+        caption=f"{_POINTS} Circles are the shipped settings. Single measurements: only the comparison in the summary "
+        "has an interval.",
         wide=True,
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness_llm.config.load import Load, issued, seconds
+from harness_llm.runs.bracket import Verdict
 
 MAX_CONFIRMATIONS = 4
 # Shortest probe of a run of LoadGen's 600 s; shorter runs have proportionally shorter probes.
@@ -144,6 +145,11 @@ class Goal:
     def full_s(self, target: float, rate: float) -> float:
         """Seconds of a full run at `target` if the system completes `rate` samples per second."""
         return seconds(self.at(target), "performance", rate)
+
+
+def verdicts(trials: Sequence[Measurement]) -> list[Verdict]:
+    """Return the verdicts of the trials that did not fail."""
+    return [Verdict(trial.target, trial.valid, trial.full) for trial in trials if not trial.failed]
 
 
 def rounded(target: float) -> float:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from harness_llm.config.request import ScenarioPlan
 from harness_llm.pipeline.live.run_progress import clock
-from harness_llm.pipeline.tuning.bracket import bracket, full_bracket
 from harness_llm.pipeline.tuning.search_steps import (
     Confirm,
     Done,
@@ -15,8 +14,10 @@ from harness_llm.pipeline.tuning.search_steps import (
     Probe,
     conf_value,
     rounded,
+    verdicts,
 )
 from harness_llm.pipeline.tuning.target_search import drift
+from harness_llm.runs.bracket import bracket, full_bracket
 from harness_llm.runs.trial_store import Trial
 
 # Ratios from here on are shown as multiples, not in percent.
@@ -70,8 +71,8 @@ def describe_result(goal: Goal, trials: Sequence[Measurement], done: Done, plan:
 
 def _server_lines(trials: Sequence[Measurement], done: Done) -> list[str]:
     """The interval of the highest VALID target, and the trials that bound it."""
-    full = full_bracket(trials)
-    probes = [trial.target for trial in trials if not (trial.full or trial.valid or trial.failed)]
+    full = full_bracket(verdicts(trials))
+    probes = [one.target for one in verdicts(trials) if not one.full and not one.valid]
     probe = min((target for target in probes if full.valid < target < full.invalid), default=math.inf)
     bounds = [f"{full.valid:g} VALID at full length"]
     bounds += [f"{probe:g} INVALID in a probe, which is less certain"] if probe < math.inf else []
@@ -95,5 +96,5 @@ def _duration_lines(goal: Goal, trials: Sequence[Measurement], done: Done) -> li
 
 def _so_far(goal: Goal, trials: Sequence[Measurement]) -> list[str]:
     """The bracket of a Server search, whose targets are not only a hint; empty before the first measurement."""
-    measured = goal.load.scenario == "Server" and not all(trial.failed for trial in trials)
-    return [f"so far {bracket(trials)}"] if measured else []
+    known = verdicts(trials) if goal.load.scenario == "Server" else []
+    return [f"so far {bracket(known)}"] if known else []

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness_llm.loadgen.early_stopping import FEWEST_QUERIES
-from harness_llm.pipeline.tuning.bracket import full_bracket
 from harness_llm.pipeline.tuning.crossing import Crossing, Point, Throughput
 from harness_llm.pipeline.tuning.search_steps import (
     COMPLETIONS,
@@ -26,7 +25,9 @@ from harness_llm.pipeline.tuning.search_steps import (
     Probe,
     Step,
     rounded,
+    verdicts,
 )
+from harness_llm.runs.bracket import full_bracket
 
 MAX_PROBES = 8
 USUAL_CONFIRMATIONS = 2
@@ -191,7 +192,7 @@ class _Search:
         return max(zip(targets, gains, strict=True), key=lambda one: one[1])
 
     def _done(self, reason: str = "") -> Done:
-        confirmed = full_bracket(self.trials)
+        confirmed = full_bracket(verdicts(self.trials))
         if not confirmed.valid:
             return Done(None, 0.0, 0.0, reason)
         return Done(confirmed.valid, *self.crossing.interval(0.9, confirmed.valid, confirmed.invalid))

@@ -12,7 +12,9 @@
   const WIDE_ON_PAPER = { width: 680, height: 220 };
   const FEW = 40; // points of a line that has a marker at each
   const MOST_LABELS = 3; // names beside the ends of lines; more lines have a key
-  const LINE_HEIGHT = 15;
+  const LABEL = 12; // size of labels, and of the numbers of points
+  const NOTE = 11;
+  const resizers = new Map(); // by element of the chart
   const documents = JSON.parse(document.getElementById("charts").textContent);
 
   const color = (look) => (look === null ? "var(--grey)" : `var(--s${look % LOOKS})`);
@@ -36,14 +38,14 @@
       type: axis.scale === "log" ? "log" : "value",
       name: axis.name,
       nameLocation: side === "x" ? "middle" : "end",
-      nameGap: side === "x" ? 26 : 16,
+      nameGap: side === "x" ? 30 : 16,
       nameTextStyle: { ...TEXT, align: side === "x" ? "center" : "left" },
       min: axis.low ?? undefined,
       max: axis.high ?? undefined,
       scale: axis.low === null,
       axisLine: { show: side === "x", lineStyle: { color: "var(--line)" } },
       axisTick: { show: side === "x", lineStyle: { color: "var(--line)" } },
-      axisLabel: { ...TEXT, hideOverlap: true, ...endLabels(axis, side), formatter: (value) => short.format(value) },
+      axisLabel: { ...TEXT, margin: side === "x" ? 12 : 8, hideOverlap: true, ...endLabels(axis, side), formatter: (value) => short.format(value) },
       splitLine: { show: side === "y", lineStyle: { color: "var(--faint)" } },
       minorTick: { show: false },
     };
@@ -53,11 +55,11 @@
     return {
       ...common,
       axisTick: { ...common.axisTick, customValues: values },
-      axisLabel: { ...TEXT, customValues: values, formatter: label, hideOverlap: true },
+      axisLabel: { ...common.axisLabel, customValues: values, formatter: label },
     };
   }
 
-  function lineSeries(one, named, alone) {
+  function lineSeries(one, alone) {
     const marked = one.form === "marked" || (alone && one.x.length <= FEW);
     return {
       type: "line",
@@ -69,7 +71,6 @@
       symbolSize: one.form === "marked" ? 7 : 4,
       lineStyle: { color: color(one.look), width: 1.8, type: DASHES[(one.look ?? 0) % LOOKS] },
       itemStyle: { color: color(one.look), borderColor: color(one.look) },
-      endLabel: { show: named, formatter: () => one.name, color: color(one.look), fontSize: 12, fontFamily: "inherit", distance: 5 },
       emphasis: { disabled: true },
       connectNulls: false,
     };
@@ -83,7 +84,6 @@
       symbol: SYMBOLS[(one.look ?? 0) % LOOKS],
       symbolSize: one.notes ? 11 : 3,
       itemStyle: { color: color(one.look), opacity: one.notes ? 1 : 0.45 },
-      label: { show: Boolean(one.notes), position: "top", formatter: (point) => point.name, color: "var(--text)", fontSize: 11 },
       emphasis: { disabled: true },
       tooltip: { show: Boolean(one.notes) },
     };
@@ -107,14 +107,7 @@
     const first = chart.series.find((one) => one.x.length);
     const middle = (values) => values.find((value) => value !== null) ?? 0;
     const points = chart.limits.map((limit) => (limit.axis === "x" ? [limit.value, middle(first.y)] : [middle(first.x), limit.value]));
-    const data = chart.limits.map((limit) => ({
-      [limit.axis === "x" ? "xAxis" : "yAxis"]: limit.value,
-      label: {
-        formatter: limit.label, color: "var(--limit)", fontSize: 12, fontFamily: "inherit", rotate: 0,
-        textBorderColor: "var(--card)", textBorderWidth: 4, distance: 3,
-        position: limit.axis === "x" || limit.outside ? "end" : "insideEndTop",
-      },
-    }));
+    const data = chart.limits.map((limit) => ({ [limit.axis === "x" ? "xAxis" : "yAxis"]: limit.value, label: { show: false } }));
     const lineStyle = { color: "var(--limit)", type: [6, 4], width: 1.4 };
     return {
       type: "line", data: points, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, tooltip: { show: false },
@@ -151,24 +144,22 @@
   }
 
   function option(chart) {
-    const named = chart.series.filter(isLine);
-    const label = named.length > 1 && named.length <= MOST_LABELS;
-    const beside = [...(label ? named.map((one) => one.name) : []), ...chart.limits.filter((one) => one.outside).map((one) => one.label)];
+    const beside = [...named(chart).map((one) => one.name), ...chart.limits.filter((one) => one.outside).map((one) => one.label)];
     const longest = Math.max(0, ...beside.map((name) => name.length));
     const alone = chart.series.every((one) => one.form !== "points");
     const series = chart.series.flatMap((one, i) => {
       if (one.form === "band") return bandSeries(one, i);
-      return [one.form === "points" ? pointSeries(one) : lineSeries(one, label, alone)];
+      return [one.form === "points" ? pointSeries(one) : lineSeries(one, alone)];
     });
     const timed = chart.group !== "";
     return {
       animation: false,
       aria: { enabled: false },
-      grid: { left: 8, right: 16 + Math.min(longest, 24) * 7, top: 40, bottom: 30, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
+      grid: { left: 8, right: 16 + Math.min(longest, 24) * 7, top: 40, bottom: 34, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
       xAxis: axisOption(chart.x, chart, "x"),
       yAxis: axisOption(chart.y, chart, "y"),
       tooltip: {
-        trigger: named.length ? "axis" : "item",
+        trigger: chart.series.some(isLine) ? "axis" : "item",
         className: "tip",
         confine: true,
         axisPointer: { type: "line", lineStyle: { color: "var(--muted)" }, label: { show: false } },
@@ -181,19 +172,71 @@
 
   const isLine = (one) => !["points", "band"].includes(one.form);
 
-  /* Names at the ends of lines are moved apart. */
-  function separate(chart, drawn) {
-    const ends = chart.series.filter(isLine).map((one) => {
-      const value = one.y.findLast((y) => y !== null);
-      return { name: one.name, at: value === undefined ? 0 : drawn.convertToPixel({ yAxisIndex: 0 }, value), offset: 0 };
-    }).sort((a, b) => b.at - a.at);
-    ends.forEach((end, i) => {
-      if (i) end.offset = Math.min(0, ends[i - 1].at + ends[i - 1].offset - LINE_HEIGHT - end.at);
-    });
-    drawn.setOption({ series: drawn.getOption().series.map((one) => {
-      const end = ends.find((each) => each.name === one.name);
-      return end && one.endLabel ? { endLabel: { ...one.endLabel, offset: [0, end.offset] } } : {};
-    }) });
+  /* Lines with their names at their ends; more lines have a key. */
+  function named(chart) {
+    const found = chart.series.filter(isLine);
+    return found.length > 1 && found.length <= MOST_LABELS ? found : [];
+  }
+
+  const pen = document.createElement("canvas").getContext("2d");
+
+  function measured(text, size) {
+    pen.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+    return { text, size, width: pen.measureText(text).width, height: size * 1.2 };
+  }
+
+  const clipped = (at, low, size) => at >= low - 1 && at <= low + size + 1;
+
+  /* The names of lines at their last visible points, lowest first: others move up. */
+  function names(chart, pixel, grid) {
+    return named(chart).flatMap((one) => {
+      const last = one.x.findLastIndex((x, i) => one.y[i] !== null && clipped(pixel("x", x), grid.x, grid.width));
+      if (last < 0) return [];
+      const at = [pixel("x", one.x[last]), pixel("y", one.y[last])], size = measured(one.name, LABEL);
+      return [{ ...size, fill: color(one.look), y: at[1], places: chartLabels.beside(...at, size) }];
+    }).sort((one, other) => other.y - one.y);
+  }
+
+  /* The labels of a chart with their possible places, most important first, and the boxes of markers and limits. */
+  function labelsOf(chart, pixel, grid) {
+    const labels = names(chart, pixel, grid), taken = [];
+    for (const limit of chart.limits) {
+      const at = pixel(limit.axis, limit.value), size = measured(limit.label, LABEL);
+      if (!(limit.axis === "x" ? clipped(at, grid.x, grid.width) : clipped(at, grid.y, grid.height))) continue;
+      labels.push({ ...size, fill: "var(--limit)", places: chartLabels.besideLimit(limit, at, size, grid) });
+      taken.push(chartLabels.limitLine(limit, at, grid));
+    }
+    for (const one of chart.series.filter((each) => each.notes)) {
+      one.notes.forEach((note, i) => {
+        const at = [pixel("x", one.x[i]), pixel("y", one.y[i])], size = measured(note, NOTE);
+        labels.push({ ...size, fill: "var(--text)", places: chartLabels.around(...at, size), optional: true });
+        taken.push(chartLabels.marker(...at));
+      });
+    }
+    return { labels, taken };
+  }
+
+  /* Boxes of the texts of the axes. */
+  function axisTexts(host, drawn) {
+    const frame = host.querySelector("svg").getBoundingClientRect();
+    const scale = drawn.getWidth() / (frame.width || 1);
+    return [...host.querySelectorAll("svg text")].map((text) => text.getBoundingClientRect()).map((box) => ({
+      x: (box.left - frame.left) * scale, y: (box.top - frame.top) * scale, width: box.width * scale, height: box.height * scale,
+    }));
+  }
+
+  function drawLabels(host, chart, drawn) {
+    const show = (graphic) => { drawn.setOption({ graphic }, { replaceMerge: ["graphic"] }); drawn.getZr().flush(); };
+    show([]);
+    const grid = drawn.getModel().getComponent("grid").coordinateSystem.getRect();
+    const pixel = (axis, value) => drawn.convertToPixel({ [`${axis}AxisIndex`]: 0 }, value);
+    const { labels, taken } = labelsOf(chart, pixel, grid);
+    const area = { x: 0, y: 0, width: drawn.getWidth(), height: drawn.getHeight() };
+    const boxes = chartLabels.place(labels, [...axisTexts(host, drawn), ...taken], area);
+    show(labels.flatMap(({ text, size, fill }, i) => (boxes[i] === null ? [] : [{
+      type: "text", silent: true, z: 100, x: boxes[i].x, y: boxes[i].y,
+      style: { text, fill, fontSize: size, fontFamily: "inherit", lineHeight: boxes[i].height, stroke: "var(--card)", lineWidth: 4 },
+    }])));
   }
 
   /* The key of a chart with many lines: a piece of each line and its name. */
@@ -272,7 +315,8 @@
       svg.setAttribute("aria-hidden", "true");
     });
     drawn.setOption(option(chart));
-    if (count > 1 && count <= MOST_LABELS) separate(chart, drawn);
+    resizers.set(host, (size) => { drawn.resize(size); drawLabels(host, chart, drawn); });
+    drawn.on("datazoom", () => drawLabels(host, chart, drawn));
     if (chart.group) {
       drawn.group = chart.group;
       echarts.connect(chart.group);
@@ -281,18 +325,18 @@
     const figure = host.closest("figure");
     keys(host, chart, drawn, figure.querySelector("output"));
     table(figure.querySelector("details.values"), chart);
-    new ResizeObserver(() => drawn.resize()).observe(host);
+    new ResizeObserver(() => resizers.get(host)()).observe(host); // draws the labels at first too
   }
 
   /* The layout of the paper is unknown before it is printed: A4 with two charts in a line. */
   function prepare() {
     document.querySelectorAll("details.printed").forEach((one) => { one.open = true; });
     for (const host of document.querySelectorAll("[data-chart]")) {
-      echarts.getInstanceByDom(host).resize(host.closest("figure").matches(".wide") ? WIDE_ON_PAPER : ON_PAPER);
+      resizers.get(host)(host.closest("figure").matches(".wide") ? WIDE_ON_PAPER : ON_PAPER);
     }
   }
 
   document.querySelectorAll("[data-chart]").forEach(draw);
   window.addEventListener("beforeprint", prepare);
-  window.addEventListener("afterprint", () => document.querySelectorAll("[data-chart]").forEach((host) => echarts.getInstanceByDom(host).resize({ width: "auto", height: "auto" })));
+  window.addEventListener("afterprint", () => resizers.forEach((resize) => resize({ width: "auto", height: "auto" })));
 })();
