@@ -54,14 +54,14 @@ class PublishedPreparation:
             Stage("checkpoint", None, self.has_checkpoint, self._refuse_checkpoint),
             Stage("draft head", None, self.has_draft, self._refuse_draft),
             *(self._conversion(name, file) for name, file in self.files.items()),
-            *self.splitter(),
+            *self._splitter(),
             *(
                 Stage("LiveCodeBench", None, self.has_livecodebench, self._refuse_livecodebench)
                 for _ in self._livecodebench
             ),
         ]
 
-    def splitter(self) -> list[Stage]:
+    def _splitter(self) -> list[Stage]:
         """The stage that fetches the sentence splitter of ROUGE-Lsum, if the benchmark's scoring needs it."""
         folder = splitter_folder(self.workspace)
         stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
