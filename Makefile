@@ -66,6 +66,8 @@ export VLLM_CACHE_ROOT ?= $(CURDIR)/build/cache/vllm
 export VLLM_CONFIG_ROOT ?= $(CURDIR)/build/cache/vllm-config
 export XDG_CACHE_HOME ?= $(CURDIR)/build/cache
 export DO_NOT_TRACK := 1
+# Messages name settings and targets of make (harness_llm/config/commands.py).
+export HARNESS_LLM_MAKE := 1
 export VLLM_NO_USAGE_STATS := 1
 unexport PYTHONHOME PYTHONPATH
 

@@ -11,8 +11,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness_llm.config.benchmark import Benchmark, benchmark_names, load_benchmark
-from harness_llm.config.engine_config import PROVENANCE, settings_files
+from harness_llm.config.engine_config import PROVENANCE
 from harness_llm.config.rules import load_round, round_names
+from harness_llm.config.settings_files import settings_files
 from harness_llm.fileio import read_yaml
 from harness_llm.hardware.gpus import NO_ACCELERATOR
 from harness_llm.paths import CHECKOUT, Workspace

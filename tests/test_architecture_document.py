@@ -10,6 +10,7 @@ from runs import write_all
 
 from harness_llm.config.architecture import Architecture, load_architecture
 from harness_llm.config.rules.rounds import load_round
+from harness_llm.config.system_file import load_overrides
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.ecc import Ecc, Fact, State
 from harness_llm.paths import CHECKOUT, Workspace
@@ -168,11 +169,29 @@ def test_architecture_section_of_a_system_file_is_read(tmp_path: Path) -> None:
     assert load_architecture(file) == architecture()
 
 
-def test_example_in_the_guide_is_complete(tmp_path: Path) -> None:
+def example(page: str, file: Path) -> Architecture:
+    """Write the example of a page into `file`, and read it."""
+    file.write_text((CHECKOUT / "docs" / page).read_text().split("```yaml\n")[1].split("```", maxsplit=1)[0])
+    found = load_architecture(file)
+    assert found
+    return found
+
+
+def test_example_of_a_node_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "box.yaml"
-    guide = (CHECKOUT / "docs/closed-datacenter.md").read_text()
-    file.write_text(guide.split("```yaml\n")[1].split("```", maxsplit=1)[0])
-    assert missing_facts(DESCRIPTION, load_architecture(file)) == []
+    found = example("closed-datacenter.md", file)
+    assert missing_facts({**DESCRIPTION, "number_of_nodes": "1"}, found) == []
+    assert (found.nodes, found.equipment) == ((), ())
+    stated = load_overrides(file, load_round("v6.1"))
+    assert {*stated} == {"status", "host_memory_configuration", "host_networking_topology", "cooling"}
+    assert stated["status"] in load_round("v6.1").system.statuses
+
+
+def test_example_of_a_cluster_completes_that_of_a_node(tmp_path: Path) -> None:
+    node, cluster = (example(page, tmp_path / page) for page in ("closed-datacenter.md", "cluster.md"))
+    both = node.model_copy(update={"nodes": cluster.nodes, "equipment": cluster.equipment})
+    assert sum(one.count for one in both.nodes) == 2
+    assert missing_facts(DESCRIPTION, both) == []
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_subset_of_nvidia_devices_is_parsed() -> None:
 
 def test_documented_variables_are_passed_by_name() -> None:
     engine = [f"{prefix}SETTING" for prefixes in FAMILIES.values() for prefix in prefixes]
-    names = ("HARNESS_LLM_SERVER_URL", "HARNESS_LLM_VERBOSE", "HF_ENDPOINT", *engine)
+    names = ("HARNESS_LLM_MAKE", "HARNESS_LLM_SERVER_URL", "HARNESS_LLM_VERBOSE", "HF_ENDPOINT", *engine)
     for gpu in ("mi300x", "h200", "cpu"):
         assert set(container(gpu, **dict.fromkeys(names, "x")).inherited) == set(names)
 

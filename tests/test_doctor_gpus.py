@@ -123,7 +123,7 @@ def test_too_few_gpus_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     nvidia_smi(tmp_path / "bin", [nvidia_gpu(number) for number in range(4)])
     result = of(examined(root, "h200"), "GPUs")
     assert (result.level, result.found, result.expected) == (Level.ERROR, "4 x NVIDIA H200", "8 x NVIDIA H200")
-    assert "GPU_COUNT=4" in result.hint
+    assert "--gpu-count 4" in result.hint
 
 
 def test_gpu_missing_from_the_bus_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_gpu_missing_from_the_bus_is_an_error(tmp_path: Path, monkeypatch: pytes
     result = of(examined(root, "h200"), "GPUs")
     assert result.level is Level.ERROR
     assert result.found == "8 on the PCI bus, of which the driver reports 7"
-    assert "GPU_COUNT=7" in result.hint
+    assert "--gpu-count 7" in result.hint
 
 
 def test_gpu_that_fails_between_queries_has_no_fabric_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,23 +1,22 @@
 """README.md and docs/: references equal the code; links, commands, options, keys and variables exist."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-import typer
-from makefile import make, variable
+from makefile import variable
+from printed_commands import command_error, commands_of, settings_of
 
 from docs import live_view
 from docs.references import PAGES, generated
 from docs.terminal import EXCERPT, PICTURE, draw, excerpt
-from harness_llm.cli.main import app
 from harness_llm.config.engine_arguments import engine_arguments
 from harness_llm.config.engine_config import HarnessConfig, ReplayConfig, ServerConfig
 from harness_llm.config.environment import from_environment
 from harness_llm.config.options import Options
 from harness_llm.config.plan import resolve
 from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.tuning.search_steps import Goal
 
 README = CHECKOUT / "README.md"
 DOCUMENTS = [README, *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -81,22 +80,31 @@ def test_the_readme_is_short_and_begins_with_its_two_commands() -> None:
     assert commands[:2] == ['make submission COMPANY="Acme" SYSTEM_NAME="my-box"', "make test"]
 
 
-def test_make_targets_exist() -> None:
-    targets = set(re.findall(r"^([a-z_-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
-    named = re.findall(r"^(?: {4}|.*`)make ([a-z][a-z_-]*)", texts(), re.MULTILINE)
-    assert set(named) <= targets
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_are_read_by_their_parsers(name: str) -> None:
+    commands = list(commands_of((CHECKOUT / name).read_text()))
+    assert [error for words in commands if (error := command_error(words))] == []
 
 
-@pytest.mark.parametrize("line", sorted(set(MAKE.findall(texts()))))
-def test_make_accepts_the_settings_of_documented_commands(line: str) -> None:
-    words = shlex.split(line.replace("…", ""), comments=True)
-    done = make("--dry-run", *words)
-    assert done.returncode == 0, done.stderr
+def test_commands_are_found_in_code_and_in_sentences() -> None:
+    found = [words for document in DOCUMENTS for words in commands_of(document.read_text())]
+    own = [words for words in found if words[0] in ("make", "harness-llm", "bash")]
+    assert len(own) > 150
+    assert ["make", "submission", "PROFILE=fast", "DIVISION=open"] in own
+    assert ["bash", "setup/start_submission_env.sh", "harness-llm", "runs", "--last", "20"] in own
 
 
-def settings(line: str) -> dict[str, str]:
-    """The settings NAME=value of a command line."""
-    return dict(word.split("=", 1) for word in shlex.split(line, comments=True) if re.match(r"[A-Z_]+=", word))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    make sbmission",
+        "`make download CATEGORY=edge`",
+        "`harness-llm tune --part model`",
+        "    bash setup/start.sh",
+    ],
+)
+def test_wrong_command_of_a_page_is_found(text: str) -> None:
+    assert all(command_error(words) for words in commands_of(text))
 
 
 def test_submissions_of_the_readme_are_accepted_in_their_division() -> None:
@@ -105,18 +113,8 @@ def test_submissions_of_the_readme_are_accepted_in_their_division() -> None:
     submissions = re.findall(r"^ +make submission(.*)$", node, re.MULTILINE)
     assert len(submissions) == 3
     for line in submissions:
-        options = from_environment(Options(gpu="h200"), settings(exported) | settings(line))
+        options = from_environment(Options(gpu="h200"), settings_of(exported) | settings_of(line))
         assert resolve(options, Workspace(CHECKOUT)).scenarios, line
-
-
-def test_commands_and_options_exist() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for name, words in re.findall(r"(?:^ {4,}|`|bin/)harness-llm ([a-z]+)\b([^`\n#|]*)", texts(), re.MULTILINE):
-        assert name in commands, name
-        known = {
-            option for parameter in commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)
-        }
-        assert set(re.findall(r"(?<!\S)--[a-z-]+", words)) <= known | {"--help"}, name
 
 
 def test_settings_exist() -> None:
@@ -129,6 +127,17 @@ def test_settings_exist() -> None:
     found = re.findall(r"\b(\w+_config)\.(\w+)", texts())
     assert {section for section, _ in found} == set(sections)
     assert all(key in sections[section] for section, key in found)
+
+
+def shortest_probe_s(profile: str) -> float:
+    options = Options(model="llama2-70b", gpu="h200", scenarios=("Server",), profile=profile, division="open")
+    [plan] = resolve(options, Workspace(CHECKOUT)).scenarios
+    return Goal(plan.load).shortest_s
+
+
+def test_shortest_probes_of_tune_are_documented() -> None:
+    text = f"probes of {shortest_probe_s('valid'):g} s or more (profile `fast`: {shortest_probe_s('fast'):g} s)"
+    assert text in (CHECKOUT / "docs/tuning.md").read_text()
 
 
 def test_every_variable_of_the_makefile_and_of_the_code_is_documented() -> None:

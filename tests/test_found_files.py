@@ -8,10 +8,10 @@ import yaml
 from tuning_sessions import SESSION, trial
 from workspaces import make_workspace
 
-from harness_llm.config.engine_config import settings_files
 from harness_llm.config.options import Options
 from harness_llm.config.plan import resolve
 from harness_llm.config.request import Request
+from harness_llm.config.settings_files import settings_files
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.tuning.found_files import FileChange, changes, engine_file, record_change

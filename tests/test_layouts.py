@@ -273,7 +273,9 @@ def test_scenario_that_fits_no_variant_in_the_tree_is_refused(workspace: Workspa
     with pytest.raises(GateFailed) as caught:
         build(workspace, closed("v6.0"), {"Offline": FAIR}, hour=1)
     assert f"{LOW}: Server, packaged as {HIGH} only" in caught.value.found
-    assert "package --model llama2-70b --scenarios Server,Offline packages" in caught.value.hint
+    assert f"package --model llama2-70b --scenarios Server,Offline --company Acme --system-name {SYSTEM}, " in (
+        caught.value.hint
+    )
     assert scenarios(home) == {HIGH: {"Offline", "Server"}}
 
 

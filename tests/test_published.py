@@ -125,6 +125,7 @@ def test_stand_in_keeps_the_rules_and_is_not_submittable(name: str) -> None:
     assert small.accuracy.scoring.keys() == real.accuracy.scoring.keys()
     assert small.divisions == ("open",)
     assert small.obstacle
+    assert not small.accuracy.sentence_split  # its data is a download
     assert real.dataset.source in WRITERS
 
 

@@ -70,8 +70,8 @@ def test_default_round_is_the_newest_with_the_benchmark() -> None:
 @pytest.mark.parametrize(
     ("submitter", "system", "company", "what", "hint"),
     [
-        ("", "box", True, "missing --company", 'COMPANY="Acme"'),
-        ("Acme", "", True, "missing --system-name", "SYSTEM_NAME=my-box"),
+        ("", "box", True, "missing --company", "--company Acme"),
+        ("Acme", "", True, "missing --system-name", "--system-name my-box"),
         ("", "", False, "missing --system-name", "--system-name"),
         ("", "8xH200[SXM]", False, "the system name is not a folder name", "write 8xH200_SXM"),
         ("", "8xH200/2xXeon", False, "the system name is not a folder name", "write 8xH200_2xXeon"),
@@ -198,7 +198,7 @@ def test_benchmark_missing_from_a_round_lists_the_rounds_that_have_it(ask: Calla
 def test_interactive_is_a_separate_benchmark_in_v5_0(ask: Callable[..., Request]) -> None:
     with pytest.raises(ConfigError, match=r"round v5\.0 has no scenario Interactive for llama2-70b") as caught:
         ask(model="llama2-70b", gpu="h200", round="v5.0", scenarios="Interactive")
-    assert caught.value.hint == "MODEL=llama2-70b-interactive"
+    assert caught.value.hint == "--model llama2-70b-interactive"
     own = ask(model="llama2-70b-interactive", gpu="h200", scenarios="Server").scenarios[0]
     assert own.loadgen_model == "llama2-70b-interactive"
 

@@ -5,28 +5,28 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import nltk
-import punkt
 import pytest
 from terminal import Ended, Terminal
 
 from harness_llm.config.rules import load_round
-from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.paths import Workspace
 from harness_llm.runs.record import find_runs
 
 pytestmark = [pytest.mark.engine(seconds=250), pytest.mark.slow]
+NOWHERE = "http://127.0.0.1:9"
 SUBMIT = ["submit", "--stand-in", "--company", "Acme", "--system-name", "pytest-box"]
 
 
 @pytest.fixture(scope="module")
 def terminal(new_workspace: Callable[[], Workspace], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    """Commands that find a sentence splitter, trained on docs/."""
-    splitter = tmp_path_factory.mktemp("nltk")
+    """Commands without a network, and without data of nltk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nltk.data, "path", [str(splitter)])
-        patch.setenv("NLTK_DATA", str(splitter))
-        punkt.train(splitter, [file.read_text() for file in (CHECKOUT / "docs").glob("*.md")])
-        terminal = Terminal(new_workspace())
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+            patch.setenv(name, NOWHERE)
+        workspace = new_workspace()
+        workspace.cache.unlink()  # a link to the checkout's cache, which may have data of nltk
+        terminal = Terminal(workspace)
         yield terminal
         terminal.close()
 

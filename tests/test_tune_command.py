@@ -25,7 +25,10 @@ WORDS = ("tune", "--model", "demo", "--system-name", "box", "--engine", "replay"
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--profile", "test"), ("runs of the profile test are too short for a target", "--profile fast or valid")),
+        (
+            ("--profile", "test"),
+            ("runs of the profile test are too short for a target", "hint: --profile fast, or --profile valid"),
+        ),
         (
             ("--profile", "fast", "--write"),
             ("values found with the replay engine, which computes nothing", "hint: omit --write"),

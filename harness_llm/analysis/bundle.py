@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness_llm.analysis.redaction import Redactor
+from harness_llm.config.commands import command
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import write_atomically
 from harness_llm.paths import Workspace
@@ -53,7 +54,7 @@ def open_run_folder(folder: Path) -> Run:
             "no run found",
             where=str(folder),
             expected="a run directory, build/logs/<time>/<system>/<benchmark>/<scenario>/<test>",
-            hint="harness-llm runs lists the folders of all runs",
+            hint=f"{command('runs')} lists the folders of all runs",
         )
     return load_run(folder.resolve())
 
@@ -113,6 +114,6 @@ def ask_doctor(run: Run) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DOCTOR_S, check=False)
     except subprocess.TimeoutExpired:
-        return f"harness-llm doctor did not end within {_DOCTOR_S} s\n"
+        return f"the doctor did not end within {_DOCTOR_S} s\n"
     shown = shlex.join(["harness-llm", *command[3:]])
     return f"$ {shown}\n{done.stdout}{done.stderr}exit code {done.returncode}\n"

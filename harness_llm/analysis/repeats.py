@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.analysis.recorded_conf import recorded_conf
+from harness_llm.config.commands import command
 from harness_llm.errors import ConfigError
 from harness_llm.runs.facts import differences
 from harness_llm.runs.record import LOCK, RECORD, Run, RunRecord, load_run
@@ -51,7 +52,7 @@ def _run_folders(folder: Path) -> list[Path]:
             "no run found",
             where=str(folder),
             expected="a run directory, or a folder with run directories",
-            hint="harness-llm runs lists the folders of all runs",
+            hint=f"{command('runs')} lists the folders of all runs",
         )
     return found
 
@@ -73,7 +74,7 @@ def _check_settings(first: Run, other: Run) -> None:
             f"runs of {other.run_key} on one side of the comparison have different settings",
             where=f"{first.path}\n         {other.path}",
             found="; ".join(lines),
-            hint="select runs of one setting: harness-llm runs lists fingerprints and targets",
+            hint=f"select runs of one setting: {command('runs')} lists fingerprints and targets",
         )
 
 

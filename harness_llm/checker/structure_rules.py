@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from harness_llm.checker.findings import Authority, Basis, Rule, Violation, advised, forbidden, rejected, rule
 from harness_llm.checker.submission_tree import Benchmark, Result, Submitter, load_json
+from harness_llm.config.commands import typed
 from harness_llm.config.rules.rounds import ScenarioRules
 from harness_llm.config.submission_names import VALID
 from harness_llm.submission.datacenter import DOCUMENT
@@ -34,7 +35,7 @@ def profile(submitter: Submitter) -> Iterable[Violation]:
 @rule(
     "not-submittable",
     advised("inference_policies/inference_rules.adoc:139-146"),
-    hint="harness-llm submit … --profile valid makes a submission",
+    hint=f"{typed(profile='valid')} makes a submission",
 )
 def not_submittable(submitter: Submitter) -> Iterator[Violation]:
     """The results come from small runs and are not a submission."""

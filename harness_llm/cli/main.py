@@ -57,7 +57,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - a user sees no traceback without -v
         if os.environ.get(VERBOSE):
             traceback.print_exc()
-        sys.exit(report(error, hint="harness-llm -v shows the traceback"))
+        sys.exit(report(error, hint=f"export {VERBOSE}=1 shows the traceback"))
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer's exit code for KeyboardInterrupt
             sys.stderr.write("interrupted; the same command continues\n" if _continues() else "interrupted\n")

@@ -1,7 +1,6 @@
 """The commands package and check."""
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from harness_llm.checker.submission_tree import Tree
 from harness_llm.checker.tree_round import choose_round
 from harness_llm.cli.each_benchmark import each_benchmark
 from harness_llm.cli.submission_report import report_submission
+from harness_llm.config.commands import repeat, typed
 from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.options import Options
 from harness_llm.config.plan import plan_scenarios
@@ -49,7 +49,7 @@ def _package(request: Request, panel: Panel) -> None:
     if not request.profile.packaged:
         raise ConfigError(
             f"runs of the profile {request.profile.name} are not packaged",
-            hint="--profile smoke, or valid for a result",
+            hint=f"{typed(profile='smoke')}; for a result, {typed(profile='valid')}",
         )
     made = pipeline.package()
     check_and_archive(request, panel, made)
@@ -91,7 +91,7 @@ def _archive_checked(request: Request, panel: Panel, tree: Path) -> Path | None:
 
 def _again(options: Options) -> str:
     """The command line of package, which does not use the cluster of the runs."""
-    return f"{replace(options, ray='').command(verb='package')} --company {shlex.quote(options.company)}"
+    return repeat(replace(options, ray=""), verb="package", company=options.company)
 
 
 def _check_exit_code(findings: Sequence[Finding], verdicts: Sequence[OfficialVerdict]) -> int:

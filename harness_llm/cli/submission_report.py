@@ -5,6 +5,7 @@ from pathlib import Path
 from harness_llm.analysis.report.column import Column
 from harness_llm.analysis.report.html_page import write_page
 from harness_llm.analysis.report.runs_report import runs_page
+from harness_llm.config.commands import command
 from harness_llm.config.request import Request
 from harness_llm.pipeline.panel import Panel
 from harness_llm.runs.record import Run
@@ -16,7 +17,7 @@ def report_submission(request: Request, made: Package, panel: Panel) -> None:
     try:
         panel.say(f"report: {_write(request, made)}")
     except Exception as error:  # noqa: BLE001 - the submission is complete without its report
-        panel.say(f"no report was made: {error!r}\nto repeat it: harness-llm -v report {made.tree}")
+        panel.say(f"no report was made: {error!r}\nto repeat it: {command('-v', 'report', str(made.tree))}")
 
 
 def _write(request: Request, made: Package) -> Path:

@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from harness_llm.cli.each_benchmark import each_benchmark
 from harness_llm.cli.package_command import check_and_archive
 from harness_llm.cli.planned import planned_pipeline
 from harness_llm.cli.submission_report import report_submission
+from harness_llm.config.commands import repeat
 from harness_llm.config.options import Options
 from harness_llm.config.profile import Profile
 from harness_llm.config.request import Request, load_requests
@@ -44,7 +46,9 @@ def _submit(ready: ReadyBenchmark, panel: Panel) -> None:
         check_and_archive(request, panel, made)
         report_submission(request, made, panel)
     else:
-        _report_runs(pipeline.complete(), request.profile, panel, f"{request.options.command()} --no-package")
+        more: dict[str, Any] = {} if request.options.package else {"package": False}
+        again = repeat(request.options, **more)
+        _report_runs(pipeline.complete(), request.profile, panel, again)
 
 
 def _print_plan(request: Request, panel: Panel) -> None:
@@ -73,8 +77,8 @@ def run(options: Options, panel: Panel) -> None:
     def measure(one: ReadyBenchmark) -> None:
         request = one.request
         window = request.options.profile_window
-        again = f"{request.options.command(verb='run')} --tests {','.join(request.requested_tests)}"
-        again += f" --profile-window {window}" if window else ""
+        more = {"profile_window": window} if window else {}
+        again = repeat(request.options, verb="run", tests=request.requested_tests, **more)
         _report_runs(build_pipeline(request, panel, one.cluster).run(), request.profile, panel, again)
 
     with serve_metrics(panel.state, options.metrics_port):

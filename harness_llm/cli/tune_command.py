@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 
+from harness_llm.config.commands import command_line, name_of, typed
 from harness_llm.config.duration import parse_duration
 from harness_llm.config.engines import REPLAY
 from harness_llm.config.options import Options
@@ -21,6 +22,7 @@ from harness_llm.runs.trial_store import What
 
 # In shorter runs, the queue at a target above the throughput may stay within the TTFT limit.
 _LASTING_MS = 60_000
+_LONGER = f"{typed(profile='fast')}, or {typed(profile='valid')}"
 
 
 def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool) -> None:
@@ -35,7 +37,7 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
     budget_s = parse_duration(budget, "--budget")
     requests = load_requests(replace(options, tests=("performance",)), Workspace())
     if len(requests) > 1:
-        raise ConfigError("tune accepts one benchmark", where="--model", found=options.model)
+        raise ConfigError("tune accepts one benchmark", where=name_of("model"), found=options.model)
     _check(requests[0], write=write)
     _warn_of_burst(requests[0].profile, what, panel)
     [ready] = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
@@ -44,10 +46,15 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
     pipeline, missing = build_pipeline(ready.request, panel, ready.cluster), dict[str, Tuned]()
     with pipeline.prepared("tune") as assets:
         for plan in pipeline.request.scenarios:
-            command = f"{pipeline.request.options.command(plan.scenario, verb='tune')} --what {what} --budget {budget}"
+            given = pipeline.request.options.repeatable(plan.scenario).given
+            command = command_line("tune", **given, what=what, budget=budget)
             tuning = ScenarioTuning(pipeline, plan, assets, what, budget_s, _print, again=write)
             tuned = tuning.run(command)
-            _show(tuned, command, panel, write=write)
+            _print_changes(tuned)
+            if write:
+                _write(tuned, panel)
+            else:
+                panel.say(_next_step(tuned, command, pipeline.request))
             if tuned.missing:
                 missing[plan.scenario] = tuned
     if missing:
@@ -55,8 +62,8 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
             "the search ended without a VALID target",
             where=", ".join(str(tuned.folder) for tuned in missing.values()),
             found="; ".join(f"{scenario}: {tuned.missing}" for scenario, tuned in missing.items()),
-            hint="a larger --budget if the time was too short; harness-llm diagnose RUN explains a run of trials.jsonl;"
-            " to start a new session, move the folder away",
+            hint=f"a larger --budget if the time was too short; {command_line('diagnose', 'RUN')} explains a run of "
+            "trials.jsonl; to start a new session, move the folder away",
         )
 
 
@@ -65,34 +72,47 @@ def _check(request: Request, *, write: bool) -> None:
     if not profile.packaged:
         raise ConfigError(
             f"runs of the profile {profile.name} are too short for a target",
-            where="--profile",
-            hint="--profile fast or valid",
+            where=name_of("profile"),
+            hint=_LONGER,
         )
-    if write and request.options.engine == REPLAY:
+    if write and not _is_writable(request):
         raise ConfigError(
             "values found with the replay engine, which computes nothing, are not written",
             where="--write",
-            hint="omit --write, or choose another --engine",
+            hint=f"omit --write, or choose another {name_of('engine')}",
         )
+
+
+def _is_writable(request: Request) -> bool:
+    """Whether the found values are of an engine that computes."""
+    return request.options.engine != REPLAY
+
+
+def _next_step(tuned: Tuned, command: str, request: Request) -> str:
+    if not tuned.edits:
+        return "no file changes"
+    if not _is_writable(request):
+        return "these values are of the replay engine, which computes nothing: they cannot be written"
+    return f"to write this and {tuned.record.file}: {command} --write"
 
 
 def _warn_of_burst(profile: Profile, what: What, panel: Panel) -> None:
     if what != "engine" and profile.min_duration_ms is not None and profile.min_duration_ms < _LASTING_MS:
         panel.say(f"notice: runs of the profile {profile.name} last seconds: their target is that of a burst")
-        panel.say("hint: --profile fast or valid for a target that the system sustains")
+        panel.say(f"hint: {_LONGER}, for a target that the system sustains")
 
 
 def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def _show(tuned: Tuned, command: str, panel: Panel, *, write: bool) -> None:
-    """Print the changes of settings, or write them and the record of the trials."""
+def _print_changes(tuned: Tuned) -> None:
     for change in tuned.edits:
         _print(change.diff(Workspace().root))
-    if not write:
-        panel.say(f"to write this and {tuned.record.file}: {command} --write" if tuned.edits else "no file changes")
-        return
+
+
+def _write(tuned: Tuned, panel: Panel) -> None:
+    """Write the changes of settings and the record of the trials."""
     for change in (*tuned.edits, tuned.record):
         if change.before != change.after:
             change.write()

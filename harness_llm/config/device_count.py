@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from harness_llm.config.commands import name_of
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.gpus import load_gpus
@@ -17,7 +18,7 @@ def spread(config: EngineConfig, count: int) -> EngineConfig:
     if count % config.group:
         raise ConfigError(
             "the replicas cannot use all devices",
-            where="--gpu-count, or GPU_COUNT",
+            where=name_of("gpu_count"),
             expected=f"a multiple of {config.group}, the devices of one replica (tensor_parallel_size, "
             "pipeline_parallel_size)",
             found=str(count),
@@ -47,5 +48,5 @@ def targets_file(gpu: str, count: int | None, workspace: Workspace) -> Path:
         f"missing LoadGen targets for {count} {gpu}",
         where=str(own),
         expected=f"targets for {count} devices; {whole.name} is for {usual}",
-        hint=f"cp {whole} {own}, and scale target_qps by {count}/{usual}; or set --user-conf",
+        hint=f"cp {whole} {own}, and scale target_qps by {count}/{usual}",
     )

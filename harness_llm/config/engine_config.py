@@ -15,6 +15,7 @@ from harness_llm.config.benchmark import Benchmark, Sampling
 from harness_llm.config.engine_arguments import engine_arguments, expected_value
 from harness_llm.config.in_flight import InFlightLimit
 from harness_llm.config.servers import server_kinds
+from harness_llm.config.settings_files import settings_files
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import parse_yaml, read_yaml
 from harness_llm.paths import Workspace
@@ -225,26 +226,6 @@ def load_config(
     for name in REQUIRED:
         _check_required(name, config.llm_config, layers)
     return config.model_copy(update={"llm_config": config.llm_config | FIXED})
-
-
-def settings_files(root: Path, benchmark: Benchmark, scenario: str, gpu: str) -> list[Path]:
-    """Return the existing settings files of `scenario` on `gpu`; later ones have priority.
-
-    Raises:
-        ConfigError: the benchmark has no settings file for `gpu`.
-    """
-    folder = root / benchmark.settings
-    scenario = benchmark.engine_scenarios.get(scenario, scenario)
-    own = [folder / f"{gpu}.yaml", folder / f"{scenario.lower()}_{gpu}.yaml"]
-    if not any(file.is_file() for file in own):
-        known = {file.stem.rpartition("_")[2] for file in folder.glob("*.yaml")} - {"benchmark", "engine"}
-        raise ConfigError(
-            f"missing settings for {benchmark.settings} {scenario} on {gpu}",
-            where=" or ".join(map(str, own)),
-            expected=f"a GPU with settings: {', '.join(sorted(known))}",
-            hint=f"select another with --gpu, or copy one of its files to {own[0].name}",
-        )
-    return [root / "defaults.yaml", *(file for file in (folder / "engine.yaml", *own) if file.is_file())]
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Inferred results of edge systems: runs of one scenario are copied to another (inference_rules.adoc:329-346)."""
 
+from harness_llm.config.commands import typed
 from harness_llm.config.options import Options
 from harness_llm.config.rules import BenchmarkRules, Round
 from harness_llm.errors import ConfigError
@@ -19,7 +20,7 @@ def refuse_inferred(options: Options, round_: Round, rules: BenchmarkRules) -> N
     known = (*own.required, *own.optional)
     for target, source in options.inferred:
         for fault, expected in (
-            (_EDGE not in options.category.split(","), "--category edge"),
+            (_EDGE not in options.category.split(","), typed(category=_EDGE)),
             (source not in round_.inferred.get(target, ()), _allowed(round_)),
             (target not in known, ", ".join(known)),
             (source not in options.measured, f"{source} among the scenarios, measured"),
@@ -28,10 +29,10 @@ def refuse_inferred(options: Options, round_: Round, rules: BenchmarkRules) -> N
             if fault:
                 raise ConfigError(
                     "this scenario cannot be inferred",
-                    where=f"--scenarios {target}={source}",
+                    where=typed(scenarios=f"{target}={source}"),
                     expected=f"{expected} ({_CLAUSE})",
                     found=f"{options.category}; measured: {', '.join(options.measured) or 'none'}",
-                    hint=f"--scenarios {','.join((*options.measured, target))} measures it",
+                    hint=f"{typed(scenarios=(*options.measured, target))} measures it",
                 )
 
 

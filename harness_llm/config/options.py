@@ -4,7 +4,7 @@ This module imports no other module of the package, so that `harness-llm --help`
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -77,12 +77,16 @@ class Options:
     round: str = _option("MLPerf round. Default: the newest that has the benchmark.", WHAT_TO_RUN, variable="ROUND")
     division: str = _option("closed or open. Default: the benchmark's first.", WHAT_TO_RUN, variable="DIVISION")
     category: str = _option("datacenter or edge. Default: the benchmark's first.", WHAT_TO_RUN, variable="CATEGORY")
-    stand_in: bool = _option("Use the demo's model and generated data, to try a benchmark.", WHAT_TO_RUN, default=False)
+    stand_in: bool = _option(
+        "Use the demo's model and generated data, to try a benchmark.", WHAT_TO_RUN, default=False, variable="STAND_IN"
+    )
     high_accuracy: bool = _option("Submit only the most accurate variant (-99.9).", WHAT_TO_RUN, default=False)
     total_sample_count: int | None = _option(
         "Use fewer samples than the data set has. Not for the closed division.", WHAT_TO_RUN, default=None
     )
-    again: bool = _option("Measure runs again that are INVALID with the present settings.", WHAT_TO_RUN, default=False)
+    again: bool = _option(
+        "Measure runs again that are INVALID with the present settings.", WHAT_TO_RUN, default=False, variable="AGAIN"
+    )
     company: str = _option("Submitter.", SYSTEM, variable="COMPANY")
     system_name: str = _option("Name of the system, such as 8xMI300X_2xEPYC_9554.", SYSTEM, variable="SYSTEM_NAME")
     gpu: str = _option(
@@ -140,13 +144,21 @@ class Options:
         return (*self.set, *([f"harness_config.on_replica_failure={failure}"] if failure else []))
 
     def command(self, *scenarios: str, verb: str = "submit") -> str:
-        """The command line that repeats all tests of `scenarios`, or of all, without a submitter."""
+        """The command line of harness-llm that repeats all tests of `scenarios`, or of all, without a submitter."""
+        return shlex.join(["harness-llm", verb, *arguments(self.repeatable(*scenarios).given)])
+
+    def repeatable(self, *scenarios: str) -> "Options":
+        """The options that repeat all tests of `scenarios`, or of all, without a submitter."""
         # A node of a Ray cluster finds the address itself.
         options = replace(self, company="", tests=None, package=True, stop_on_failure=False, metrics_port=None)
         options = replace(options, profile_window="", again=False, ray=self.ray and "auto")
-        if scenarios:
-            options = replace(options, scenarios=scenarios)
-        return shlex.join(["harness-llm", verb, *_arguments(options)])
+        return replace(options, scenarios=scenarios) if scenarios else options
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options of the command line that differ from their defaults, by field."""
+        values = {name: getattr(self, name) for name in declared_options()}
+        return {name: value for name, value in values.items() if value != declared_options()[name][0].default}
 
 
 def declared_options() -> dict[str, tuple[Field[Any], Declaration]]:
@@ -164,15 +176,19 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
-def _arguments(options: Options) -> Iterator[str]:
-    for name, (option, declared) in declared_options().items():
-        value = getattr(options, name)
-        if value == option.default:
-            continue
-        if value is True:
-            yield option_name(name)
-        elif isinstance(value, tuple) and not declared.commas:
+def arguments(values: Mapping[str, Any]) -> Iterator[str]:
+    """The arguments of a command line that set `values`; names are those of options, with underscores."""
+    separated = {name for name, (_, declared) in declared_options().items() if declared.commas}
+    for name, value in values.items():
+        if isinstance(value, bool):
+            yield option_name(name) if value else option_name(f"no_{name}")
+        elif isinstance(value, tuple) and name not in separated:
             for one in value:
                 yield from (option_name(name), one)
         else:
-            yield from (option_name(name), ",".join(value) if declared.commas else str(value))
+            yield from (option_name(name), text_of(value))
+
+
+def text_of(value: object) -> str:
+    """The text of an option's value; of several, with commas between them."""
+    return ",".join(value) if isinstance(value, tuple) else str(value)

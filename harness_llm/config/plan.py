@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness_llm.config.architecture import load_architecture
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.commands import typed
 from harness_llm.config.device_count import spread, targets_file
 from harness_llm.config.engine_config import EngineConfig, load_config
 from harness_llm.config.load import Load
@@ -13,6 +14,7 @@ from harness_llm.config.options import SCENARIOS, Options
 from harness_llm.config.request import Request, ScenarioPlan, check_request, load_request
 from harness_llm.config.rules import BenchmarkRules, load_round, round_names
 from harness_llm.config.server_location import location_violations
+from harness_llm.config.settings_files import require_settings
 from harness_llm.config.speculation import draft_folder, with_speculation
 from harness_llm.config.system_file import system_file
 from harness_llm.config.user_conf import UserConf, parse
@@ -46,8 +48,19 @@ def plan_scenarios(request: Request) -> Request:
     Raises:
         ConfigError: targets or engine settings are missing or wrong, or closed does not allow them.
     """
+    check_accelerator(request)
     targets = load_targets(request)
     return with_plans(request, [plan_scenario(scenario, request, targets) for scenario in request.options.measured])
+
+
+def check_accelerator(request: Request) -> None:
+    """Require engine settings of the benchmark for the accelerator.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    rehearsed = request.profile.rehearsed
+    require_settings(request.workspace.benchmarks, request.benchmark, request.options.gpu, rehearsed=rehearsed)
 
 
 def with_plans(request: Request, plans: Sequence[ScenarioPlan]) -> Request:
@@ -85,7 +98,7 @@ def load_targets(request: Request) -> tuple[Path, UserConf]:
             "missing LoadGen targets for this GPU",
             where=str(file),
             expected=", ".join(sorted(f.name for f in file.parent.glob("user_*.conf"))),
-            hint="select another file with --gpu or --user-conf",
+            hint=f"write the file, or use that of another GPU: {typed(gpu='NAME')}",
         )
     return file, parse(read_text(file), str(file), loadgen_models())
 
@@ -155,7 +168,7 @@ def _location_violations(config: EngineConfig, request: Request) -> list[str]:
             expected="this host, or a host of a node in architecture.nodes of the system file "
             "(policy of this project; inference_rules.adoc:493-496, Network Division)",
             found="; ".join(found),
-            hint=f"--division open, or add the nodes to {file}: docs/closed-datacenter.md",
+            hint=f"{typed(division='open')}, or add the nodes to {file}: docs/closed-datacenter.md",
         )
     return found
 

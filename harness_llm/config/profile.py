@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from harness_llm.config.commands import command, name_of, typed
 from harness_llm.config.engines import REPLAY
 from harness_llm.config.rules import Round
 from harness_llm.config.submission_names import VALID
@@ -79,15 +80,15 @@ class Profile(BaseModel):
         if engine == REPLAY and not self.rehearsed:
             raise ConfigError(
                 "the replay engine computes nothing, so its runs are not packaged",
-                where="--engine replay",
-                hint="harness-llm run measures with it; --profile rehearsal makes a tree that cannot be submitted",
+                where=typed(engine=REPLAY),
+                hint=f"{command('run')} measures with it; {typed(profile='rehearsal')} makes a tree, not submittable",
             )
         if self.rehearsed and engine != REPLAY:
             raise ConfigError(
                 f"the profile {self.name} packages runs of the replay engine only",
-                where=f"--engine {engine}",
-                expected=f"--engine {REPLAY}",
-                hint="delete --engine, or use another profile",
+                where=typed(engine=engine),
+                expected=typed(engine=REPLAY),
+                hint=f"delete {name_of('engine')}, or use another profile",
             )
 
     def check_duration(self, conf: UserConf, model: str, scenario: str, round_: Round, where: Path) -> None:
@@ -103,7 +104,7 @@ class Profile(BaseModel):
                 where=f"{where}: {scenario}.min_duration",
                 expected=f"at least {round_.min_duration_ms} ms",
                 found=f"{value} ms",
-                hint="delete the line, or use --profile smoke",
+                hint=f"delete the line, or use {typed(profile='smoke')}",
             )
 
 
@@ -115,5 +116,5 @@ def load_profile(name: str, workspace: Workspace) -> Profile:
     """
     profiles = read_yaml(workspace.benchmarks / "profiles.yaml")
     if name not in profiles:
-        raise ConfigError(f"unknown profile {name}", where="--profile", expected=", ".join(profiles))
+        raise ConfigError(f"unknown profile {name}", where=name_of("profile"), expected=", ".join(profiles))
     return Profile(name=name, **profiles[name])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness_llm.config.benchmark import Benchmark, load_benchmark
+from harness_llm.config.commands import name_of, typed
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES, REPLAY
 from harness_llm.config.environment import from_environment
@@ -194,9 +195,9 @@ def check_request(request: Request) -> Request:
         # Needs a query dispatch library between LoadGen and the system (inference_rules.adoc:493).
         raise ConfigError(
             "the network division is not supported",
-            where="--division network",
+            where=typed(division="network"),
             expected="closed or open",
-            hint="--division open allows servers that LoadGen reaches over a network (inference_rules.adoc:497)",
+            hint=f"{typed(division='open')} allows servers reached over a network (inference_rules.adoc:497)",
         )
     if options.company and options.system_name:
         request.submission.check()
@@ -239,9 +240,9 @@ def require_names(options: Options, *, company: bool = True) -> None:
 def name_faults(options: Options, *, company: bool = True) -> Iterator[ConfigError]:
     """Every error that `require_names` raises."""
     if company and not options.company:
-        yield ConfigError("missing --company", hint='--company Acme, or COMPANY="Acme" for make and scripts')
+        yield ConfigError(f"missing {name_of('company')}", hint=typed(company="Acme"))
     if not options.system_name:
-        yield ConfigError("missing --system-name", hint="--system-name my-box, or SYSTEM_NAME=my-box for make")
+        yield ConfigError(f"missing {name_of('system_name')}", hint=typed(system_name="my-box"))
     for option, name in (("submitter", options.company), ("system name", options.system_name)):
         if name and name != (fit := folder_name(name)):
             yield ConfigError(
@@ -285,7 +286,7 @@ def _check_scenarios(request: Request) -> None:
     if not measured:
         raise ConfigError("no scenario is left to run", expected=", ".join(SCENARIOS))
     if unknown := [scenario for scenario in measured if scenario not in SCENARIOS]:
-        raise ConfigError(f"unknown scenario {unknown[0]}", where="--scenarios", expected=", ".join(SCENARIOS))
+        raise ConfigError(f"unknown scenario {unknown[0]}", where=name_of("scenarios"), expected=", ".join(SCENARIOS))
     if len(set(measured)) != len(measured):
         raise ConfigError("a scenario is named twice", found=", ".join(measured))
     refuse_inferred(options, request.round, rules)
@@ -304,4 +305,4 @@ def _check_scenarios(request: Request) -> None:
 def _separate_benchmark(request: Request, scenario: str) -> str:
     """In v5.0 Interactive is a benchmark of its own."""
     name = f"{request.benchmark.name}-{scenario.lower()}"
-    return f"MODEL={name}" if (request.workspace.benchmarks / name).is_dir() else ""
+    return typed(model=name) if (request.workspace.benchmarks / name).is_dir() else ""

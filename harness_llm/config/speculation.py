@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness_llm.config.commands import command, engine_setting, typed
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.rules import Speculation
@@ -33,7 +34,7 @@ def with_speculation(
             where=SETTING,
             expected=f"{', '.join(allowed) or 'no scenario of this benchmark in this round'} ({_CLAUSE})",
             found=", ".join(refused),
-            hint=f"--set {SETTING}={','.join(allowed)}",
+            hint=engine_setting(SETTING, ",".join(allowed)),
         )
     if scenario not in asked:
         return config
@@ -67,7 +68,7 @@ def _refuse_quantized(folder: Path, head: str) -> None:
             where=str(file),
             expected=f"{head} as published ({_CLAUSE})",
             found="quantization_config",
-            hint="delete the folder; harness-llm prepare, with the same options, downloads it again",
+            hint=f"delete the folder; {command('prepare')}, with the same options, downloads it again",
         )
 
 
@@ -81,5 +82,5 @@ def _refuse_engine(engine: str, config: EngineConfig) -> None:
         where=SETTING,
         expected="vllm, or openai with vLLM's server",
         found=engine,
-        hint=f"delete --engine {engine}",
+        hint=f"delete {typed(engine=engine)}",
     )

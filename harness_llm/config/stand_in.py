@@ -6,9 +6,12 @@ Names, file formats, prompt shape, metrics, limits and tests are the benchmark's
 from pathlib import Path
 
 from harness_llm.config.benchmark import Benchmark, SampleSet
+from harness_llm.config.commands import typed
 from harness_llm.errors import ConfigError
+from harness_llm.hardware.gpus import NO_ACCELERATOR
 
 DEMO = "demo"
+_SHORT = "smoke"
 LONGEST_PROMPT = 200  # token ids; the demo's model has 256 positions
 LONGEST_ANSWER = 24
 
@@ -31,7 +34,7 @@ def stand_in(benchmark: Benchmark, demo: Benchmark, *, rehearsed: bool = False) 
     if benchmark.name == demo.name:
         raise ConfigError(
             "the demo has no stand-in and no rehearsal: its own model is small, and its data is generated",
-            hint="--model llama2-70b, or leave out --stand-in and --profile rehearsal",
+            hint=f"{typed(model='llama2-70b')}, or without {typed(stand_in=True)} and {typed(profile='rehearsal')}",
         )
     folder = f"stand-in/{benchmark.name}"
     dataset, accuracy = benchmark.dataset, benchmark.accuracy
@@ -53,10 +56,22 @@ def stand_in(benchmark: Benchmark, demo: Benchmark, *, rehearsed: bool = False) 
                 update={"sets": sets, "calibration": moved(dataset.calibration), "longest_prompt": LONGEST_PROMPT}
             ),
             "checkpoint": demo.checkpoint,
-            "accuracy": accuracy.model_copy(update={"scoring": scoring}),
+            # Generated answers have no sentences, so that splitting them, whose data is a download, changes no score.
+            "accuracy": accuracy.model_copy(update={"scoring": scoring, "sentence_split": False}),
             "measurements": demo.measurements,
         }
     )
+
+
+def without_accelerator(benchmark: Benchmark, *, rehearsed: bool) -> str:
+    """What the user types to try a benchmark on a machine without accelerators, whatever else was typed.
+
+    Args:
+        rehearsed: whether the profile is a rehearsal, which uses the settings of GPUs.
+    """
+    if benchmark.settings == DEMO:
+        return typed(gpu=NO_ACCELERATOR)
+    return typed(stand_in=True, gpu=NO_ACCELERATOR, **({"profile": _SHORT} if rehearsed else {}))
 
 
 def _with_engine_of(demo: Benchmark, benchmark: Benchmark) -> Benchmark:

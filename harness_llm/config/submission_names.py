@@ -2,15 +2,16 @@
 
 import datetime as dt
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.commands import command, typed
 from harness_llm.config.rules.rounds import BenchmarkRules, Round
 from harness_llm.errors import ConfigError
 
 VALID = "valid"  # the profile whose runs comply with the rules
 
-_TRIAL = "--profile valid for a result; --division open, or --stand-in, to try it"
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -93,12 +94,23 @@ class Submission:
         if self.division in allowed:
             return
         reasons = self.obstacles if self.division == "closed" else []
-        elsewhere = f"--division {' or '.join(allowed)}" if allowed else ""
+        elsewhere = " or ".join(typed(division=division) for division in allowed)
+        trial = f"{typed(profile=VALID)} for a result; {typed(division='open')}, or {typed(stand_in=True)}, to try it"
         raise ConfigError(
             f"the {self.division} division does not allow {self.benchmark.name} with the profile {self.profile}",
             expected=", ".join(allowed) or "another profile",
             found="; ".join((self.division, *reasons)),
-            hint=_TRIAL if reasons and not self.benchmark.obstacle else elsewhere,
+            hint=trial if reasons and not self.benchmark.obstacle else elsewhere,
+        )
+
+    def together(self, verb: str, scenarios: Iterable[str]) -> str:
+        """The command line that packages `scenarios` together, without the other options of their runs."""
+        return command(
+            verb,
+            model=self.benchmark.name,
+            scenarios=tuple(dict.fromkeys(scenarios)),
+            company=self.submitter,
+            system_name=self.system,
         )
 
     def notices(self, today: dt.date) -> list[str]:

@@ -1,6 +1,7 @@
 """Where engine settings and benchmark files violate the rules, or exceed the features of the engine."""
 
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.commands import engine_setting, typed
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.llmboost import find_wheel
@@ -69,8 +70,14 @@ def refuse_engine(engine: str, config: EngineConfig, *, stream: bool) -> None:
     if ENGINES[engine].kind == "llmboost" and not config.server_config.url:
         find_wheel()
     for asked, able, what, where, instead in (
-        (sampling.beams > 1, "beams", "has no beam search", "sampling.beams", ", or in open --set sampling.beams=1"),
-        (stream, "streams", "reports no first tokens", "scenario", ", or only --scenarios Offline"),
+        (
+            sampling.beams > 1,
+            "beams",
+            "has no beam search",
+            "sampling.beams",
+            f", or in open {engine_setting('sampling.beams', 1)}",
+        ),
+        (stream, "streams", "reports no first tokens", "scenario", f", or only {typed(scenarios='Offline')}"),
         (
             bool(sampling.stop_sequences),
             "stop_sequences",
@@ -85,7 +92,7 @@ def refuse_engine(engine: str, config: EngineConfig, *, stream: bool) -> None:
                 f"the engine {engine} {what}",
                 where=where,
                 expected=f"one of: {', '.join(having)}",
-                hint=f"--engine {having[0]}{instead}",
+                hint=f"{typed(engine=having[0])}{instead}",
             )
 
 
@@ -103,10 +110,10 @@ def refuse_unproven_servers(engine: str, config: EngineConfig, division: str) ->
         proven = [other for other, kind in kinds.items() if not kind.unproven(running=running)]
         raise ConfigError(
             f"closed does not count runs of {name} servers",
-            where=f"--engine {engine}" if own else "server_config.kind",
+            where=typed(engine=engine) if own else "server_config.kind",
             expected=f"a server that reports cache hits, and its version if it runs already: {', '.join(proven)}",
             found=f"no {' and no '.join(missing)}",
-            hint="--division open, or --engine vllm",
+            hint=f"{typed(division='open')}, or {typed(engine='vllm')}",
         )
 
 
@@ -121,5 +128,5 @@ def refuse_violations(found: list[str], division: str) -> None:
             "closed does not allow these changes",
             expected="the benchmark's own sampling, sample count and lengths",
             found="; ".join(found),
-            hint="undo the changes, or use --division open",
+            hint=f"undo the changes, or use {typed(division='open')}",
         )

@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
                 "command", nargs="*", metavar="COMMAND", help="command in the container; default: a shell"
             )
     verbs.add_parser("clean", help="remove all images of harness-llm")
-    verbs.add_parser("submit", help="run `make submission` in containers; options of harness-llm submit")
+    verbs.add_parser("submit", help="run `make submission` in containers; the options of submit")
     verbs.add_parser("doctor", help="run the checks of `submit` only; its options, and --json")
     return parser
 

@@ -45,7 +45,7 @@ def read_results(done: "subprocess.CompletedProcess[str]", name: str) -> list[Ch
         found = done.stderr.strip() or f"exit code {done.returncode}"
         if done.returncode in EXIT_CODES:
             return [from_error("Container", refusal(found, where=name))]
-        error = ConfigError("no results from harness-llm doctor", where=name, found=found)
+        error = ConfigError("no results from the doctor", where=name, found=found)
         return [from_error(name, error)]
 
 

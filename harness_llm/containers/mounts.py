@@ -89,7 +89,7 @@ def faults(started: Container, accelerator: Accelerator) -> Iterator[Environment
             yield EnvironmentMissing(
                 "missing device file of the accelerator",
                 where=device,
-                hint="install and load the vendor's driver; GPU_NAME=cpu ignores accelerators",
+                hint="install and load the vendor's driver; STAND_IN=1 GPU_NAME=cpu uses no accelerators",
             )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness_llm.config.commands import typed
 from harness_llm.config.duration import parse_duration
 from harness_llm.config.request import Request
 from harness_llm.errors import ConfigError
@@ -41,9 +42,9 @@ def check_profiling(request: Request) -> None:
     parse_duration(options.profile_window, OPTION)
     tests = ",".join(options.tests or ())
     for expected, found in (
-        ("--engine vllm", "" if options.engine == "vllm" else f"--engine {options.engine}"),
-        ("--tests performance", "" if tests == "performance" else f"--tests {tests}"),
-        ("replicas on this machine", f"--ray {options.ray}" if options.ray else ""),
+        (typed(engine="vllm"), "" if options.engine == "vllm" else typed(engine=options.engine)),
+        (typed(tests="performance"), "" if tests == "performance" else typed(tests=tests)),
+        ("replicas on this machine", typed(ray=options.ray) if options.ray else ""),
     ):
         if found:
             raise ConfigError("runs of this kind cannot be profiled", where=OPTION, expected=expected, found=found)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness_llm.analysis.diagnosis.explanation import explain
+from harness_llm.config.commands import repeat
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.pipeline.attempts import MAX_REPEATS, Attempt, RunAttempts, may_repeat
@@ -88,7 +89,7 @@ class ScenarioRuns:
         if attempt.run:
             self.panel.state.count(attempt.run.state)
         if attempt.run and attempt.run.state is State.MEASURED:
-            again = f"{self.request.options.command(self.scenario, verb='run')} --tests {run_key.test}"
+            again = repeat(self.request.options, self.scenario, verb="run", tests=run_key.test)
             self.panel.say(f"  its log is complete: the next submit judges it again; to measure again: {again}")
         elif attempt.error:
             self._stop()

@@ -1,7 +1,6 @@
 """A submission: prepare the assets, plan and run what is missing, package."""
 
 import functools
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from harness_llm.checker.official import OfficialVerdict, run_official
 from harness_llm.checker.tree_round import TreeRound
 from harness_llm.config.assets import Assets, Preparation, missing, prepare
 from harness_llm.config.checkpoint import checkpoint_digest, weight_files
+from harness_llm.config.commands import repeat
 from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.plan import targets_path
 from harness_llm.config.request import Request, ScenarioPlan
@@ -72,7 +72,7 @@ class Pipeline:
         with self._devices("submit"):
             selection, assets, made = self._complete()
             if missing := [run for run in made if not run.valid]:
-                again = f"{options.command()} --company {shlex.quote(options.company)}"
+                again = repeat(options, company=options.company)
                 raise missing_runs_error(missing, len(selection.run_keys), again)
             return self._package(selection, assets)
 
@@ -157,7 +157,7 @@ class Pipeline:
         request, assets = self.request, self.preparation.assets
         if not weight_files(assets.checkpoint):
             raise EnvironmentMissing(
-                "missing checkpoint", where=str(assets.checkpoint), hint=request.options.command(verb="prepare")
+                "missing checkpoint", where=str(assets.checkpoint), hint=repeat(request.options, verb="prepare")
             )
         fingerprints = {plan.scenario: self.fingerprint(plan, assets) for plan in request.scenarios}
         return package_calibration(request.submission, fingerprints, request.workspace, assets.checkpoint)
@@ -211,7 +211,7 @@ class Pipeline:
             raise EnvironmentMissing(
                 f"{self.request.benchmark.name} is not prepared",
                 found=f"stages to do: {', '.join(stages)}",
-                hint=self.request.options.command(verb="prepare"),
+                hint=repeat(self.request.options, verb="prepare"),
             )
         return self.preparation.assets
 

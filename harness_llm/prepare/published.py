@@ -7,6 +7,7 @@ from pathlib import Path
 from harness_llm.config.assets import Assets, Report, Stage
 from harness_llm.config.benchmark import Benchmark, Download
 from harness_llm.config.checkpoint import WEIGHTS, is_complete
+from harness_llm.config.commands import command
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.evaluate.sentence_splitter import fetch_splitter, has_splitter, splitter_folder
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE, Workspace
@@ -54,14 +55,14 @@ class PublishedPreparation:
             Stage("checkpoint", None, self.has_checkpoint, self._refuse_checkpoint),
             Stage("draft head", None, self.has_draft, self._refuse_draft),
             *(self._conversion(name, file) for name, file in self.files.items()),
-            *self.splitter(),
+            *self._splitter(),
             *(
                 Stage("LiveCodeBench", None, self.has_livecodebench, self._refuse_livecodebench)
                 for _ in self._livecodebench
             ),
         ]
 
-    def splitter(self) -> list[Stage]:
+    def _splitter(self) -> list[Stage]:
         """The stage that fetches the sentence splitter of ROUGE-Lsum, if the benchmark's scoring needs it."""
         folder = splitter_folder(self.workspace)
         stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
@@ -81,7 +82,7 @@ class PublishedPreparation:
             f"missing LiveCodeBench data set, required to score {self.benchmark.name}",
             where=str(self.assets.livecodebench),
             expected=", ".join(name for download in self._livecodebench for name in download.files),
-            hint=f"harness-llm download --model {self.benchmark.name} --part {LIVECODEBENCH}",
+            hint=command("download", model=self.benchmark.name, part=LIVECODEBENCH),
         )
 
     def has_checkpoint(self) -> bool:
@@ -107,7 +108,7 @@ class PublishedPreparation:
             f"missing draft head for speculative decoding of {self.benchmark.name}",
             where=str(self.assets.draft),
             expected=_CHECKPOINT_FILES,
-            hint=f"harness-llm download --model {self.benchmark.name} --part {DRAFT}",
+            hint=command("download", model=self.benchmark.name, part=DRAFT),
         )
 
     def _refuse_checkpoint(self, _: Report) -> None:
@@ -119,7 +120,7 @@ class PublishedPreparation:
             where=str(self.assets.checkpoint),
             expected=f"{_CHECKPOINT_FILES}, at checkpoint.quantized of "
             f"models/{benchmark.name}/benchmark.yaml below {self.workspace.models} ({MODELS_VARIABLE})",
-            hint=f"harness-llm download --model {benchmark.name} --part model"
+            hint=command("download", model=benchmark.name, part="model")
             + ("" if as_published else f", then bash setup/quantize_{script}.sh"),
         )
 
@@ -152,8 +153,7 @@ class PublishedPreparation:
             where=str(file),
             expected=f"the file of {setting} in models/{benchmark.name}/benchmark.yaml, "
             f"below {self.workspace.data} ({DATA_VARIABLE})",
-            hint=f"harness-llm download --model {benchmark.name} --part {CALIBRATION if calibration else 'dataset'}"
-            + then,
+            hint=command("download", model=benchmark.name, part=CALIBRATION if calibration else "dataset") + then,
         )
 
 

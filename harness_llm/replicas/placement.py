@@ -4,8 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness_llm.config.commands import engine_setting, typed
 from harness_llm.errors import ConfigError
-from harness_llm.hardware.gpus import Gpu
+from harness_llm.hardware.gpus import NO_ACCELERATOR, Gpu
 from harness_llm.hardware.numa import Binding, bindings, read_topology
 
 _UNKNOWN = -1  # the number of a device outside every topology
@@ -58,7 +59,7 @@ def refuse_invalid_selection(gpu: Gpu, environment: Mapping[str, str]) -> None:
             where="environment",
             expected="device numbers separated by commas",
             found=f"{gpu.visible}=",
-            hint=f"unset {gpu.visible}; --gpu cpu, or GPU_NAME=cpu for make, ignores the GPUs",
+            hint=f"unset {gpu.visible}; {typed(gpu=NO_ACCELERATOR)} ignores the GPUs",
         )
     for name, reason in _REFUSED.items() if gpu.platform == "rocm" else ():
         if name in environment:
@@ -96,6 +97,7 @@ def device_environments(
             where="harness_config.replicas",
             expected=f"{replicas * size} of {gpu.name}",
             found=f"{len(devices)}{f', in {gpu.visible}' if gpu.visible in inherited else ''}",
-            hint=f"--gpu-count {len(devices)}, or --set harness_config.replicas={len(devices) // size}",
+            hint=f"{typed(gpu_count=len(devices))}, "
+            f"or {engine_setting('harness_config.replicas', len(devices) // size)}",
         )
     return [{gpu.visible: ",".join(devices[i * size : (i + 1) * size])} for i in range(replicas)]

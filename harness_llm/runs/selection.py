@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from harness_llm.config.commands import typed
 from harness_llm.config.engines import REPLAY
 from harness_llm.runs.facts import USER_CONF, WORK, Facts, recorded_facts
 from harness_llm.runs.record import VERSION, Run, RunKey, RunRecord, State
@@ -18,7 +19,7 @@ _WITHOUT_REASON = {
 _FINISHED = (State.VALID, State.MEASURED, State.INVALID)
 _DIFFERENCES_SHOWN = 4
 _JUDGED_OTHERWISE = "gates, limits or the judging source have changed since its judgement"
-SETTLED = "measured with the present settings; --again, or AGAIN=1 for make, measures it again"
+SETTLED = f"measured with the present settings; {typed(again=True)} measures it again"
 
 
 class Todo(StrEnum):

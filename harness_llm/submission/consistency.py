@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness_llm.config.commands import command, name_of
 from harness_llm.errors import GateFailed
 from harness_llm.runs.facts import differences
 
@@ -19,15 +20,14 @@ _FACTS = (
 # Fields of a system description that are compared even if only the system file states them.
 _DESCRIBED = ("framework", "operating_system", "other_software_stack", "system_type")
 _OF_A_NODE = ("hardware", "operating_system", "software", "packages")
-_REPEAT = "harness-llm submit repeats the runs that do not match the installed versions"
 
 
-def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]], hint: str = _REPEAT) -> None:
+def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]], hint: str = "") -> None:
     """Check that the scenarios ran on the same system with the same versions.
 
     Args:
         fingerprints: of the runs, by scenario.
-        hint: for the error message.
+        hint: for the error message; empty: repeat the runs.
 
     Raises:
         GateFailed: a scenario differs from the first one; lists each difference.
@@ -42,7 +42,7 @@ def require_one_system(fingerprints: Mapping[str, Mapping[str, Any]], hint: str 
             "scenarios of one result ran on different systems or versions",
             expected="one system and one set of versions (inference_rules.adoc:60-63)",
             found="\n         ".join(found),
-            hint=hint,
+            hint=hint or f"{command('submit')} repeats the runs that do not match the installed versions",
         )
 
 
@@ -84,7 +84,7 @@ def require_same_description(
 
 
 def _apart(changed: Sequence[str], others: Sequence[Path]) -> str:
-    hint = "run this benchmark under another --system-name"
+    hint = f"run this benchmark under another {name_of('system_name')}"
     if "system_type" in changed:
         return hint
     return f"{hint}, or package all benchmarks again on the present system, after: rm -r {shlex.join(map(str, others))}"

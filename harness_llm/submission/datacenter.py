@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness_llm.config.architecture import Architecture, load_architecture
+from harness_llm.config.commands import typed
 from harness_llm.config.rules.rounds import Round
 from harness_llm.config.system_file import ECC, complete
 from harness_llm.errors import ConfigError, GateFailed, HarnessError
@@ -72,7 +73,7 @@ class Requirements:
                 where=str(self.file),
                 expected="ECC of memory and accelerators on, and sufficient bandwidth for the throughput",
                 found="\n         ".join(violations),
-                hint="correct it, or submit to the open division: --division open",
+                hint=f"correct it, or submit to the open division: {typed(division='open')}",
             )
 
     def render(self, system: str, results: Sequence[MeasuredResult]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness_llm.config.commands import command
 from harness_llm.config.engine_config import group_size
 from harness_llm.errors import GateFailed
 from harness_llm.hardware.accelerators import restrict_accelerators
@@ -34,7 +35,7 @@ def measured_system(runs: Sequence[Run]) -> MeasuredSystem:
     recorded = [list(run.record.nodes.values()) for run in runs if run.record and run.record.nodes]
     if not recorded:
         raise GateFailed(
-            "the runs do not record their machine", where=str(runs[0].path), hint="run again: harness-llm submit"
+            "the runs do not record their machine", where=str(runs[0].path), hint=f"run again: {command('submit')}"
         )
     machines = [node.machine for node in recorded[0]]
     ecc = [node.ecc for nodes in recorded for node in nodes]

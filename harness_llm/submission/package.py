@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from harness_llm.config.assets import Assets
 from harness_llm.config.checkpoint import checkpoint_digest
+from harness_llm.config.commands import command, typed
 from harness_llm.config.submission_names import Submission
 from harness_llm.config.system_file import load_overrides, system_file
 from harness_llm.errors import ConfigError, GateFailed
@@ -165,7 +166,7 @@ def _refuse_missing(selection: Selection) -> None:
             "incomplete results, not packaged",
             expected="a VALID run of one fingerprint for every scenario and test",
             found="\n         ".join(lines) or "no run",
-            hint="harness-llm submit makes what is missing",
+            hint=f"{command('submit')} makes what is missing",
         )
 
 
@@ -176,10 +177,10 @@ def _refuse_other_packaged(
     checkpoint: Path,
 ) -> None:
     """Scenarios of one result share system, versions and checkpoint if they are packaged one after the other too."""
+    together = submission.together("submit", [*packaged, *fingerprints])
     hint = (
-        f"package them together: harness-llm submit --model {submission.benchmark.name} "
-        f"--scenarios {','.join([*packaged, *fingerprints])}, with the other options of the runs; "
-        "it repeats only the runs that do not match"
+        f"package them together: {together}, with the other options of the runs; it repeats only the runs that do not "
+        "match"
     )
     before = {f"{scenario} in the tree": fingerprint for scenario, fingerprint in packaged.items()}
     require_one_system({**before, **fingerprints}, hint)
@@ -189,7 +190,7 @@ def _refuse_other_packaged(
 def _refuse_other_checkpoint(
     fingerprints: Mapping[str, Mapping[str, Any]],
     checkpoint: Path,
-    hint: str = "restore the checkpoint of the runs, or run again: harness-llm submit",
+    hint: str = "",
 ) -> None:
     """The calibration document must describe the checkpoint that the runs served."""
     found = checkpoint_digest(checkpoint)
@@ -200,7 +201,7 @@ def _refuse_other_checkpoint(
                 where=str(checkpoint),
                 expected=f"sha256 digest {fingerprint['checkpoint']}",
                 found=found,
-                hint=hint,
+                hint=hint or f"restore the checkpoint of the runs, or run again: {command('submit')}",
             )
 
 
@@ -220,7 +221,7 @@ def _refuse_without_ecc(selection: Selection) -> None:
                 where=str(status.run.path if status.run else ""),
                 expected="on",
                 found=", ".join(off),
-                hint="switch ECC on and run again, or use --division open",
+                hint=f"switch ECC on and run again, or use {typed(division='open')}",
             )
 
 

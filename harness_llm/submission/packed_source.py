@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness_llm.config.commands import command
 from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import Run
 
@@ -17,4 +18,5 @@ def source_notices(others: Sequence[Run]) -> list[str]:
     if not others:
         return []
     names = ", ".join(f"{run.run_key.scenario} {run.run_key.test}" for run in others)
-    return [f"the packed source is not the program that made {names}; package with that program, or harness-llm submit"]
+    again = f"package with that program, or run again: {command('submit')}"
+    return [f"the packed source is not the program that made {names}; {again}"]

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from harness_llm.config.commands import command_line
+from harness_llm.config.options import arguments
 from harness_llm.config.submission_names import Submission
 from harness_llm.fileio import parse_yaml, read_text
 from harness_llm.runs.fingerprint import source_digest
@@ -62,19 +64,20 @@ def repeating(
     inherited: dict[str, str] = records[0].fingerprint.get("inherited", {})
     yield from (f"export {name}={shlex.quote(value)}" for name, value in inherited.items())
     if benchmark.preparer == "published":
-        yield f"{programs}/harness-llm download --model {benchmark.name}"
+        yield f"{programs}/{command_line('download', model=benchmark.name)}"
         if benchmark.dataset.made_by:
             yield f"{programs}/{benchmark.dataset.made_by}"
         recipe = quantization.get("recipe", {}).get("name")
         if recipe and checkpoint.original != checkpoint.quantized:
-            yield f"{programs}/harness-llm quantize --model {benchmark.name} --recipe {recipe}"
+            yield f"{programs}/{command_line('quantize', model=benchmark.name, recipe=recipe)}"
     commands = dict.fromkeys(_inferring(record, inferred) if inferred else record.command for record in records)
-    yield from (f"{programs}/{command} --company {submission.submitter}" for command in commands)
+    company = shlex.join(arguments({"company": submission.submitter}))
+    yield from (f"{programs}/{command} {company}" for command in commands)
 
 
 def _inferring(record: RunRecord, scenario: str) -> str:
     """The command of a run, which names only the measured scenario, with `scenario` inferred from that."""
-    measured = f"--scenarios {record.scenario}"
+    measured = shlex.join(arguments({"scenarios": record.scenario}))
     return record.command.replace(measured, f"{measured},{scenario}={record.scenario}")
 
 

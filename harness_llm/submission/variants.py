@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from harness_llm.config.commands import typed
 from harness_llm.config.rules.rounds import BenchmarkRules, ScenarioRules
 from harness_llm.config.submission_names import Submission
 from harness_llm.errors import GateFailed
@@ -61,7 +62,7 @@ def packaged_variants(submission: Submission, scores: Scores, remaining: Remaini
         expected="scores that meet all gates of a variant in every scenario",
         found="\n         ".join(f"{variant.name}: {variant.reasons}" for variant in variants),
         hint=_together(submission, scores, remaining)
-        + "the open division accepts results below the gates: --division open",
+        + f"the open division accepts results below the gates: {typed(division='open')}",
     )
 
 
@@ -69,9 +70,10 @@ def _together(submission: Submission, scores: Scores, remaining: Remaining) -> s
     """A command that judges the scenarios in the tree by their scores, not by their folders."""
     if not remaining:
         return ""
-    scenarios = dict.fromkeys([*(name for found in remaining.values() for name in found), *scores])
-    model = submission.benchmark.name
-    return f"harness-llm package --model {model} --scenarios {','.join(scenarios)} packages all of them again; or: "
+    scenarios = [*(name for found in remaining.values() for name in found), *scores]
+    return (
+        f"{submission.together('package', scenarios)}, with the other options of the runs, packages all of them; or: "
+    )
 
 
 def left_out(submission: Submission, scores: Scores, remaining: Remaining) -> list[str]:

@@ -12,6 +12,7 @@ from harness_llm.analysis.diagnosis.finding import Finding
 from harness_llm.analysis.diagnosis.robust import Floats
 from harness_llm.analysis.diagnosis.run_data import Columns, RunData
 from harness_llm.analysis.diagnosis.thresholds import BUSY, CLOCK_LOSS, THROTTLED
+from harness_llm.config.commands import command
 from harness_llm.config.engine_config import group_size
 
 # GPUs under full load are at their power cap as a rule: only a lower clock makes it a cause.
@@ -103,7 +104,7 @@ def throttling(data: RunData) -> Iterator[Finding]:
         return
     loss = sum(device.share * device.clock_loss for device in found) / max(_devices(data), len(found))
     hot = any("thermal" in reason for device in found for reason in device.reasons)
-    action = "improve the cooling" if hot else "raise the power cap or clock limit; harness-llm doctor lists both"
+    action = "improve the cooling" if hot else f"raise the power cap or clock limit; {command('doctor')} lists both"
     yield Finding(
         Cause.THROTTLING,
         f"{found[0]}" + (f", and {len(found) - 1} more" if len(found) > 1 else ""),

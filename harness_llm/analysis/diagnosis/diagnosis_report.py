@@ -7,6 +7,7 @@ from typing import Any
 from harness_llm.analysis.diagnosis.causes import CAUSES, Cause
 from harness_llm.analysis.diagnosis.diagnosis import Diagnosis
 from harness_llm.analysis.diagnosis.finding import Finding, figure
+from harness_llm.config.commands import command
 
 _NO_CAUSE = "no cause found: no limit exceeded, no capacity lost"
 _UNRECORDED = "no records of queries and replicas: only causes in run.json and LoadGen's log can be found"
@@ -79,7 +80,7 @@ def brief(diagnosis: Diagnosis) -> str:
         lines.append(f"  cause: {headline}")
         lines.append("; ".join([f"    {finding.action}", *(f"set {setting}" for setting in finding.settings[:1])]))
     if lines:
-        lines.append(f"  harness-llm diagnose {diagnosis.run.path}")
+        lines.append(f"  {command('diagnose', str(diagnosis.run.path))}")
     return "\n".join(lines)
 
 

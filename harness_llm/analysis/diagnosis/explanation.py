@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from harness_llm.analysis.diagnosis.diagnosis import diagnose
 from harness_llm.analysis.diagnosis.diagnosis_report import brief, headlines
 from harness_llm.analysis.diagnosis.run_data import read_run
+from harness_llm.config.commands import command
 from harness_llm.errors import ConfigError
 from harness_llm.runs.record import Run, State
 
@@ -32,4 +33,5 @@ def explain(run: Run) -> Explanation:
     except ConfigError as error:
         return Explanation(lines=f"  no diagnosis: {error.line}")
     except Exception as error:  # noqa: BLE001 - a defect here must not end a submission
-        return Explanation(lines=f"  no diagnosis: {error!r}; harness-llm -v diagnose {run.path} shows the traceback")
+        again = command("-v", "diagnose", str(run.path))
+        return Explanation(lines=f"  no diagnosis: {error!r}; {again} shows the traceback")

@@ -12,6 +12,7 @@ from harness_llm.analysis.diagnosis.finding import Finding, Setting, figure
 from harness_llm.analysis.diagnosis.robust import Floats, percentile, slope
 from harness_llm.analysis.diagnosis.run_data import RunData
 from harness_llm.analysis.diagnosis.thresholds import FEWEST_BLOCKS, MARGIN, SMALLEST_STEP
+from harness_llm.config.commands import name_of
 
 _MS = 1000
 _NS_PER_MS = 1e6
@@ -195,7 +196,7 @@ def _more_queries(data: RunData, *, lower: bool) -> tuple[str, tuple[Setting, ..
     """The action and its settings; `lower`: so many queries are above a limit that more of them do not help."""
     now = data.record.profile
     longer = _LONGER.get(now, "fast or valid")
-    settings = [Setting("--profile", now, longer)] if longer else []
+    settings = [Setting(name_of("profile"), now, longer)] if longer else []
     settings.append(data.target("min_query_count", None))
     if not lower:
         return f"issue more queries{': a longer profile' if longer else ''}", tuple(settings)

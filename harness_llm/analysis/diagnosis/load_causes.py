@@ -15,6 +15,7 @@ from harness_llm.analysis.diagnosis.thresholds import (
     MARGIN,
     QUEUE_DELAY,
 )
+from harness_llm.config.commands import command, name_of
 from harness_llm.loadgen.prediction import OFFLINE_SHARE, SERVER_SHARE, SINGLE_STREAM_SHARE
 from harness_llm.runs.record import State
 
@@ -79,7 +80,7 @@ def _growth(data: RunData, growth: Estimate, served: Floats, what: str, delay_s:
         f"{what} grow by {figure(growth.value)} per second: {figure(arrivals, 4)} queries/s arrive, "
         f"{figure(sustained, 4)} are served",
         {f"growth of {what}": interval, "arrivals": f"{figure(arrivals, 4)}/s", "served": f"{figure(sustained, 4)}/s"},
-        "lower the rate below what the replicas sustain; harness-llm tune searches the highest valid one",
+        f"lower the rate below what the replicas sustain; {command('tune')} searches the highest valid one",
         (data.target("target_qps", following),),
         loss=max(1 - sustained / arrivals, 0.0) if arrivals else 0.0,
         effect=f"at the end of the run a query waits at least {delay_s:.2g} s longer than at its start",
@@ -190,5 +191,5 @@ def _longer(data: RunData, factor: float) -> tuple[Setting, ...]:
     now = int(data.settings["harness_config"]["backlog"])
     backlog = (data.option("harness_config", "backlog", now // 2),) if now else ()
     if data.record.profile != _LONGEST_PROFILE:
-        return (Setting("--profile", data.record.profile, _LONGEST_PROFILE), *backlog)
+        return (Setting(name_of("profile"), data.record.profile, _LONGEST_PROFILE), *backlog)
     return (data.target("target_qps", data.target_qps * factor), *backlog)

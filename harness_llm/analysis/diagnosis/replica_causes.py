@@ -11,6 +11,7 @@ from harness_llm.analysis.diagnosis.finding import Finding, figure
 from harness_llm.analysis.diagnosis.robust import Floats, slowdowns
 from harness_llm.analysis.diagnosis.run_data import RunData
 from harness_llm.analysis.diagnosis.thresholds import PREEMPTIONS, SLOWDOWN, STARVED
+from harness_llm.config.commands import command
 from harness_llm.loadgen.prediction import MEAN_AGE
 from harness_llm.runs.record import State
 
@@ -35,7 +36,7 @@ def slow_replicas(data: RunData) -> Iterator[Finding]:
             Cause.SLOW_REPLICA,
             f"{name} takes {interval} per token",
             {"time per token": interval, "replicas": str(len(data.by_replica))},
-            f"harness-llm doctor; compare clocks, power cap, PCI link and NUMA node of the devices of {name}",
+            f"{command('doctor')}; compare clocks, power cap, PCI link and NUMA node of the devices of {name}",
             (data.target("target_qps", data.target_qps * (1 - loss)),) if _missed_limit(data) else (),
             loss=loss,
             effect=f"about {loss:.0%} of the throughput of all replicas",

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from harness_llm.analysis.diagnosis.finding import Finding
+from harness_llm.analysis.recorded_command import recorded_command
 from harness_llm.analysis.report.column import Column
 from harness_llm.analysis.report.wording import NEAR, margin_text, number, percent, seconds
+from harness_llm.config.commands import command_line
 from harness_llm.config.submission_names import VALID as SUBMITTABLE
 from harness_llm.runs.record import State
 
@@ -51,7 +52,7 @@ def next_steps(column: Column, findings: Sequence[Finding]) -> Iterator[Step]:
     if run.state is State.MEASURED:
         yield Step("Judge its log again with the same submit; remove the cause of the failed scoring first.")
     elif run.state in (State.FAILED, State.DEGRADED, State.INTERRUPTED):
-        yield Step("Repeat the run; for a bug report:", f"harness-llm bundle {quote(str(run.path))}")
+        yield Step("Repeat the run; for a bug report:", command_line("bundle", str(run.path)))
     elif run.state is State.VALID:
         yield from _of_valid(column)
 
@@ -62,7 +63,8 @@ def _of_valid(column: Column) -> Iterator[Step]:
         yield Step(f"Runs of the profile {record.profile} are not packaged.")
     elif record and record.profile != SUBMITTABLE:
         yield Step(
-            f"Runs of the profile {record.profile} are short and not submittable; repeat them with:", "--profile valid"
+            f"Runs of the profile {record.profile} are short and not submittable; repeat them with:",
+            recorded_command(record, "submit", profile=SUBMITTABLE, package=False),
         )
     if not column.margins:
         return
@@ -76,5 +78,13 @@ def _of_valid(column: Column) -> Iterator[Step]:
         yield Step(
             f"The nearest limit, of the {nearest.name}, is {percent(nearest.share)} away: a higher target_qps may be "
             "VALID. To search it:",
-            f"harness-llm tune --model {column.benchmark} --scenario {column.scenario}",
+            _tune_command(column),
         )
+
+
+def _tune_command(column: Column) -> str:
+    """The command that searches the target with the options of the run."""
+    run = column.any_run
+    if run.record:
+        return recorded_command(run.record, "tune")
+    return command_line("tune", model=column.benchmark, scenarios=column.scenario, system_name=run.system)

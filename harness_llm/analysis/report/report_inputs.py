@@ -8,6 +8,7 @@ from string import ascii_uppercase
 from harness_llm.analysis.report.column import Column, by_scenario
 from harness_llm.analysis.report.wording import instant
 from harness_llm.checker.submission_tree import DIVISIONS, trees_near
+from harness_llm.config.commands import command
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import LOCK, Run, load_run
@@ -47,7 +48,7 @@ def read_inputs(paths: Sequence[Path], workspace: Workspace) -> ReportInputs:
                 "nothing to report",
                 where=str(folder),
                 expected="a run directory, a folder with runs, a submission tree or a tuning session",
-                hint=f"name {near}" if near else "harness-llm runs lists the folders of all runs",
+                hint=f"name {near}" if near else f"{command('runs')} lists the folders of all runs",
             )
     return ReportInputs(columns_of(runs), trees, sessions)
 

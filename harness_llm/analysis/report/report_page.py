@@ -1,6 +1,5 @@
 """The report of what a user names: runs, a submission tree or a tuning session."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from harness_llm.analysis.report.tuning_report import tuning_page
 from harness_llm.checker.findings import Severity
 from harness_llm.checker.results_report import counted_findings
 from harness_llm.checker.tree_round import TreeRound, choose_round
+from harness_llm.config.commands import command_line, name_of
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 
@@ -34,7 +34,9 @@ def report_page(paths: Sequence[Path], workspace: Workspace, round_name: str = "
     """
     inputs = read_inputs(paths, workspace)
     if round_name and not inputs.trees:
-        raise ConfigError("--round is for submission trees", found="runs or a tuning session, whose round is recorded")
+        raise ConfigError(
+            f"{name_of('round')} is for submission trees", found="runs or a tuning session, whose round is recorded"
+        )
     if inputs.columns and not (inputs.trees or inputs.sessions):
         first = inputs.columns[0]
         return ReportPage(f"{first.path.parts[-5]}_{first.any_run.system}", runs_page(inputs.columns, workspace))
@@ -53,8 +55,8 @@ def tree_page(chosen: TreeRound) -> ReportPage:
     """The report of a submission tree."""
     tree, title = read_tree(chosen), chosen.tree.name
     context = {"title": title, "subtitle": _subtitle(tree), "tree": tree, "summary": list(_summary(tree))}
-    check = ["harness-llm", "check", str(chosen.tree), *(["--round", chosen.name] if chosen.given else [])]
-    return ReportPage(title, render_page("tree.html.j2", {**context, "check": shlex.join(check)}), str(chosen))
+    check = command_line("check", str(chosen.tree), **({"round": chosen.name} if chosen.given else {}))
+    return ReportPage(title, render_page("tree.html.j2", {**context, "check": check}), str(chosen))
 
 
 def _subtitle(tree: TreeReport) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from harness_llm.config.commands import typed
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
 
@@ -155,13 +156,13 @@ class NeverAccepted(_Facts):
 
     Attributes:
         reason: why, with file and line of the checker.
-        hint: alternative for the submitter.
+        hint: alternative for the submitter; empty: other scenarios.
     """
 
     divisions: tuple[str, ...]
     scenarios: tuple[str, ...]
     reason: str
-    hint: str
+    hint: str = ""
 
 
 class BenchmarkRules(_Facts):
@@ -280,7 +281,7 @@ def load_round(name: str) -> Round:
         raise ConfigError(
             f"unknown round {name}",
             expected=", ".join(round_names()),
-            hint=f"--round {round_names()[-1]}",
+            hint=typed(round=round_names()[-1]),
         )
     return Round.model_validate(_merged(_read("every_round"), _read(name)))
 

@@ -13,6 +13,7 @@ from harness_llm.prepare.downloads.huggingface import find_token, page_of
 from harness_llm.prepare.preparation import preparation_of
 from harness_llm.prepare.provision import missing_parts
 from harness_llm.prepare.published import PublishedPreparation
+from harness_llm.prepare.quantize.recipes import load_recipes
 from harness_llm.prepare.quantize.served import (
     default_recipe,
     requantize_command,
@@ -32,7 +33,8 @@ def check_assets(request: Request) -> Iterator[CheckResult]:
         return
     parts, quantizes = missing_parts(preparation), preparation.needs_quantization()
     to_prepare = [*parts, *(["checkpoint"] if quantizes else [])]
-    faults = [] if quantizes else list(_check_recipe(preparation, request.options.gpu))
+    gpu = request.options.gpu
+    faults = list(_check_default(preparation, gpu) if quantizes else _check_recipe(preparation, gpu))
     if to_prepare:
         downloads = [download for download in request.benchmark.downloads if download.part in parts]
         yield passed(_NAME, f"to prepare: {', '.join(to_prepare)}")
@@ -40,6 +42,14 @@ def check_assets(request: Request) -> Iterator[CheckResult]:
     elif not faults:
         yield passed(_NAME, str(preparation.assets.checkpoint))
     yield from faults
+
+
+def _check_default(preparation: PublishedPreparation, gpu: str) -> Iterator[CheckResult]:
+    """Check that there is a recipe to quantize for `gpu`."""
+    try:
+        load_recipes(preparation.benchmark, preparation.workspace).choose("", gpu)
+    except HarnessError as error:
+        yield from_error(_NAME, error)
 
 
 def _check_recipe(preparation: PublishedPreparation, gpu: str) -> Iterator[CheckResult]:

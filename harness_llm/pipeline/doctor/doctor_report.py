@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from harness_llm.config.commands import command
 from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, errors
 
@@ -59,5 +60,5 @@ def refuse(results: Sequence[CheckResult]) -> None:
     raise kind(
         f"{len(found)} checks failed",
         found=f"\n{render(found)}",
-        hint="harness-llm doctor with the same options runs only the checks",
+        hint=f"{command('doctor')} with the same options runs only the checks",
     )

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness_llm.config.commands import command, name_of
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.options import Options
 from harness_llm.config.request import Request
+from harness_llm.config.stand_in import without_accelerator
 from harness_llm.config.submission_names import folder_name
 from harness_llm.errors import HarnessError
 from harness_llm.hardware.accelerators import restrict_accelerators
@@ -103,7 +105,7 @@ def examine(
         if request:
             results += _system(request, purpose, detected, ecc)
         configs = [plan.config for plan in request.scenarios] if request else []
-        devices = list(_gpus(options, configs, part, root))
+        devices = list(_gpus(loaded, configs, part, root))
         results += devices
         if options.gpu != NO_ACCELERATOR:
             results += _hosts(cluster, root)
@@ -184,13 +186,16 @@ def _rules(request: Request | None) -> Iterator[CheckResult]:
         yield from check_nodes(request)
 
 
-def _gpus(options: Options, configs: Sequence[EngineConfig], part: Part, root: Path) -> Iterator[CheckResult]:
+def _gpus(loaded: Request, configs: Sequence[EngineConfig], part: Part, root: Path) -> Iterator[CheckResult]:
     """Check the GPUs of this machine that the replicas will use."""
+    options = loaded.options
     if options.gpu == NO_ACCELERATOR or any(config.server_config.url for config in configs):
         return
     gpu = load_gpus(Workspace()).get(options.gpu)
     if options.ray:
-        yield not_checked("GPUs", "GPUs of other nodes", hint="run harness-llm doctor without --ray on each node")
+        yield not_checked(
+            "GPUs", "GPUs of other nodes", hint=f"run {command('doctor')} without {name_of('ray')} on each node"
+        )
     elif gpu is None:
         yield not_checked("GPUs", f"models/gpus.yaml has no {options.gpu}")
     else:
@@ -201,6 +206,7 @@ def _gpus(options: Options, configs: Sequence[EngineConfig], part: Part, root: P
             utilization=max(map(utilization, (c.llm_config for c in configs)), default=DEFAULT_UTILIZATION),
             cuda=None if part is Part.HOST else installed_cuda(versions()),
             selector=_selector(gpu, part),
+            without=without_accelerator(loaded.benchmark, rehearsed=loaded.profile.rehearsed),
             visible=_visible(gpu, part),
             opened_here=part is not Part.HOST,
         )

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness_llm.config.commands import engine_setting, typed
 from harness_llm.hardware.drivers import LAYER_CUDA, is_older, minimum_driver
 from harness_llm.hardware.gpu_state import Device, Devices
 from harness_llm.hardware.gpus import Gpu
@@ -29,6 +30,7 @@ class Wanted:
         count: number of devices of all replicas.
         utilization: largest gpu_memory_utilization of the scenarios; 0 if no engine here reserves memory.
         cuda: (major, minor) version of CUDA; None skips the check of the driver version.
+        without: what to type to run without GPUs.
         visible: devices visible to this process, by number or UUID; empty for all.
         selector: environment variable that selects devices.
         opened_here: whether this user must be able to open the device files. Containers run with the groups of the
@@ -41,6 +43,7 @@ class Wanted:
     utilization: float
     cuda: tuple[int, int] | None
     selector: str
+    without: str
     visible: Sequence[str] = ()
     opened_here: bool = True
 
@@ -106,18 +109,18 @@ def _count(wanted: Wanted, found: Devices) -> CheckResult:
     kinds = found.devices[0].name if found.devices and found.devices[0].name else wanted.gpu.name
     expected = f"{wanted.count} x {wanted.gpu.name}"
     if not found.on_bus:
-        hint = "to run without GPUs: --gpu cpu, or GPU_NAME=cpu for make"
+        hint = f"without GPUs: {wanted.without}"
         return failed(name, "none on the PCI bus", expected=expected, hint=hint)
     if here < wanted.count:
-        hint = f"--gpu-count {here}, or GPU_COUNT={here} for make"
+        hint = typed(gpu_count=here)
         return failed(name, f"{here} x {kinds}", expected=expected, hint=hint)
     if answering < wanted.count:
         return failed(
             name,
             f"{here} on the PCI bus, of which the driver reports {answering}",
             expected=expected,
-            hint=f"in a job or pod with {answering} of the GPUs: --gpu-count {answering}, or GPU_COUNT={answering} for "
-            "make; otherwise, sudo dmesg | grep -i -e xid -e amdgpu shows the cause, and a reboot often helps",
+            hint=f"in a job or pod with {answering} of the GPUs: {typed(gpu_count=answering)}; "
+            "otherwise, sudo dmesg | grep -i -e xid -e amdgpu shows the cause, and a reboot often helps",
         )
     return passed(name, f"{here} x {kinds}" + (f", {wanted.count} used" if wanted.count < here else ""))
 
@@ -143,7 +146,7 @@ def _kind(wanted: Wanted, found: Devices) -> CheckResult:
         name,
         listed,
         expected=f"{wanted.gpu.name}: settings and targets of {wanted.name} apply to it",
-        hint="determine targets of this GPU, and pass their file with --user-conf",
+        hint=f"determine the targets of this GPU, and write them into code/user_{wanted.name}.conf",
     )
 
 
@@ -165,7 +168,7 @@ def _memory(wanted: Wanted, used: Sequence[Device]) -> Iterator[CheckResult]:
         name,
         "; ".join(f"GPU {number}: {_gib(free)} free" for number, (free, _) in short.items()),
         expected=f"{_gib(max(need for _, need in short.values()))}, gpu_memory_utilization {wanted.utilization:g}",
-        hint="stop the processes that use the GPUs, or --set llm_config.gpu_memory_utilization=...",
+        hint=f"stop the processes that use the GPUs, or {engine_setting('llm_config.gpu_memory_utilization', '...')}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness_llm.config.commands import typed
 from harness_llm.config.engines import ENGINES
 from harness_llm.config.request import Request
 from harness_llm.config.servers import ServerKind, server_kinds
@@ -42,6 +43,6 @@ def _check_server(url: str, kind: ServerKind, division: str) -> CheckResult:
             *violations,
             expected='{"version": …}, because closed counts no run of unknown software',
             where=f"{url}{kind.version} (server_config.url)",
-            hint="--division open",
+            hint=typed(division="open"),
         )
     return passed(_SERVERS, f"{url}: {facts['id'] or 'unknown model'}, version {facts['version'] or 'unknown'}")

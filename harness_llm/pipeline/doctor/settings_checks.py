@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
+from harness_llm.config.commands import typed
 from harness_llm.config.options import Options
-from harness_llm.config.plan import load_targets, plan_scenario, targets_path, with_plans
+from harness_llm.config.plan import check_accelerator, load_targets, plan_scenario, targets_path, with_plans
 from harness_llm.config.request import Request, check_request, name_faults
 from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.hardware.gpus import Gpu
@@ -26,6 +27,7 @@ def resolve_settings(request: Request, *, in_image: bool = False) -> tuple[Reque
     """
     options = request.options
     try:
+        check_accelerator(request)
         check_request(request)
     except HarnessError as error:
         return None, [from_error(_SETTINGS, error)]
@@ -81,11 +83,12 @@ def check_acceptance(request: Request) -> Iterator[CheckResult]:
     division, asked = request.options.division, request.options.measured
     for refusal in request.rules.never_accepted:
         scenarios = [scenario for scenario in refusal.scenarios if scenario in asked]
+        others = tuple(name for name in asked if name not in scenarios)
         if division in refusal.divisions and scenarios:
             yield warned(
                 "Official checker",
                 f"always rejects {request.benchmark.name} {', '.join(scenarios)}, {division}: {refusal.reason}",
-                hint=refusal.hint,
+                hint=refusal.hint or (typed(scenarios=others) if others else ""),
             )
 
 
@@ -95,7 +98,7 @@ def check_inferred(request: Request) -> Iterator[CheckResult]:
         yield warned(
             "Inferred results",
             f"{target} is inferred from {source}: the official checker uses the queries/s of {source}, one at a time",
-            hint=f"--scenarios {','.join((*request.options.measured, target))} measures {target}",
+            hint=f"{typed(scenarios=(*request.options.measured, target))} measures {target}",
         )
 
 
@@ -106,7 +109,7 @@ def check_nodes(request: Request) -> Iterator[CheckResult]:
     error = ConfigError(
         f"missing Ray cluster: the replicas of {request.benchmark.name} span several nodes",
         where="llm_config.distributed_executor_backend: ray",
-        hint="--ray HEAD:6379, or RAY_ADDRESS; docs/cluster.md",
+        hint=f"{typed(ray='HEAD:6379')}; docs/cluster.md",
     )
     yield from_error("Ray cluster", error)
 

@@ -26,7 +26,7 @@ def refuse_cpu_build(gpu: str, engine: str, config: EngineConfig, packages: Mapp
         where=sys.prefix,
         expected="the build for the accelerators: .venv-cuda for NVIDIA, a container for AMD (docs/gpu-node.md)",
         found=", ".join(f"{name} {version}" for name, version in packages.items()),
-        hint=f"make submission GPU_NAME={gpu} selects the build; --gpu cpu runs without accelerators",
+        hint=f"make submission GPU_NAME={gpu} selects the build",
     )
 
 

@@ -19,6 +19,7 @@ class Rule(BaseModel):
     Attributes:
         when: values of each fact; the rule applies if all facts match.
         source: file of vLLM that rejects the combination.
+        setting: key and value that correct it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -29,7 +30,7 @@ class Rule(BaseModel):
     source: str
     found: str
     expected: str
-    hint: str
+    setting: tuple[str, str]
 
 
 @functools.cache

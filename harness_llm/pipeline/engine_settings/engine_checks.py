@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.commands import engine_setting
 from harness_llm.config.engine_arguments import engine_variables
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engine_facts import FP8_CACHES, resolve_facts
@@ -88,7 +89,10 @@ def served_config(benchmark: Benchmark, gpu: str, workspace: Workspace) -> dict[
     config: dict[str, Any] = json.loads((workspace.benchmarks / checkpoint.config).read_text())
     if checkpoint.quantized == checkpoint.original:
         return config
-    written = written_config(load_recipes(benchmark, workspace).choose("", gpu))
+    recipes = load_recipes(benchmark, workspace)
+    if gpu not in recipes.accelerators:
+        return None
+    written = written_config(recipes.choose("", gpu))
     return config | {"quantization_config": written} if written else None
 
 
@@ -123,7 +127,7 @@ def scenario_results(
     """Check the settings of one scenario by the backend rules and the KV cache capacity."""
     for rule in broken_rules(resolve_facts(config, engine.llm_config, gpu)):
         level, code = Level(rule.level), ConfigError.exit_code
-        yield CheckResult(RULES, level, rule.found, rule.expected, rule.name, rule.hint, code)
+        yield CheckResult(RULES, level, rule.found, rule.expected, rule.name, engine_setting(*rule.setting), code)
     yield from _capacity(engine, config, gpu, benchmark)
     yield from _unread_variables(engine)
 
@@ -139,7 +143,7 @@ def _capacity(engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark:
             f"the weights leave no memory for the KV cache: {left / GIB:.0f} GiB of each {gpu.name}",
             expected="more GPUs for each replica, or smaller weights",
             where="llm_config.tensor_parallel_size",
-            hint=f"--set llm_config.tensor_parallel_size={2 * engine.group}",
+            hint=engine_setting("llm_config.tensor_parallel_size", 2 * engine.group),
             exit_code=ConfigError.exit_code,
         )
     elif tokens := benchmark.dataset.mean_tokens:
@@ -151,7 +155,7 @@ def _capacity(engine: EngineConfig, config: dict[str, Any], gpu: Gpu, benchmark:
                 f"max_num_seqs is {wanted}; the KV cache holds an estimated {held} sequences of {tokens:.0f} tokens",
                 expected=f"<= {held}; vLLM preempts and recomputes sequences that do not fit",
                 where="llm_config.max_num_seqs",
-                hint=f"--set llm_config.max_num_seqs={held}",
+                hint=engine_setting("llm_config.max_num_seqs", held),
             )
 
 
@@ -176,7 +180,7 @@ def _refusals(resolution: Resolution) -> Iterator[CheckResult]:
             "vLLM rejects the engine arguments",
             expected=violation.expected,
             where=f"llm_config.{violation.argument}".rstrip("."),
-            hint="change the argument in models/, or with --set llm_config.ARGUMENT=VALUE",
+            hint=f"change it: {engine_setting('llm_config.ARGUMENT', 'VALUE')}",
             exit_code=ConfigError.exit_code,
             observed=violation.found,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from harness_llm.config.commands import typed
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
@@ -123,7 +124,7 @@ def _load_entries(engine: str) -> dict[str, Entry]:
             f"the engine {engine} has no search space",
             where=str(file),
             expected=f"one of: {', '.join(sorted(path.stem for path in _SPACES.glob('*.yaml')))}",
-            hint="--what target searches the target alone",
+            hint=f"{typed(what='target')} searches the target alone",
         )
     return TypeAdapter(dict[str, Entry]).validate_python(read_yaml(file))
 

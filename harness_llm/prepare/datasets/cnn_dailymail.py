@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from harness_llm.config.commands import command
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.fileio import write_atomically
 from harness_llm.prepare.datasets.encoder import Encode
@@ -122,7 +123,7 @@ def _read_split(folder: Path, split: str, columns: Sequence[str]) -> list[tuple[
         raise EnvironmentMissing(
             "missing data set",
             where=str(folder / f"{split}-*.parquet"),
-            hint="harness-llm download --model gptj",
+            hint=command("download", model="gptj"),
         )
     rows: list[tuple[str, ...]] = []
     for file in files:

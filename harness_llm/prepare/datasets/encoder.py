@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from harness_llm.config.commands import command
 from harness_llm.errors import EnvironmentMissing
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -17,7 +18,7 @@ def load_encoder(file: Path, longest: int | None = None) -> Encode:
     from tokenizers import Tokenizer  # noqa: PLC0415 - import on demand
 
     if not file.is_file():
-        hint = "harness-llm download --model NAME --part model"
+        hint = command("download", model="NAME", part="model")
         raise EnvironmentMissing("missing tokenizer", where=str(file), hint=hint)
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_padding()

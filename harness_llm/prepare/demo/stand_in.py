@@ -99,7 +99,7 @@ class StandInPreparation:
         counts = {name: samples.samples for name, samples in self.benchmark.dataset.sets.items()}
         files = self._published.files.items()
         made = [self._file(name, file, counts.get(name, CALIBRATION_SAMPLES)) for name, file in files]
-        return [*demo, *made, *self._published.splitter()]
+        return [*demo, *made]
 
     def _file(self, name: str, file: Path, count: int) -> Stage:
         def make(report: Report) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness_llm.config.assets import Report
 from harness_llm.config.benchmark import Benchmark, Download, load_benchmark
+from harness_llm.config.commands import command
 from harness_llm.errors import ConfigError
 from harness_llm.paths import Workspace
 from harness_llm.prepare.downloads.fetch import fetch
@@ -37,7 +38,7 @@ def _choose(benchmark: Benchmark, parts: Sequence[str]) -> list[Download]:
         raise ConfigError(
             f"no downloads for {benchmark.name}",
             where=where,
-            hint=f"harness-llm submit --model {benchmark.name} makes model and data",
+            hint=f"{command('submit', model=benchmark.name)} makes model and data",
         )
     if unknown := [part for part in parts if part not in known]:
         raise ConfigError(

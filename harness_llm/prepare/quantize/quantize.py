@@ -7,6 +7,7 @@ from typing import NamedTuple
 from harness_llm.config.assets import Report
 from harness_llm.config.benchmark import Benchmark, load_benchmark
 from harness_llm.config.checkpoint import file_digest, is_complete
+from harness_llm.config.commands import command
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.gpus import NO_ACCELERATOR, detect_gpu, load_gpus
 from harness_llm.paths import ENVIRONMENTS, Workspace, installed_by
@@ -127,8 +128,8 @@ def calibration_set(benchmark: Benchmark, workspace: Workspace, report: Report) 
 def _command_for(benchmark: Benchmark, part: str) -> str:
     """Return the command that downloads or makes a part of `benchmark`."""
     if benchmark.preparer == "published":
-        return f"harness-llm download --model {benchmark.name} --part {part}"
-    return f"harness-llm submit --model {benchmark.name}"
+        return command("download", model=benchmark.name, part=part)
+    return command("submit", model=benchmark.name)
 
 
 def _identity(samples: Path) -> str:

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness_llm.config.benchmark import Benchmark
+from harness_llm.config.commands import command, typed
 from harness_llm.errors import ConfigError
 from harness_llm.fileio import read_yaml
 from harness_llm.hardware.gpus import Gpu
@@ -74,6 +75,7 @@ class _Table(_Facts):
 class Recipes(_Facts):
     """The recipes of one benchmark, and the default recipe of each accelerator."""
 
+    benchmark: str
     recipes: dict[str, Recipe]
     accelerators: dict[str, str]
 
@@ -88,7 +90,7 @@ class Recipes(_Facts):
                 f"no default recipe for {gpu}",
                 where=f"models/{TABLE}, accelerators",
                 expected=", ".join(self.accelerators),
-                hint="choose one with --recipe",
+                hint=command("quantize", model=self.benchmark, gpu=gpu, recipe=next(iter(self.recipes))),
             )
         name = name or self.accelerators[gpu]
         if name not in self.recipes:
@@ -115,6 +117,7 @@ def _resolve(table: _Table, benchmark: Benchmark) -> Recipes:
     whole = {"sequence_length": benchmark.dataset.longest_prompt}
     amount = Amount.model_validate(whole | table.calibration | changes.calibration)
     return Recipes(
+        benchmark=benchmark.name,
         recipes={
             name: Recipe(
                 **method.model_dump(),
@@ -150,5 +153,5 @@ def require_format(recipe: Recipe, gpu: str, gpus: dict[str, Gpu]) -> None:
             where="models/gpus.yaml, formats",
             expected=f"{recipe.needs}, as of {', '.join(able)}",
             found=f"{gpu}: {', '.join(formats) or 'none'}",
-            hint=f"choose the accelerator that will serve the checkpoint: --gpu {able[0]}" if able else "",
+            hint=f"choose the accelerator that will serve the checkpoint: {typed(gpu=able[0])}" if able else "",
         )

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from harness_llm.config.checkpoint import QUANTIZATION
+from harness_llm.config.commands import command
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware.gpus import load_gpus
 from harness_llm.paths import MODELS_VARIABLE
@@ -43,5 +44,5 @@ def default_recipe(preparation: PublishedPreparation, gpu: str) -> str:
 
 def requantize_command(preparation: PublishedPreparation, gpu: str) -> str:
     """Return the command that replaces the served checkpoint by one for `gpu`."""
-    command = f"harness-llm quantize --model {preparation.benchmark.name} --gpu {gpu}"
-    return f"{command}; if other machines serve this checkpoint, first set {MODELS_VARIABLE} to another folder"
+    made = command("quantize", model=preparation.benchmark.name, gpu=gpu)
+    return f"{made}; if other machines serve this checkpoint, first set {MODELS_VARIABLE} to another folder"

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from harness_llm.config.commands import engine_setting
 from harness_llm.config.llmboost import llmboost_program
 from harness_llm.config.servers import HOST, THIS_PYTHON, command_line, server_kinds
 from harness_llm.errors import ConfigError, EnvironmentMissing
@@ -58,7 +59,8 @@ def launch(spec: ServerSpec, checkpoint: str, llm_config: dict[str, Any]) -> Ser
         raise ConfigError(
             f"missing command to start a {spec.kind} server",
             where="server_config.command",
-            hint="set a command with --set server_config.command=…, or a running server with --set server_config.url=…",
+            hint=f"set a command, {engine_setting('server_config.command', '…')}, or a running server, "
+            f"{engine_setting('server_config.url', '…')}",
         )
     if THIS_PYTHON in template:
         prepare_cuda()

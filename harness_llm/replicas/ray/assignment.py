@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from harness_llm.config.commands import engine_setting, typed
 from harness_llm.errors import ConfigError
 
 _NODE = "node:"  # plus the address: the resource that Ray defines for each node
@@ -63,7 +64,7 @@ def assign(nodes: Sequence[Capacity], *, replicas: int, size: int, accelerated: 
             f"no node has the {size} accelerators of a replica",
             where="llm_config.tensor_parallel_size, pipeline_parallel_size",
             found=_listed(nodes),
-            hint="--set llm_config.distributed_executor_backend=ray lets a replica span nodes",
+            hint=f"{engine_setting('llm_config.distributed_executor_backend', 'ray')} lets a replica span nodes",
         )
     slots = _with_workers(nodes, replicas, size) if workers else _whole(nodes, replicas, {"GPU": size})
     if len(slots) < replicas:
@@ -72,7 +73,7 @@ def assign(nodes: Sequence[Capacity], *, replicas: int, size: int, accelerated: 
             where="harness_config.replicas",
             expected=f"{replicas * size} on nodes of the Ray cluster",
             found=_listed(nodes),
-            hint=f"--gpu-count {len(slots) * size}" if slots else "",
+            hint=typed(gpu_count=len(slots) * size) if slots else "",
         )
     return slots
 
@@ -105,7 +106,7 @@ def _on_cores(nodes: Sequence[Capacity], replicas: int) -> list[Slot]:
         f"not enough CPUs for {replicas} replicas",
         where="harness_config.replicas",
         found=", ".join(f"{node.cpus} on {node.address}" for node in nodes),
-        hint=f"--set harness_config.replicas={sum(node.cpus for node in nodes)}",
+        hint=engine_setting("harness_config.replicas", sum(node.cpus for node in nodes)),
     )
 
 

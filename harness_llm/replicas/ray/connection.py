@@ -5,6 +5,7 @@ import os
 import socket
 from typing import Any
 
+from harness_llm.config.commands import name_of
 from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.paths import installed_by
 
@@ -47,7 +48,7 @@ def _require_listener(address: str) -> None:
     if not host or not port.isdigit():
         raise ConfigError(
             "invalid address of a Ray cluster",
-            where="--ray, or RAY_ADDRESS",
+            where=name_of("ray"),
             expected=f"host:port of the head node, or {AUTO} on a node of the cluster",
             found=address,
         )
