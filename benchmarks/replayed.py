@@ -28,7 +28,8 @@ from harness_llm.pipeline.run import ScenarioContext, execute_run
 from harness_llm.protocol.token_store import write_store
 from harness_llm.replicas.engines.replay import Lengths
 from harness_llm.replicas.local import start_pool
-from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.fingerprint import SOURCE
+from harness_llm.runs.program_source import MEASURING
 from harness_llm.runs.record import State
 
 SAMPLES = 1000
@@ -119,7 +120,7 @@ def replay_bench(folder: Path, scenario: str, replicas: int, *sets: str) -> Iter
     )
     try:
         scorer = Scorer(request.benchmark, request.variants, assets)
-        yield ScenarioContext(request, plan, assets, scorer, {"harness_llm": source_digest()}, pool)
+        yield ScenarioContext(request, plan, assets, scorer, {SOURCE: MEASURING.at_start}, pool)
     finally:
         pool.stop()
 

@@ -1,17 +1,20 @@
-"""Read text and YAML files; replace files and folders atomically."""
+"""Read text and YAML files; replace files and folders atomically; write reproducible archives."""
 
+import gzip
 import os
 import shutil
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
 from harness_llm.errors import ConfigError
 
 READABLE = 0o044
+_OLDEST = 315532800  # 1980-01-01, the oldest date that every archive format can store
 # The loader of libyaml is ten times as fast; PyYAML may be built without it.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -85,3 +88,25 @@ def _restore(output: Path, temporary: Path, old: Path) -> None:
         old.rename(output)
     for remains in (temporary, old):
         shutil.rmtree(remains, ignore_errors=True)
+
+
+@contextmanager
+def reproducible_archive(file: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    """Yield a tar archive that is compressed into `file`: equal members in equal order give equal bytes.
+
+    `anonymous` prepares a member.
+    """
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=_OLDEST, compresslevel=6) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        yield tar
+
+
+def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Remove owner, time and permissions of an archive's member, except that a file is executable."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = _OLDEST
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member

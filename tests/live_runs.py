@@ -31,7 +31,8 @@ from harness_llm.protocol.token_store import open_store
 from harness_llm.replicas.local import Launcher, launch, start_pool
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.replicas.start_progress import StartStatus
-from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.fingerprint import SOURCE
+from harness_llm.runs.program_source import MEASURING
 from harness_llm.runs.record import Run, load_run
 
 # The share of answers of the FP8 checkpoint that are those of the original.
@@ -116,9 +117,8 @@ class Runs:
 
     def bench(self, request: Request, pool: ReplicaPool) -> ScenarioContext:
         scorer = self._scorer(request.benchmark, request.variants, self.assets)
-        return ScenarioContext(
-            request, request.scenarios[0], self.assets, scorer, {"harness_llm": source_digest()}, pool
-        )
+        facts = {SOURCE: MEASURING.at_start}
+        return ScenarioContext(request, request.scenarios[0], self.assets, scorer, facts, pool)
 
     def run(
         self,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import BENCHMARK
+from runs import BENCHMARK, short_program
 from submissions import official, submission_of
 
 from harness_llm.config.assets import Assets
@@ -15,14 +15,12 @@ from harness_llm.config.submission_names import Submission
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.runs.record import find_runs
 from harness_llm.runs.selection import Wanted, select
-from harness_llm.submission import tree as tree_module
 from harness_llm.submission.package import Package, package
 
 RULES = load_round("v6.1")
 DEMO = load_benchmark(BENCHMARK, Workspace(CHECKOUT))
 LLAMA = official("llama2-70b", "llama2-70b-99.9", "llama2-70b-99")
 TESTS = ("performance", "accuracy", "TEST06")
-PROGRAM = tree_module._PROGRAM
 
 
 def submission(benchmark: Benchmark = DEMO, **changes: Any) -> Submission:
@@ -30,8 +28,8 @@ def submission(benchmark: Benchmark = DEMO, **changes: Any) -> Submission:
 
 
 def make_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """A workspace without official scripts. The source is one file: copying the program takes longer than a test."""
-    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
+    """A workspace without official scripts, with a short program."""
+    short_program(monkeypatch)
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(root))
     monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
     benchmark = root / "models" / BENCHMARK / "benchmark.yaml"

@@ -32,7 +32,8 @@ from benchmarks import replayed
 from benchmarks.replayed import replay_bench, with_load
 from harness_llm.errors import HarnessError
 from harness_llm.loadgen.logs import DETAIL
-from harness_llm.pipeline.run import CONFIG, USER_CONF, ScenarioContext, execute_run
+from harness_llm.pipeline.loadgen_spec import USER_CONF
+from harness_llm.pipeline.run import CONFIG, ScenarioContext, execute_run
 from harness_llm.protocol.child_processes import Child, start
 from harness_llm.protocol.record_files import FILES
 from harness_llm.replicas.local import program, start_pool

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness_llm.hardware.ecc import UNTOLD, Ecc
-from harness_llm.paths import log_folder
+from harness_llm.paths import Workspace, log_folder
+from harness_llm.runs import stored_source
 from harness_llm.runs.record import VERSION, NodeRecord, Run, RunRecord, State, begin, finish, load_run, open_run
+from harness_llm.runs.stored_source import STORED, Source, pack, present_source
 
 BENCHMARK = "demo"
 SYSTEM = "cpu-box"
@@ -27,6 +31,18 @@ ACCURACY_LOG = json.dumps([{"seq_id": i, "data": "0" * 40, "token_count": 5} for
 def recorded_node(host: Mapping[str, str] | None = None, ecc: Ecc = UNTOLD, **machine: str) -> NodeRecord:
     """The record of the machine of a run."""
     return NodeRecord(machine=MACHINE | machine, host=dict(host or {}), ecc=ecc)
+
+
+def short_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make one file the program: reading all takes longer than a test."""
+    monkeypatch.setattr(stored_source, "_PROGRAM", ("pyproject.toml",))
+
+
+def short_source(workspace: Workspace) -> Source:
+    """The source with one file as the program, and with the settings in `workspace`."""
+    with pytest.MonkeyPatch.context() as patch:
+        short_program(patch)
+        return present_source(workspace)
 
 
 def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: bool = True, **changes: Any) -> Run:
@@ -58,6 +74,7 @@ def write_run(logs: Path, scenario: str, test: str, *, hour: int = 0, finished: 
         record = RunRecord.model_validate(facts | changes)
         begin(path, record.model_copy(update={"state": State.RUNNING}))
         _write_files(path, f"{scenario} {test} {hour}")
+        (path / STORED).write_bytes(pack(short_source(Workspace(logs.parent.parent))))
         if finished:
             finish(path, record)
     return load_run(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packages import pack
-from runs import write_all
+from runs import short_program, write_all
 
 from harness_llm.config.architecture import Architecture, load_architecture
 from harness_llm.config.rules.rounds import load_round
@@ -14,7 +14,6 @@ from harness_llm.config.system_file import load_overrides
 from harness_llm.errors import ConfigError
 from harness_llm.hardware.ecc import Ecc, Fact, State
 from harness_llm.paths import CHECKOUT, Workspace
-from harness_llm.submission import tree as tree_module
 from harness_llm.submission.architecture_document import _TITLE as TITLE
 from harness_llm.submission.architecture_document import merged, missing_facts, render_architecture
 from harness_llm.submission.bandwidth import MeasuredResult
@@ -147,7 +146,7 @@ def test_systems_of_one_system_name_have_sections_by_their_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
+    short_program(monkeypatch)
     workspace = Workspace(tmp_path)
     workspace.systems.mkdir(parents=True)
     for system in ("box-1", "box-2"):

@@ -1,14 +1,15 @@
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from token_server import TokenServer
 
-import harness_llm
 from harness_llm.config.benchmark import Sampling
 from harness_llm.config.engine_config import EngineConfig, HarnessConfig, ReplayConfig, ServerConfig
-from harness_llm.runs.fingerprint import HARDWARE, PACKAGES, fingerprint, source_digest
+from harness_llm.config.servers import server_kinds
+from harness_llm.runs import fingerprint as subject_module
+from harness_llm.runs.fingerprint import HARDWARE, PACKAGES, SOURCE, fingerprint
+from harness_llm.runs.program_source import MEASURING
 from harness_llm.runs.record import digest
 
 MACHINE = dict.fromkeys(HARDWARE, "1") | {"operating_system": "Linux", "hw_notes": "on the left"}
@@ -90,6 +91,16 @@ def test_version_of_a_running_server_counts() -> None:
     assert facts(engine="openai")["packages"] == facts()["packages"]
 
 
+def test_command_and_api_of_a_kind_of_server_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = facts(engine="openai"), facts()
+    kind = server_kinds()["vllm"]
+    changed = {**server_kinds(), "vllm": kind.model_copy(update={"command": "serve"})}
+    monkeypatch.setattr(subject_module, "server_kinds", lambda: changed)
+    assert facts(engine="openai")["server_kind"]["command"] == "serve"
+    assert digest(facts(engine="openai")) != digest(before[0])
+    assert digest(facts()) == digest(before[1])
+
+
 def test_wheel_of_llmboost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = set()
     for content in (b"1", b"2"):
@@ -126,26 +137,11 @@ def test_inherited_variables_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen) == 3
 
 
-def test_every_source_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "harness_llm"
-    shutil.copytree(Path(harness_llm.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(harness_llm, "__file__", str(root / "__init__.py"))
-    seen = [source_digest()]
-    (root / "__pycache__").mkdir()
-    (root / "__pycache__" / "plan.pyc").write_bytes(b"1")
-    for editor in (".plan.py.swp", ".ipynb_checkpoints/plan.py", "plan.py.orig", ".#plan.py"):
-        (root / editor).parent.mkdir(exist_ok=True)
-        (root / editor).touch()
-    assert source_digest() == seen[0]
-    for change in (
-        lambda: (root / "plan.py").write_text("# other\n"),
-        lambda: (root / "plan.py").rename(root / "plans.py"),
-        lambda: (root / "config" / "rules" / "v6.1.yaml").write_text("round: v6.1\n"),
-        (root / "new.yaml").touch,
-    ):
-        change()
-        seen.append(source_digest())
-    assert len(set(seen)) == len(seen)
+def test_measuring_source_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert facts()[SOURCE] == MEASURING.digest()
+    before = digest(facts())
+    monkeypatch.setitem(vars(MEASURING), "at_start", "other")
+    assert digest(facts()) != before
 
 
 def test_replay_timing_counts_for_the_replay_engine() -> None:

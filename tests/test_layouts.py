@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from golden import GOLDEN
-from runs import ACCURACY_LOG, SYSTEM, write_run
+from runs import ACCURACY_LOG, SYSTEM, short_source, write_run
 from submissions import official, submission_of
 
 from harness_llm.checker.check import check, exit_code
@@ -24,7 +24,7 @@ from harness_llm.errors import GateFailed
 from harness_llm.evaluate.accuracy_file import parse
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import Run
-from harness_llm.submission import tree as tree_module
+from harness_llm.submission.packed_source import PackedSource
 from harness_llm.submission.places import places_of
 from harness_llm.submission.tree import Documents, Runs, build_tree
 
@@ -55,12 +55,6 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
 
 
-@pytest.fixture(autouse=True)
-def _small_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source is one file: copying the program takes longer than a test."""
-    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
-
-
 def closed(round_name: str, benchmark: Benchmark = LLAMA, **changes: Any) -> Submission:
     own = {"division": "closed", "profile": "valid", "rules": load_round(round_name)}
     return submission_of(benchmark, **own | changes)
@@ -82,7 +76,8 @@ def make_runs(workspace: Workspace, what: Submission, scores: dict[str, dict[str
 def build(workspace: Workspace, what: Submission, scores: dict[str, dict[str, float]], hour: int = 0) -> Path:
     """The submitter's folder in the tree."""
     runs = make_runs(workspace, what, scores, hour)
-    return build_tree(what, runs, Documents({"system_name": what.system}), workspace) / what.division / what.submitter
+    documents = Documents({"system_name": what.system}, source=PackedSource(short_source(workspace)))
+    return build_tree(what, runs, documents, workspace) / what.division / what.submitter
 
 
 def files(folder: Path) -> set[str]:

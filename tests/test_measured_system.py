@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asked import options
 from rich.console import Console
-from runs import SUBJECT, SYSTEM, write_all, write_run
+from runs import SUBJECT, SYSTEM, short_program, write_all, write_run
 from workspaces import make_workspace
 
 from harness_llm.config.assets import Assets
@@ -21,7 +21,6 @@ from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.runs.record import NodeRecord, Run
 from harness_llm.runs.selection import Wanted, select
-from harness_llm.submission import tree as tree_module
 from harness_llm.submission.measured_system import MeasuredSystem, measured_system
 
 ON = Ecc(Fact(State.ON, "EDAC"), Fact(State.ABSENT))
@@ -137,7 +136,7 @@ def packaged_description(request: Request, runs: list[Run]) -> dict[str, str]:
 def test_tree_made_after_an_upgrade_describes_the_measured_software(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
+    short_program(monkeypatch)
     runs = write_all(request_.workspace.logs, nodes={"": node()})
     found = packaged_description(request_, runs)
     assert (found["framework"], found["other_software_stack"]) == ("vllm 0.32.0", DRIVER)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from asked import options
 from rich.console import Console
-from runs import BENCHMARK
+from runs import BENCHMARK, short_program
 from submissions import submission_of
 
 from harness_llm.checker import final_report
@@ -35,7 +35,7 @@ SUMMARY = "Organization,Division\nAcme,open\n"
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
+    short_program(monkeypatch)
     return Workspace(tmp_path)
 
 

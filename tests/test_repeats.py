@@ -27,7 +27,8 @@ from harness_llm.pipeline.panel import Panel, RunView
 from harness_llm.pipeline.run import ScenarioContext
 from harness_llm.pipeline.submit import Pipeline
 from harness_llm.replicas.pool import ReplicaPool
-from harness_llm.runs.fingerprint import source_digest
+from harness_llm.runs.fingerprint import SOURCE
+from harness_llm.runs.program_source import MEASURING
 from harness_llm.runs.record import Run, State, find_runs
 
 pytestmark = [needs_loadgen, pytest.mark.processes(seconds=50)]
@@ -138,7 +139,7 @@ class HttpPipeline(Pipeline):
         return Unscored(self.request.benchmark, self.request.variants, assets)
 
     def fingerprint(self, plan: ScenarioPlan, assets: Assets) -> dict[str, Any]:
-        return {"harness_llm": source_digest()}
+        return {SOURCE: MEASURING.at_start}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,9 @@ from harness_llm.config.options import Options
 from harness_llm.config.rules import load_round
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import RunRecord, find_runs
+from harness_llm.runs.stored_source import present_source, source_of
 from harness_llm.submission.documents import Documents
+from harness_llm.submission.packed_source import PackedSource
 from harness_llm.submission.readme import repeating
 from harness_llm.submission.tree import build_tree
 
@@ -97,7 +99,8 @@ def test_command_in_the_readme_of_a_result_works_in_the_tree(
         write_run(workspace.logs, "Offline", test, **record)
     what = submission_of(load_benchmark(choices.model, workspace), profile="valid")
     runs = {"Offline": {run.run_key.test: run for run in find_runs(workspace.logs, what.system)}}
-    tree = build_tree(what, runs, Documents({}), workspace)
+    source = PackedSource(source_of(what.benchmark, present_source(workspace)))
+    tree = build_tree(what, runs, Documents({}, source=source), workspace)
     home = tree / "open" / "Acme"
     made, *exports, download, submit = lines_of(home / f"results/{SYSTEM}/llama2-70b-99.9/Offline/README.md")
     assert (made, exports) == ("make setup", ["export OMP_NUM_THREADS=1", "export VLLM_X='a b'"])

@@ -10,8 +10,9 @@ from runs import BENCHMARK, START, SUBJECT, SYSTEM, write_run
 
 from harness_llm.errors import RunFailed
 from harness_llm.paths import log_folder
-from harness_llm.pipeline.judgement import require_source
-from harness_llm.runs.fingerprint import source_digest
+from harness_llm.pipeline.judgement import require_measuring_source
+from harness_llm.runs.fingerprint import SOURCE
+from harness_llm.runs.program_source import MEASURING
 from harness_llm.runs.record import RunKey, RunRecord, State, digest, find_runs, load_run, lock_run, open_run
 
 HOLD = """
@@ -157,6 +158,6 @@ def test_runs_of_a_system_are_found_oldest_first(tmp_path: Path) -> None:
 
 
 def test_run_whose_source_changed_is_failed() -> None:
-    require_source({"harness_llm": source_digest()})
-    with pytest.raises(RunFailed, match="changed during the run"):
-        require_source({"harness_llm": "of yesterday"})
+    require_measuring_source({SOURCE: MEASURING.digest()})
+    with pytest.raises(RunFailed, match="changed after this command had started"):
+        require_measuring_source({SOURCE: "of yesterday"})

@@ -34,7 +34,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     logs = tmp_path / "build" / "logs"
     server: dict[str, Any] = {"run_facts": {"user_conf": "demo.Server.target_qps = 12.5\n"}}
     metrics = {"tokens_per_second": 900.5, "p99_ttft_ms": 2500.0, "p99_tpot_ms": 50.0}
-    facts = {"fingerprint": SUBJECT | {"loadgen": "6.0.17", "harness_llm": "abcdef0123"}}
+    facts = {"fingerprint": SUBJECT | {"loadgen": "6.0.17", "measuring_source": "abcdef0123"}}
     late = write_run(
         logs, "Server", "performance", state="INVALID", reasons=[BRACKETS], metrics=metrics, **server, **facts
     )

@@ -7,7 +7,7 @@ import pytest
 from asked import options
 from packages import assets
 from rich.console import Console
-from runs import BENCHMARK, SUBJECT, write_all
+from runs import BENCHMARK, SUBJECT, short_program, write_all
 from submissions import submission_of
 
 from harness_llm.cli import submission_report
@@ -19,7 +19,6 @@ from harness_llm.pipeline.panel import Panel
 from harness_llm.runs.facts import run_facts_of
 from harness_llm.runs.record import RunKey, find_runs
 from harness_llm.runs.selection import Present, Wanted, select, with_inferred
-from harness_llm.submission import tree as tree_module
 from harness_llm.submission.package import Package, package
 
 TESTS = ("performance", "accuracy", "TEST06")
@@ -30,7 +29,7 @@ OTHER = SUBJECT | {"llm_config": {"max_num_seqs": 256}}
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
-    monkeypatch.setattr(tree_module, "_PROGRAM", ("pyproject.toml",))
+    short_program(monkeypatch)
     return Workspace(tmp_path)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from packages import DEMO, LLAMA, PROGRAM, TESTS, assets, checkpoint, files, make_workspace, pack, submission
+from packages import DEMO, LLAMA, TESTS, assets, checkpoint, files, make_workspace, pack, submission
 from runs import ACCURACY_LOG, BENCHMARK, SUBJECT, write_all, write_run
 from submissions import official
 
@@ -93,19 +93,6 @@ def test_accuracy_log_is_truncated_and_its_hash_packaged(workspace: Workspace) -
     assert "hash" not in (run.path / "accuracy.txt").read_text()
     whole = folder.parent / "TEST06/accuracy/mlperf_log_accuracy.json"
     assert whole.read_text() == ACCURACY_LOG
-
-
-def test_source_is_packaged_without_caches(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_module, "_PROGRAM", PROGRAM)
-    write_all(workspace.logs)
-    for litter in ("__pycache__/a.pyc", ".swp"):
-        (workspace.benchmarks / BENCHMARK / litter).parent.mkdir(exist_ok=True)
-        (workspace.benchmarks / BENCHMARK / litter).touch()
-    folder = pack(workspace).tree / "open/Acme/src/demo/harness-llm"
-    found = files(folder)
-    assert {"README.md", "pyproject.toml", "harness_llm/runs/record.py", "harness_llm/config/rules/v6.1.yaml"} <= found
-    assert {"models/demo/benchmark.yaml", "code/user_cpu.conf"} <= found
-    assert not [name for name in found if "__pycache__" in name or "/." in name]
 
 
 def test_documents_describe_the_run(workspace: Workspace) -> None:

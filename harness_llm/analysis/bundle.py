@@ -19,7 +19,7 @@ from harness_llm.paths import Workspace
 from harness_llm.runs.record import LOCK, RECORD, Run, load_run
 
 OF_RUN = (RECORD, "*.conf", "*.config", "*.yaml", "*.log", "mlperf_log_*.txt", "accuracy.txt", "verify_*.txt")
-"""Files of a run directory; the answers, the trace and the records of the queries are left out."""
+"""Files of a run directory; the answers, the trace, the source and the records of the queries are left out."""
 OF_SCENARIO = ("*.log",)
 """Logs of replicas and servers, beside the run directory."""
 HEAD, TAIL = 64 << 10, 256 << 10  # bytes of a log

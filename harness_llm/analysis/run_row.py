@@ -10,6 +10,7 @@ from typing import Any
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import DETAIL, DetailLog, parse_detail
 from harness_llm.paths import LOG_TIME
+from harness_llm.runs.fingerprint import SOURCE
 from harness_llm.runs.record import LOCK, Run, RunRecord
 
 DIGITS = 8
@@ -104,7 +105,7 @@ def _settings(record: RunRecord | None) -> dict[str, Any]:
         "division": record.division,
         "engine": " ".join(filter(None, (record.engine, _engine_version(record.engine, record.fingerprint)))),
         "loadgen": str(record.fingerprint.get("loadgen", "")),
-        "harness": str(record.fingerprint.get("harness_llm", ""))[:DIGITS],
+        "harness": str(record.fingerprint.get(SOURCE, ""))[:DIGITS],
     }
 
 

@@ -21,6 +21,7 @@ from harness_llm.pipeline.live.metrics import serve_metrics
 from harness_llm.pipeline.panel import Panel
 from harness_llm.pipeline.profiling import check_profiling
 from harness_llm.pipeline.submit import build_pipeline
+from harness_llm.runs.stored_source import remember_source
 
 
 def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
@@ -34,6 +35,7 @@ def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
         for request in requests:
             _print_plan(request, panel)
         return
+    remember_source(Workspace())
     with serve_metrics(panel.state, options.metrics_port):
         ready = require_checks(requests, purpose_of, panel.say)
         each_benchmark(ready, lambda one: _submit(one, panel), panel, stop_on_failure=options.stop_on_failure)
@@ -81,6 +83,7 @@ def run(options: Options, panel: Panel) -> None:
         again = repeat(request.options, verb="run", tests=request.requested_tests, **more)
         _report_runs(build_pipeline(request, panel, one.cluster).run(), request.profile, panel, again)
 
+    remember_source(Workspace())
     with serve_metrics(panel.state, options.metrics_port):
         ready = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
         each_benchmark(ready, measure, panel, stop_on_failure=options.stop_on_failure)

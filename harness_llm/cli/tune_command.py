@@ -18,6 +18,7 @@ from harness_llm.pipeline.submit import build_pipeline
 from harness_llm.pipeline.tuning.counted_run import keep_as_run
 from harness_llm.pipeline.tuning.optuna_layer import require_optuna
 from harness_llm.pipeline.tuning.scenario_tuning import ScenarioTuning, Tuned
+from harness_llm.runs.stored_source import remember_source
 from harness_llm.runs.trial_store import What
 
 # In shorter runs, the queue at a target above the throughput may stay within the TTFT limit.
@@ -40,6 +41,7 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
         raise ConfigError("tune accepts one benchmark", where=name_of("model"), found=options.model)
     _check(requests[0], write=write)
     _warn_of_burst(requests[0].profile, what, panel)
+    remember_source(Workspace())
     [ready] = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
     if what != "target":
         require_optuna(panel.say)

@@ -7,60 +7,95 @@ from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import HarnessError, RunFailed
 from harness_llm.evaluate.run_result import RunResult, Scorer, gather, judge_compliance, judge_performance
 from harness_llm.loadgen.logs import ACCURACY, DamagedLog
-from harness_llm.runs.fingerprint import source_digest
-from harness_llm.runs.record import Run, State, finish, lock_run
+from harness_llm.protocol.kv_cache import METRICS
+from harness_llm.runs.fingerprint import SOURCE
+from harness_llm.runs.program_source import JUDGING, MEASURING
+from harness_llm.runs.record import Run, RunRecord, State, digest, finish, lock_run
+
+# States that a judgement decides on; others stay.
+_JUDGED = (State.MEASURED, State.VALID, State.INVALID)
 
 
 class SourceChanged(RunFailed):
-    """The source of harness_llm is not that of the run's fingerprint."""
+    """The source of harness_llm changed while the command ran."""
 
 
-_FINAL = (DamagedLog, SourceChanged)
+def judged_by(request: Request, plan: ScenarioPlan) -> str:
+    """Digest of everything besides its log that a judgement of a run depends on: judging source, gates and bounds."""
+    gates = {name: {"gates": rules.gates, "limits": rules.limits} for name, rules in request.variants.items()}
+    tests = {name: request.round.compliance[name].model_dump(mode="json") for name in request.rules.compliance}
+    return digest(
+        {
+            "source": JUDGING.at_start,
+            "scenario": plan.scenario,
+            "gates": gates,
+            "accuracy": request.benchmark.accuracy.model_dump(mode="json", exclude_defaults=True),
+            "enforced": request.enforce_accuracy,
+            "compliance": tests,
+        }
+    )
 
 
 def judge_run(run: Run, request: Request, plan: ScenarioPlan, scorer: Scorer) -> Run:
-    """Judge a run, and write its record; a state other than MEASURED stays.
+    """Judge a run, also again, and write its record; the states DEGRADED and PROFILED stay.
 
     Raises:
-        DamagedLog, SourceChanged: the log can never be judged, and a MEASURED run is FAILED.
-        HarnessError: the scoring failed: a MEASURED run stays MEASURED, and can be judged again.
+        DamagedLog: the log can never be judged; the run is FAILED.
+        HarnessError: the scoring failed, or the judging source changed. A MEASURED run stays MEASURED, an earlier
+            judgement stays, and the run can be judged again.
     """
     record = run.record
     if record is None:
         raise ValueError(f"{run.path} has no record")
-    is_measured = record.state is State.MEASURED
-    reasons = [] if is_measured else record.reasons
     with lock_run(run.path):
         try:
             result = _result(run.path, run.run_key.test, request, plan, scorer)
-            require_source(record.fingerprint)
+            _require_judging_source()
         except HarnessError as error:
-            state = State.FAILED if is_measured and isinstance(error, _FINAL) else record.state
-            finish(run.path, record.model_copy(update={"state": state, "reasons": [error.line, *reasons]}))
+            _record_failure(run.path, record, error)
             raise
+        is_judged = record.state in _JUDGED
         changes = {
-            "state": result.state if is_measured else record.state,
-            "reasons": reasons + result.reasons,
-            "notes": result.notes + record.notes,
-            "metrics": result.metrics | record.metrics,
+            "state": result.state if is_judged else record.state,
+            "reasons": ([] if is_judged else record.reasons) + result.reasons,
+            "judged_notes": result.notes,
+            "judged_by": judged_by(request, plan),
+            "metrics": result.metrics | {name: record.metrics[name] for name in METRICS if name in record.metrics},
             "prediction": _with_error(record.prediction, result, plan.load.scenario),
         }
         return finish(run.path, record.model_copy(update=changes))
 
 
-def judged_by(request: Request, plan: ScenarioPlan) -> str:  # noqa: ARG001
-    """Digest of the rules and of the source that judge a run of `plan` now."""
-    return ""
+def _record_failure(path: Path, record: RunRecord, error: HarnessError) -> None:
+    """Write why a run could not be judged, unless an earlier judgement stays."""
+    if isinstance(error, DamagedLog) and record.state in _JUDGED:
+        finish(path, record.model_copy(update={"state": State.FAILED, "reasons": [error.line]}))
+    elif record.state is State.MEASURED:
+        finish(path, record.model_copy(update={"reasons": [error.line]}))
+    elif record.state not in _JUDGED:
+        finish(path, record.model_copy(update={"reasons": [error.line, *record.reasons]}))
 
 
-def require_source(fingerprint: dict[str, Any]) -> None:
+def require_measuring_source(fingerprint: dict[str, Any]) -> None:
     """Refuse a run during which the source changed: other processes import the package again.
 
     Raises:
-        SourceChanged: the source is not that of the fingerprint.
+        SourceChanged: the measuring source is not that of the fingerprint.
     """
-    if source_digest() != fingerprint["harness_llm"]:
-        raise SourceChanged("the source of harness_llm changed during the run", hint="run it again")
+    if MEASURING.digest() != fingerprint[SOURCE]:
+        raise SourceChanged(
+            "the source of harness_llm that measures changed after this command had started",
+            hint="run the same command again",
+        )
+
+
+def _require_judging_source() -> None:
+    """Raise SourceChanged if the modules that this process has loaded are not those of the digest in `judged_by`."""
+    if JUDGING.digest() != JUDGING.at_start:
+        raise SourceChanged(
+            "the source of harness_llm that judges changed after this command had started",
+            hint="run the same command again: it judges the complete log",
+        )
 
 
 def _result(path: Path, test: str, request: Request, plan: ScenarioPlan, scorer: Scorer) -> RunResult:

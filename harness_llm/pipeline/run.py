@@ -13,21 +13,18 @@ import msgspec
 import yaml
 
 from harness_llm.config.assets import Assets
-from harness_llm.config.engines import ENGINES
 from harness_llm.config.load import issued
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import GateFailed, HarnessError
 from harness_llm.evaluate.run_result import Scorer
-from harness_llm.loadgen.probe import ProbeSpec
-from harness_llm.loadgen.replica_client import IDLE_TIMEOUT_S
-from harness_llm.loadgen.run_spec import SPEC, RunSpec
-from harness_llm.loadgen.settings import expected_settings
+from harness_llm.loadgen.run_spec import SPEC
 from harness_llm.loadgen.versions import loadgen_folder
 from harness_llm.pipeline.device_records import DeviceRecords
-from harness_llm.pipeline.judgement import judge_run, require_source
+from harness_llm.pipeline.judgement import judge_run, require_measuring_source
+from harness_llm.pipeline.loadgen_spec import AUDIT_CONFIG, USER_CONF, loadgen_spec, probe_spec
 from harness_llm.pipeline.profile_window import ProfileWindow
 from harness_llm.pipeline.profiling import Profiling
-from harness_llm.pipeline.run_facts import at_default, run_facts, sampling_of
+from harness_llm.pipeline.run_facts import at_default, run_facts
 from harness_llm.pipeline.run_monitor import RunMonitor, Stall, Watcher
 from harness_llm.protocol.child_processes import start
 from harness_llm.protocol.counters import Counters, caching_violations, growth
@@ -35,9 +32,8 @@ from harness_llm.protocol.kv_cache import KvCache, kv_cache_metrics, preemption_
 from harness_llm.replicas.pool import ReplicaPool
 from harness_llm.runs.record import VERSION, NodeRecord, Run, RunKey, RunRecord, State, begin, finish, open_run
 from harness_llm.runs.server_identity import identity_violations
+from harness_llm.runs.stored_source import STORED
 
-USER_CONF = "user.conf"
-AUDIT_CONFIG = "audit.config"
 CONFIG = "config.yaml"
 
 # A run attaches to the replicas several times: for the probe, and for the measurement.
@@ -59,6 +55,7 @@ class ScenarioContext:
         records: whether runs record queries, replicas and devices; benchmarks measure the cost.
         loadgen: module of LoadGen's process.
         profiling: of --profile-window.
+        source: archive of the source, which runs store; benchmarks store none.
     """
 
     request: Request
@@ -71,6 +68,7 @@ class ScenarioContext:
     records: bool = True
     loadgen: str = "harness_llm.loadgen.process"
     profiling: Profiling | None = None
+    source: bytes = b""
 
 
 def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
@@ -84,8 +82,9 @@ def execute_run(context: ScenarioContext, test: str, watcher: Watcher) -> Run:
         begin(path, attempt.record(State.RUNNING))
         _write_inputs(context, test, path)
         try:
+            require_measuring_source(context.fingerprint)
             profiled = attempt.load()
-            require_source(context.fingerprint)
+            require_measuring_source(context.fingerprint)
         except GateFailed as error:  # the target was refused before LoadGen's end: its log is not complete
             return attempt.finish(State.INVALID, [error.line])
         except HarnessError as error:
@@ -137,8 +136,7 @@ class _Attempt:
 
     def _load(self) -> None:
         context, harness = self.context, self.context.plan.config.harness_config
-        spec = self.path / SPEC
-        spec.write_bytes(msgspec.json.encode(_spec(context, self.run_key, self.path)))
+        spec = self._write_spec()
         environment = {"PYTHONPATH": str(loadgen_folder(context.request.round))}
         log = self.path / "loadgen.log"
         child = start(context.loadgen, [str(spec)], name="LoadGen", log=log, environment=environment)
@@ -153,6 +151,25 @@ class _Attempt:
         finally:
             child.stop(_RECORDS_S)
             self.losses = run_monitor.losses
+
+    def _write_spec(self) -> Path:
+        context, file = self.context, self.path / SPEC
+        request, plan, assets = context.request, context.plan, context.assets
+        performs = self.run_key.test == "performance"
+        spec = loadgen_spec(
+            request,
+            plan,
+            assets,
+            context.pool,
+            run_key=self.run_key,
+            path=self.path,
+            generation=next(_generations),
+            probe=probe_spec(request, plan, assets, context.scorer.output_tokens) if performs else None,
+            profiled=context.profiling is not None,
+            records=context.records,
+        )
+        file.write_bytes(msgspec.json.encode(spec))
+        return file
 
     def finish(self, state: State, reasons: list[str]) -> Run:
         """Write the record; failed replicas make a measurement DEGRADED, and are notes of an accuracy run."""
@@ -200,64 +217,10 @@ class _Attempt:
 
 
 def _write_inputs(context: ScenarioContext, test: str, path: Path) -> None:
+    if context.source:
+        (path / STORED).write_bytes(context.source)
     (path / USER_CONF).write_text(context.plan.confs[test].render())
     config = context.plan.config.model_dump(mode="json")
     (path / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False))
     if test in context.request.round.compliance:
         (path / AUDIT_CONFIG).write_text(context.request.round.compliance[test].audit_config)
-
-
-def _spec(context: ScenarioContext, run_key: RunKey, path: Path) -> RunSpec:
-    request, plan, harness = context.request, context.plan, context.plan.config.harness_config
-    values = {name.key: value for name, value in plan.confs[run_key.test].values.items()}
-    return RunSpec(
-        run_key=str(run_key),
-        generation=next(_generations),
-        scenario=plan.load.scenario,
-        model=plan.loadgen_model,
-        mode="accuracy" if run_key.test == "accuracy" else "performance",
-        output=str(path),
-        user_conf=str(path / USER_CONF),
-        # Always set: LoadGen would read an audit.config of its working directory.
-        audit_config=str(path / AUDIT_CONFIG),
-        endpoints=context.pool.endpoints,
-        keys=str(context.pool.keys),
-        stream=plan.stream,
-        in_flight_limit=plan.config.in_flight_limit,
-        # A replica in the process of its engine sends no heartbeat while it writes a trace.
-        heartbeat_timeout_s=harness.stall_timeout_s if context.profiling else harness.heartbeat_timeout_s,
-        stall_timeout_s=harness.stall_timeout_s,
-        idle_timeout_s=harness.stall_timeout_s if context.profiling else IDLE_TIMEOUT_S,
-        sampling=sampling_of(request, plan, run_key.test).model_dump(mode="json"),
-        store=str(context.assets.store(run_key.test)),
-        samples=request.samples(run_key.test),
-        load=plan.load,
-        target_key=plan.target_key,
-        probe=_probe(context) if run_key.test == "performance" else None,
-        expected=expected_settings(
-            values,
-            scenario=plan.scenario,
-            loadgen_scenario=plan.load.scenario,
-            rules=request.rules,
-            round_=request.round,
-        ),
-        cpus=context.pool.loadgen_cpus,
-        limits_ms=limit.model_dump() if (limit := request.rules.latency_ms.get(plan.scenario)) else None,
-        records=context.records,
-    )
-
-
-def _probe(context: ScenarioContext) -> ProbeSpec | None:
-    request, config = context.request, context.plan.config
-    if not request.profile.probe_s or not ENGINES[request.options.engine].steps:
-        return None
-    sampling = sampling_of(request, context.plan, "performance")
-    return ProbeSpec(
-        store=str(context.assets.calibration),
-        limit_s=request.profile.probe_s,
-        batch=1 if context.plan.load.scenario == "SingleStream" else config.in_flight_limit.batch,
-        step_tokens=int(config.llm_config.get("max_num_batched_tokens") or 0),
-        max_model_len=int(config.llm_config["max_model_len"]),
-        output=context.scorer.output_tokens(sampling),
-        longest=sampling.max_tokens,
-    )

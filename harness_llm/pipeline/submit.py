@@ -45,6 +45,7 @@ from harness_llm.replicas.ray.cluster import Cluster, query_cluster
 from harness_llm.runs.fingerprint import fingerprint
 from harness_llm.runs.record import NodeRecord, Run, RunKey, find_runs
 from harness_llm.runs.selection import Candidates, Present, Selection, Todo, Wanted, with_inferred
+from harness_llm.runs.stored_source import source_at_start
 from harness_llm.submission.package import Package, package, package_calibration
 
 
@@ -289,8 +290,10 @@ class Pipeline:
         finally:
             self.panel.end()
         facts, profiling = self.fingerprint(plan, assets), profiling_of(request, plan.scenario)
-        scorer = self.scorer(assets)
-        return ScenarioContext(request, plan, assets, scorer, facts, pool, self._nodes, profiling=profiling)
+        scorer, source = self.scorer(assets), source_at_start(request.workspace)
+        return ScenarioContext(
+            request, plan, assets, scorer, facts, pool, self._nodes, profiling=profiling, source=source
+        )
 
     def execute(self, context: ScenarioContext, test: str) -> Run:
         """Run `test` on a complete replica pool."""

@@ -6,6 +6,8 @@ import msgspec
 
 CAPACITY = ("tokens", "blocks", "block_size", "max_concurrency")
 PREEMPTIONS = "preemptions"
+METRICS = (*(f"kv_cache_{name}" for name in CAPACITY), PREEMPTIONS)
+"""Names of the metrics of a run."""
 
 
 class KvCache(msgspec.Struct, frozen=True, kw_only=True):

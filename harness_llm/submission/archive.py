@@ -1,13 +1,9 @@
 """The archive that is uploaded; reproducible: the same tree gives the same bytes."""
 
-import gzip
-import tarfile
 from pathlib import Path
 
 from harness_llm.config.checkpoint import file_digest
-from harness_llm.fileio import write_atomically
-
-_TIME = 315532800  # 1980-01-01, the oldest date that every archive format can store
+from harness_llm.fileio import anonymous, reproducible_archive, write_atomically
 
 
 def archive(tree: Path, submitter: str) -> Path:
@@ -32,21 +28,8 @@ def remove_archive(tree: Path) -> None:
 
 
 def _pack(tree: Path, submitter: str, target: Path) -> None:
-    with (
-        target.open("wb") as file,
-        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=_TIME) as compressed,
-        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
+    with target.open("wb") as file, reproducible_archive(file) as tar:
         homes = list(tree.glob(f"*/{submitter}"))
         inside = (path for home in homes for path in (home.parent, home, *home.rglob("*")))
         for path in [tree, *sorted(inside)]:
-            name = path.relative_to(tree.parent).as_posix()
-            tar.add(path, name, recursive=False, filter=_anonymous)
-
-
-def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    member.mtime = _TIME
-    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-    return member
+            tar.add(path, path.relative_to(tree.parent).as_posix(), recursive=False, filter=anonymous)

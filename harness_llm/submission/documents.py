@@ -1,12 +1,12 @@
 """Contents of the submission documents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from harness_llm.runs.record import Run
 from harness_llm.submission.calibration import Quantization
 from harness_llm.submission.datacenter import Requirements
 from harness_llm.submission.outputs import Outputs
+from harness_llm.submission.packed_source import PackedSource
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Documents:
         requirements: of a datacenter system; None for other systems.
         quantization: from `read_quantization`.
         outputs: accuracy.txt and verdicts, from `official_outputs`; runs without an entry use their own files.
-        other_source: from `runs_of_other_source`.
+        source: from `packed_source`.
     """
 
     description: Mapping[str, str]
     requirements: Requirements | None = None
     quantization: Quantization = field(default_factory=Quantization)
     outputs: Outputs = field(default_factory=dict)
-    other_source: Sequence[Run] = ()
+    source: PackedSource = field(default_factory=PackedSource)

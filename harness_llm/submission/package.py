@@ -16,6 +16,7 @@ from harness_llm.hardware.ecc import State
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import Run
 from harness_llm.runs.selection import Selection
+from harness_llm.runs.stored_source import present_source
 from harness_llm.submission.accuracy_manifest import write_manifest
 from harness_llm.submission.calibration import read_quantization
 from harness_llm.submission.consistency import require_one_system, require_same_description
@@ -29,7 +30,7 @@ from harness_llm.submission.packaged import (
     remaining_scenarios,
     result_folders,
 )
-from harness_llm.submission.packed_source import runs_of_other_source, source_notices
+from harness_llm.submission.packed_source import packed_source
 from harness_llm.submission.places import description_of, home_of
 from harness_llm.submission.release import availability_notices
 from harness_llm.submission.system_description import describe
@@ -84,9 +85,10 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
         assets: the served checkpoint and the data sets.
 
     Raises:
-        GateFailed: a VALID run is missing, scenarios differ in system or versions (those in the tree too), other
-            benchmarks in the tree ran on another state of the system, the accuracy meets the gates of no variant, an
-            official script computes other scores or another verdict, or the system violates the requirements of closed.
+        GateFailed: a VALID run or its source is missing, scenarios differ in system or versions (those in the tree
+            too), other benchmarks in the tree ran on another state of the system, the accuracy meets the gates of no
+            variant, an official script computes other scores or another verdict, or the system violates the
+            requirements of closed.
         ConfigError: names, division or system description are wrong, or the checkpoint is not that of the runs.
     """
     _refuse_missing(selection)
@@ -99,7 +101,7 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
     before = result_folders(submission, workspace.submission / submission.tree_name)
     tree = build_tree(submission, selection.runs, documents, workspace)
     notices = submission.notices(dt.datetime.now(dt.UTC).date()) + documents.quantization.notices
-    notices += own_notices(runs, documents.outputs) + source_notices(documents.other_source)
+    notices += own_notices(runs, documents.outputs) + documents.source.notices
     notices += availability_notices(documents.description["status"], _fingerprints(selection).values())
     notices += not_packaged
     if removed := sorted(map(str, before - result_folders(submission, tree))):
@@ -125,7 +127,8 @@ def _documents(
         description_of(submission, home), documents.description, measured.machine, other_benchmarks(submission, home)
     )
     quantization = read_quantization(checkpoint, {**packaged, **fingerprints})
-    return replace(documents, quantization=quantization, other_source=runs_of_other_source(runs))
+    source = packed_source(submission.benchmark, runs, packaged, present_source(workspace))
+    return replace(documents, quantization=quantization, source=source)
 
 
 def package_calibration(

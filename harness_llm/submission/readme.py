@@ -12,9 +12,9 @@ from harness_llm.config.commands import command_line
 from harness_llm.config.options import arguments
 from harness_llm.config.submission_names import Submission
 from harness_llm.fileio import parse_yaml, read_text
-from harness_llm.runs.fingerprint import source_digest
 from harness_llm.runs.record import Run, RunRecord
 from harness_llm.submission.documents import Documents
+from harness_llm.submission.packed_source import PackedSource
 from harness_llm.submission.places import DOCUMENTATION, IMPLEMENTATION, README, RESULTS, Places
 from harness_llm.submission.templates import render
 
@@ -41,11 +41,10 @@ def write_home_readme(home: Path, submission: Submission) -> None:
     (home / DOCUMENTATION / README).write_text(text)
 
 
-def write_source_readme(folder: Path, submission: Submission, others: Sequence[Run]) -> None:
-    """Write README.md of the source folder; `others` are packaged runs of another source."""
+def write_source_readme(folder: Path, submission: Submission, source: PackedSource) -> None:
+    """Write README.md of the source folder."""
     entries = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
-    facts = {"submission": submission, "entries": entries, "digest": source_digest(), "others": others}
-    (folder / README).write_text(render("src_README.md.j2", **facts))
+    (folder / README).write_text(render("src_README.md.j2", submission=submission, entries=entries, source=source))
 
 
 def write_pointer_readme(file: Path, submission: Submission, variant: str) -> None:

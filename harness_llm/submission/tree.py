@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from harness_llm.evaluate.accuracy_file import ACCURACY as SCORES
 from harness_llm.fileio import replacing
 from harness_llm.loadgen.logs import ACCURACY as ANSWERS
 from harness_llm.loadgen.logs import DETAIL, SUMMARY
-from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.paths import Workspace
 from harness_llm.runs.record import Run
+from harness_llm.runs.stored_source import write_source
 from harness_llm.submission.architecture_document import merged
 from harness_llm.submission.archive import remove_archive
 from harness_llm.submission.calibration import Quantization, measurements, render_calibration
@@ -28,6 +29,7 @@ from harness_llm.submission.datacenter import DOCUMENT, Requirements, measured_r
 from harness_llm.submission.documents import Documents
 from harness_llm.submission.outputs import Outputs
 from harness_llm.submission.packaged import remaining, remaining_scenarios
+from harness_llm.submission.packed_source import PackedSource
 from harness_llm.submission.places import (
     PROFILE,
     README,
@@ -52,10 +54,6 @@ PERFORMANCE = "performance"
 ACCURACY = "accuracy"
 
 _LOGS = {DETAIL: DETAIL, SUMMARY: SUMMARY}
-# The source of the program, and the files of the workspace that it reads.
-_PROGRAM = ("harness_llm", "setup", "submission/*.sh", "Makefile", "pyproject.toml", "LICENSE")
-_SETTINGS = ("models/*.yaml", "code/user_*.conf")
-_NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*")
 
 Runs = Mapping[str, Mapping[str, Run]]
 """Runs by scenario and test."""
@@ -79,7 +77,7 @@ def build_tree(submission: Submission, runs: Runs, documents: Documents, workspa
         home = home_of(submission, tree)
         packaged = packaged_variants(submission, accuracy_scores(runs), remaining_scenarios(submission, home, runs))
         _write_json(description_of(submission, home), documents.description)
-        _pack_source(submission, home, workspace, documents.other_source)
+        _pack_source(submission, home, documents.source)
         _write_mapping(submission, home)
         _write_calibration(submission, home, documents.quantization)
         _clear_unmet(submission, home, packaged)
@@ -126,21 +124,13 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _pack_source(submission: Submission, home: Path, workspace: Workspace, others: Sequence[Run]) -> None:
-    """Copy the program and the files that it read, once per benchmark."""
-    benchmark = submission.benchmark
-    folder = source_of(submission, benchmark.name, home)
+def _pack_source(submission: Submission, home: Path, source: PackedSource) -> None:
+    """Write the source of the runs, once per benchmark."""
+    folder = source_of(submission, submission.benchmark.name, home)
     _remove(folder)
-    settings = [f"models/{name}" for name in sorted({benchmark.name, benchmark.settings})]
-    for root, patterns in ((CHECKOUT, _PROGRAM), (workspace.root, (*settings, *_SETTINGS))):
-        for source in (path for pattern in patterns for path in root.glob(pattern)):
-            place = folder / source.relative_to(root)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, place, ignore=_NOT_SOURCE)
-            else:
-                shutil.copy(source, place)
-    write_source_readme(folder, submission, others)
+    folder.mkdir(parents=True)
+    write_source(source.files, folder)
+    write_source_readme(folder, submission, source)
 
 
 def _point_to_source(submission: Submission, home: Path) -> None:

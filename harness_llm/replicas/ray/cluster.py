@@ -25,7 +25,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Software and hardware of a node.
 
     Attributes:
-        folder: path of its harness_llm; `source` is the digest of that folder.
+        folder: path of its harness_llm; `source` is the digest of its measuring part.
         packages: versions of the packages that engines consist of.
         inherited: environment variables that affect engines.
         machine: from `detect`; `host` from `read_host_settings`.

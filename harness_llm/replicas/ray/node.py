@@ -24,8 +24,9 @@ from harness_llm.replicas.pool_folder import PoolFolder
 from harness_llm.replicas.ray.assignment import Slot
 from harness_llm.replicas.ray.cluster import NodeInfo
 from harness_llm.replicas.replica import ReplicaSpec
-from harness_llm.runs.fingerprint import source_digest, versions
+from harness_llm.runs.fingerprint import versions
 from harness_llm.runs.inherited_environment import inherited
+from harness_llm.runs.program_source import MEASURING
 
 _LOG_BYTES = 1 << 20  # per status; the rest follows with the next
 
@@ -34,7 +35,7 @@ def read_node_info(paths: Sequence[str] = ()) -> NodeInfo:
     """Read information about this node, with the digests of the checkpoints and stores at `paths`."""
     return NodeInfo(
         folder=str(Path(harness_llm.__file__).parent),
-        source=source_digest(),
+        source=MEASURING.digest(),
         packages={**versions(), "ray": importlib.metadata.version("ray")},
         inherited=inherited(_without_ray_variables(os.environ)),
         machine=detect(),
