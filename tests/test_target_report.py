@@ -50,7 +50,14 @@ def test_latencies_are_shares_or_multiples_of_their_limits() -> None:
         ([probe(400, valid=False)], "; so far no VALID target, 400 INVALID"),
         ([probe(100, valid=True)], "; so far 100 VALID"),
         ([probe(100, valid=True), probe(400, valid=False), probe(300, valid=False)], "; so far 100 VALID, 300 INVALID"),
-        ([probe(100, valid=True), full(480, valid=True), probe(450, valid=False)], "; so far 480 VALID"),
+        (
+            [probe(100, valid=True), full(480, valid=True), probe(450, valid=False)],
+            "; so far 480 VALID; contrary to that, 450 INVALID",
+        ),
+        (
+            [probe(137, valid=False), probe(140, valid=True), probe(141, valid=False)],
+            "; so far 140 VALID, 141 INVALID; contrary to that, 137 INVALID",
+        ),
         ([probe(480, valid=True), full(475, valid=False)], "; so far no VALID target, 475 INVALID"),
         ([probe(480, valid=True), full(475, valid=False), probe(90, valid=True)], "; so far 90 VALID, 475 INVALID"),
     ],
