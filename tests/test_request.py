@@ -73,6 +73,8 @@ def test_default_round_is_the_newest_with_the_benchmark() -> None:
         ("", "box", True, "missing --company", "--company Acme"),
         ("Acme", "", True, "missing --system-name", "--system-name my-box"),
         ("", "", False, "missing --system-name", "--system-name"),
+        ("Acme Corp", "box", True, "the submitter is not a folder name", "write Acme_Corp"),
+        (".hidden", "box", True, "the submitter is not a folder name", "write hidden"),
         ("", "8xH200[SXM]", False, "the system name is not a folder name", "write 8xH200_SXM"),
         ("", "8xH200/2xXeon", False, "the system name is not a folder name", "write 8xH200_2xXeon"),
     ],
