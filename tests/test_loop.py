@@ -1,14 +1,17 @@
 """The daily loop with the real engine: edit a target or a file, submit, look. Only what an edit concerns is run."""
 
 import re
+import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from ended_submission import NAMES, SUBMIT, SYSTEM, digests
-from terminal import Ended, Terminal
+from terminal import MAIN, Ended, Terminal
 
+from harness_llm.paths import CHECKOUT
 from harness_llm.runs.record import Run, State, find_runs
 
 pytestmark = [pytest.mark.engine(seconds=300), pytest.mark.processes, pytest.mark.slow]
@@ -141,3 +144,41 @@ def test_package_takes_the_newest_complete_set_and_names_the_differences(loop: L
     assert packaged.code == 0, packaged.err
     assert re.search(rf"a run made now differs in user_conf\.{re.escape(SERVER)}: \d+ vs {FAR}", packaged.err)
     loop.set_target(LOW)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the program, as after an upgrade."""
+    for name in ("harness_llm", "setup", "submission"):
+        shutil.copytree(CHECKOUT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "inference*"))
+    for name in ("Makefile", "pyproject.toml", "LICENSE"):
+        shutil.copy(CHECKOUT / name, tmp_path)
+    return tmp_path
+
+
+def append(file: Path, text: str) -> None:
+    file.write_text(f"{file.read_text()}\n{text}\n")
+
+
+def test_changed_program_measures_and_judges_what_the_change_concerns(loop: Loop, checkout: Path) -> None:
+    def submit(*words: str) -> Ended:
+        return loop.terminal.as_user(sys.executable, "-c", MAIN, *SUBMIT, *words, folder=checkout)
+
+    package = checkout / "harness_llm"
+    append(package / "loadgen" / "sut.py", "# a comment")
+    append(package / "analysis" / "report" / "templates" / "tree.html.j2", "<!-- a comment -->")
+    assert len(re.findall(r"\w+ +\w+ +done", submit("--dry-run").err)) == len(ALL)
+
+    append(package / "evaluate" / "gates.py", "_CHANGED = 1")
+    assert submit("--dry-run").err.count("to judge again") == len(ALL)
+    before = {run.path for run in loop.runs()}
+    judged = submit()
+    assert judged.code == 0, judged.err
+    assert "starting" not in judged.err
+    assert {run.path for run in loop.runs()} == before
+    assert len(re.findall(r"\w+ +\w+ +done", submit("--dry-run").err)) == len(ALL)
+
+    append(package / "loadgen" / "sut.py", "_CHANGED = 1")
+    plan = submit("--dry-run").err
+    assert len(re.findall(r"\w+ +\w+ +\d+ samples", plan)) == len(ALL)
+    assert plan.count("measuring_source: ") == len(ALL)
