@@ -29,7 +29,8 @@ STYLES = {
 }
 _PLAN = re.compile(r"^  \S")  # the first line of the plan is indented
 _PROGRESS = re.compile(r"^([\w ]+): .*(\(\d+%\)|, \d+:\d\d left, .*)$")
-_NOISE = re.compile(r"^(replica-\d+|data set$|train$|quantize$|reference$)|: \d+ samples, about ")
+_NOISE = re.compile(r"^(replica-\d+|starting for |data set$|train$|quantize$|reference$)|: \d+ samples, about ")
+_DETAILS = re.compile(r", \d+ replicas?: .*")  # of the current run
 _VERDICT = re.compile(r"^\w+ TEST\d\d: ")
 _END = re.compile(r"^\d+ errors?, |not submittable|^submission/inference_results_\S+$")
 _CHECKOUT = re.compile(r"^\S*/(?=submission/inference_results_)")  # a folder of the machine of the run
@@ -37,7 +38,7 @@ _CHECKOUT = re.compile(r"^\S*/(?=submission/inference_results_)")  # a folder of
 
 def excerpt(log: str) -> str:
     """Return the output of a run without set-up, repeated progress and the findings of the check."""
-    lines = [_CHECKOUT.sub("", line.rstrip()) for line in log.splitlines() if line.strip()]
+    lines = [_DETAILS.sub(", …", _CHECKOUT.sub("", line.rstrip())) for line in log.splitlines() if line.strip()]
     begin = next(number for number, line in enumerate(lines) if _PLAN.match(line))
     end = max(number for number, line in enumerate(lines) if _VERDICT.match(line))
     body = [line for line in lines[begin : end + 1] if not _NOISE.search(line)]

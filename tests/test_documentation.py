@@ -168,10 +168,10 @@ def test_the_excerpt_of_a_run_has_plan_results_and_verdict_without_repetition() 
 train: step 120/1200, loss 1.63 (10%)
 train: step 1200/1200, loss 0.05 (100%)
 Server: starting 1 x vllm
-replica-0 ready
+starting for 0:10: initializing
 Server performance: 2048 samples, about 0:26
 Server performance: running, 0:07 elapsed, 0:18 left, 600/2048 samples
-Server performance: running, 0:17 elapsed, 0:08 left, 1388/2048 samples
+Server performance: running, 0:17 elapsed, 0:08 left, 1388/2048 samples, 1 replica: 0 in flight, KV cache 1%
 Server performance: VALID, 589 tokens/s, 80.9 samples/s
 Server TEST06: VALID
 warning placeholder: a file has one
@@ -185,7 +185,7 @@ warning placeholder: a file has one
         "  Server       performance  2048 samples, about 0:26",
         "train: step 1200/1200, loss 0.05 (100%)",
         "Server: starting 1 x vllm",
-        "Server performance: running, 0:17 elapsed, 0:08 left, 1388/2048 samples",
+        "Server performance: running, 0:17 elapsed, 0:08 left, 1388/2048 samples, …",
         "Server performance: VALID, 589 tokens/s, 80.9 samples/s",
         "Server TEST06: VALID",
         "…",
