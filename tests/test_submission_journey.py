@@ -19,6 +19,7 @@ import pytest
 from ended_submission import NAMES, SUBMIT, SYSTEM, Stop, digests, finished, stop
 from terminal import Ended, Terminal, prepared_workspace
 from waiting import wait_until
+from ways import RUNS, done, plans
 
 from harness_llm.checker.official import run_official
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
@@ -279,6 +280,16 @@ def test_status_lists_all_runs(tree: Path, terminal: Terminal) -> None:
     end = terminal.run("status", "--system-name", SYSTEM)
     assert end.code == 0
     assert end.out.count("VALID") == len(SCENARIOS) * len(TESTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [{}, {"MODEL": "demo"}])
+@pytest.mark.parametrize("way", ["make", "make, exported settings", "harness-llm", "script of setup"])
+def test_other_ways_plan_nothing_with_the_default_model_and_its_name(
+    journey: Journey, terminal: Terminal, tmp_path: Path, way: str, model: dict[str, str]
+) -> None:
+    settings = model | {"COMPANY": "Acme", "SYSTEM_NAME": SYSTEM}
+    assert done(plans(settings, tmp_path)[way].plan(terminal)) == RUNS
 
 
 # Copies of the workspace
