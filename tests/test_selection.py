@@ -111,6 +111,10 @@ def test_nodes_are_compared_one_by_one(tmp_path: Path) -> None:
     ]
 
 
+def test_empty_value_differs_from_an_absent_one() -> None:
+    assert differences({"inherited": {}}, {"inherited": {"X": ""}}) == ["inherited.X: absent vs empty"]
+
+
 @given(st.integers(0, 150), st.text("ab", max_size=80), st.text("ab", max_size=80))
 def test_texts_of_a_difference_are_short_and_unequal(equal: int, ours: str, theirs: str) -> None:
     lines = differences({"key": "x" * equal + ours}, {"key": "x" * equal + theirs})
