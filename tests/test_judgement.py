@@ -297,7 +297,7 @@ def test_run_of_another_fingerprint_is_not_judged_again(submit: Submit) -> None:
     submit(NO_PACKAGE)
     pipeline, [repeated] = submit(settings="second")
     assert repeated.valid
-    assert "(NOT COUNTED: MEASURED but of another fingerprint: settings: first vs second)" in said(pipeline)
+    assert "(NOT COUNTED: MEASURED but not equal to a run made now: settings: first vs second)" in said(pipeline)
     assert [run.state for run in found(pipeline)] == [State.MEASURED, State.VALID]
 
 

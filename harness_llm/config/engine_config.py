@@ -148,11 +148,6 @@ class EngineConfig(BaseModel):
         return self.llm_config.get("distributed_executor_backend") == "ray"
 
     @property
-    def warm_up_tokens(self) -> int:
-        """Tokens per answer of the warm-up; at most those of the benchmark."""
-        return min(self.harness_config.warm_up_tokens, self.sampling.max_tokens)
-
-    @property
     def draft_tokens(self) -> int:
         """Draft tokens per step; 0 without speculative decoding."""
         return int((self.llm_config.get("speculative_config") or {}).get("num_speculative_tokens", 0))

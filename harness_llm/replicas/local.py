@@ -113,7 +113,7 @@ class _Replicas:
             traces=str(self.traces / f"replica-{replica}") if self.traces else "",
             warm_up_store=str(self.calibration),
             warm_up_batch=config.in_flight_limit.batch,
-            warm_up_tokens=config.warm_up_tokens,
+            warm_up_tokens=min(config.harness_config.warm_up_tokens, config.sampling.max_tokens),
         )
 
 
