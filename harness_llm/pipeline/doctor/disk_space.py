@@ -50,7 +50,7 @@ def check_space(required: Mapping[Path, float]) -> Iterator[CheckResult]:
     """Check the free space of each disk for `required`, bytes by folder that need not exist, and container images."""
     disks: dict[int, tuple[Path, float]] = {}
     for folder, needed in required.items():
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110 - False without permission
         device = existing.stat().st_dev
         before = disks.get(device, (existing, 0.0))
         disks[device] = (before[0], before[1] + needed)
