@@ -74,7 +74,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeDaemon:
     for module in (checks, submission):
         monkeypatch.setattr(module, "connect", lambda **_: fake)
     monkeypatch.setattr(mounts, "_write_error", lambda *_: None)
-    for name in ("require_base", "require_buildx"):  # see test_container_daemon.py
+    for name in ("require_base", "require_buildx", "require_client"):  # see test_container_daemon.py
         monkeypatch.setattr(checks, name, lambda *_, **__: None)
     monkeypatch.setattr(mounts, "_LAB", tmp_path / "none")
     return fake
@@ -89,7 +89,7 @@ def test_correct_machine_has_no_error(daemon: FakeDaemon) -> None:
     found = docker()
     problems = {name: result.level for name, result in found.items() if result.level is not Level.OK}
     assert problems == dict.fromkeys(("GPU driver", "Image build"), Level.NOT_CHECKED)  # hide_tools
-    others = {"Docker", "Docker disk", "GPU containers", "Container user", "Mounts"}
+    others = {"Docker", "GPU containers", "Container user", "Mounts"}
     assert set(found) == {*problems, *others}
 
 
@@ -131,13 +131,16 @@ def test_missing_base_image_is_an_error_before_a_build(daemon: FakeDaemon, monke
     assert "Image build" not in docker(BASE_IMAGE="none:1")
 
 
-def test_full_disk_is_an_error_unless_the_images_exist(daemon: FakeDaemon) -> None:
-    daemon.free = 10 * 2**30
-    assert docker()["Docker disk"].level is Level.ERROR
+def test_disk_of_another_machine_is_listed_as_not_checked(daemon: FakeDaemon) -> None:
+    def reasons() -> list[str]:
+        results = checks.check_docker("cuda", load_accelerator("h200")[1], ENVIRON)
+        return [result.found for result in results if result.name == "Image build"]
+
+    assert not [reason for reason in reasons() if "disk space" in reason]
     daemon.free = None
-    assert docker()["Docker disk"].level is Level.NOT_CHECKED
+    assert [reason for reason in reasons() if "disk space" in reason]
     daemon.tags = ["harness-llm-submission:cuda", "harness-llm-model_and_dataset:cuda"]
-    assert "Docker disk" not in docker()
+    assert reasons() == []
 
 
 def test_second_image_requires_only_the_space_of_its_own_layers(
@@ -154,9 +157,7 @@ def test_second_image_requires_only_the_space_of_its_own_layers(
     daemon.tags = ["harness-llm-model_and_dataset:cuda"]
     builds.build("submission", ENVIRON, printed=False)
     assert built == ["harness-llm-submission:cuda"]
-    assert docker()["Docker disk"].level is Level.OK
     daemon.free = 2 * 2**30
-    assert docker()["Docker disk"].level is Level.ERROR
     with pytest.raises(EnvironmentMissing, match="not enough disk space"):
         builds.build("submission", ENVIRON, printed=False)
 
@@ -328,11 +329,11 @@ def test_errors_of_host_and_docker_are_reported_together_before_a_build(
     calls: Calls, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "check_host", lambda *_: [failed("GPUs", "none on the PCI bus")])
-    daemon.free = 0
+    daemon.runtime = False
     with pytest.raises(EnvironmentMissing, match="2 checks failed") as caught:
         submission.submit([], ENVIRON)
     assert "none on the PCI bus" in caught.value.found
-    assert "not enough disk space" in caught.value.found
+    assert "Container Toolkit is not installed" in caught.value.found
     assert calls.done == []
 
 
@@ -341,7 +342,7 @@ def test_error_of_host_and_image_is_reported_once(
 ) -> None:
     daemon.tags = ["harness-llm-submission:cuda"]
     monkeypatch.setattr(checks, "check_host", lambda *_: [failed("Options", "unknown benchmark none")])
-    monkeypatch.setattr(submission._Machine, "software", lambda *_: [failed("Options", "unknown benchmark none")])
+    monkeypatch.setattr(submission._Machine, "check", lambda *_: [failed("Options", "unknown benchmark none")])
     assert submission.doctor([], ENVIRON) == EnvironmentMissing.exit_code
     assert capsys.readouterr().out.count("unknown benchmark none") == 1
 

@@ -201,7 +201,7 @@ def test_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(mounts, "_write_error", lambda *_: None)
     (tmp_path / "submission").mkdir()
     accelerator = load_accelerator("mi300x")[1].model_copy(update={"devices": ("/dev/none-such",)})
-    with pytest.raises(EnvironmentMissing, match=r"missing device file of the accelerator\n.*/dev/none-such"):
+    with pytest.raises(EnvironmentMissing, match=r"missing device files of the accelerator\n.*/dev/none-such"):
         mounts.prepare(container("mi300x"), accelerator, USER)
 
 

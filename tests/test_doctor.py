@@ -1,6 +1,7 @@
 """The checks before a submission: all errors are reported together, before any engine starts."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,22 @@ from token_server import TokenServer
 from workspaces import NAMES, edit, make_workspace
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from harness_llm.config.request import Request
+from harness_llm.config.options import Options
+from harness_llm.config.request import Request, load_request
 from harness_llm.config.rules import load_round
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
 from harness_llm.evaluate.official import script_runner as evaluator
 from harness_llm.hardware import device_lock as devices
+from harness_llm.hardware.ecc import UNTOLD
+from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor import download_checks
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import from_json, refuse, render, summary, to_json
+from harness_llm.pipeline.doctor.examination import _check_assignment
+from harness_llm.pipeline.doctor.settings_checks import resolve_settings
 from harness_llm.pipeline.submit import Pipeline
+from harness_llm.prepare.quantize.quantize import PROGRAMS
+from harness_llm.replicas.ray.cluster import Cluster, Node, NodeInfo
 from harness_llm.runs import fingerprint
 
 FIELDS = set(load_round("v6.1").system.filled) - {"division", "submitter", "system_type", "status"}
@@ -391,3 +399,60 @@ def test_server_that_does_not_answer_is_refused_before_any_run(harness: CommandL
     done = harness(command, *DEMO, *NAMES, "--engine", "openai", "--set", "server_config.url=http://127.0.0.1:1")
     assert done.code == 3
     assert "http://127.0.0.1:1/health (server_config.url)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "words"),
+    [
+        ("kind=triton", 2, "missing command to start a triton server"),
+        ("command=true {x}", 2, "unknown placeholder in the server command"),
+        ("command=no-such-program", 3, "missing program no-such-program"),
+    ],
+)
+@pytest.mark.parametrize("command", ["doctor", "submit"])
+@pytest.mark.usefixtures("nothing_starts")
+def test_server_that_cannot_be_started_is_refused_before_any_run(
+    harness: CommandLine, command: str, setting: str, code: int, words: str
+) -> None:
+    done = harness(command, *DEMO, *NAMES, "--engine", "openai", "--set", f"server_config.{setting}")
+    assert done.code == code
+    assert (done.out + done.err).count(words) == 1
+
+
+@pytest.mark.parametrize("command", ["doctor", "submit"])
+@pytest.mark.usefixtures("nothing_starts")
+def test_used_port_of_the_metrics_is_refused_before_any_run(harness: CommandLine, command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = harness(command, *DEMO, *NAMES, "--metrics-port", str(server.getsockname()[1]))
+    assert done.code == 2
+    assert (done.out + done.err).count("the port for the metrics cannot be used") == 1
+
+
+@pytest.mark.parametrize("command", ["doctor", "submit"])
+@pytest.mark.usefixtures("nothing_starts")
+def test_missing_environment_of_the_quantization_is_refused_before_any_download(
+    harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    missing = PROGRAMS["llmcompressor"]._replace(python=tmp_path / "python")
+    monkeypatch.setitem(PROGRAMS, "llmcompressor", missing)
+    done = harness(command, *DEMO, *NAMES)
+    assert done.code == 3
+    assert (done.out + done.err).count("missing environment of llmcompressor") == 1
+    words = ("--model", "llama3.1-8b", "--gpu", "h200", "--division", "open", *NAMES)
+    assert results(harness, *words)["Quantization"][0]["hint"] == "make setup"
+    for part in ("host", "container"):  # the image has the environment
+        assert results(harness, *words, "--part", part).get("Quantization", [{"level": "ok"}])[0]["level"] == "ok"
+
+
+def test_devices_of_a_cluster_are_counted(harness: CommandLine) -> None:
+    request = load_request(Options(model="llama2-70b", gpu="h200", division="open"), Workspace())
+    request, _ = resolve_settings(request)
+    info = NodeInfo(folder="", source="", packages={}, inherited={}, machine={}, host={}, ecc=UNTOLD, digests={})
+    nodes = tuple(Node(address=name, cpus=64, gpus=2, info=info) for name in ("a", "b"))
+    enough = tuple(Node(address=name, cpus=64, gpus=8, info=info) for name in ("a", "b"))
+    error, unknown = dict.fromkeys(_check_assignment(request, Cluster("a:1", nodes)))
+    assert (error.level, error.exit_code) == (Level.ERROR, 2)
+    assert "not enough accelerators" in error.found
+    assert list(_check_assignment(request, Cluster("a:1", enough))) == [unknown]
+    assert unknown.level is Level.NOT_CHECKED
+    assert list(_check_assignment(request, Cluster("a:1", enough[:1]))) == []

@@ -110,6 +110,10 @@ def test_images_of_containers_need_space_on_their_disk(tmp_path: Path, monkeypat
     here, other = check_space({tmp_path / "a": 3 * GB, Path("/proc/x"): 3 * GB})
     assert (here.level, here.expected) == (Level.ERROR, "7.0 GB (container images: 4.0 GB)")
     assert (other.level, other.found) == (Level.OK, "5.0 GB free at /proc, 3.0 GB needed")
+    [alone] = check_space({})
+    assert alone.found == f"5.0 GB free at {tmp_path}, 4.0 GB (container images: 4.0 GB) needed"
+    monkeypatch.setenv("HARNESS_LLM_IMAGE_SPACE", f"{6 * GB}:{tmp_path}")
+    assert "docker builder prune" in next(iter(check_space({}))).hint
 
 
 def test_disk_space_is_summed_over_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Build and remove the images. Build arguments: setup/containers.yaml, the rules and the environment."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -39,6 +40,8 @@ _NO_BUILDX = (
     "missing buildx component of docker",
     "apt install docker-buildx (Docker's own packages: docker-buildx-plugin)",
 )
+_DOCKER_VERSION = re.compile(r"Docker version (\d+)")
+_BUILDX_SINCE = 23
 _NO_BASE = ("base image not available", "choose a local image or a reachable registry: BASE_IMAGE=registry/name:tag")
 _CAUSES = (
     (
@@ -75,27 +78,29 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
     sys.stdout.write(f"{planned.tag}\n")
 
 
-def require_buildx(program: str, *, podman: bool) -> None:
-    """Require BuildKit's client, which is a plugin of docker; podman has its own.
+def require_buildx(program: str) -> None:
+    """Require BuildKit's client: a plugin since Docker 23 (its release notes); earlier versions and podman contain it.
 
     Raises:
         EnvironmentMissing: it is not installed.
     """
-    if podman:
-        return
-    done = subprocess.run([program, "buildx", "version"], capture_output=True, text=True, check=False)
-    if done.returncode:
+
+    def ask(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([program, *words], capture_output=True, text=True, check=False)
+
+    version = _DOCKER_VERSION.match(ask("--version").stdout)
+    if version and int(version[1]) >= _BUILDX_SINCE and (done := ask("buildx", "version")).returncode:
         what, hint = _NO_BUILDX
-        raise EnvironmentMissing(what, where=program, found=(done.stderr.strip().splitlines() or [""])[0], hint=hint)
+        raise EnvironmentMissing(what, where=program, found=done.stderr.partition("\n")[0], hint=hint)
 
 
 def require_base(daemon: Daemon, image: str) -> None:
-    """Require that the daemon has the base image, or finds it in its registry.
+    """Require that the daemon has the base image, or finds it in its registry; podman's API cannot ask a registry.
 
     Raises:
         EnvironmentMissing: it has not.
     """
-    if daemon.has(image):
+    if daemon.podman or daemon.has(image):
         return
     try:
         daemon.client.images.get_registry_data(image)

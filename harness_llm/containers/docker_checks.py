@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +14,14 @@ from harness_llm.containers import from_environment as setting
 from harness_llm.containers.build import outdated, require_base, require_buildx
 from harness_llm.containers.certificates import VARIABLES, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import Accelerator, ImageName, image_tag, required_gib
-from harness_llm.containers.daemon import EXIT_CODES, GPU_RUNTIME, Daemon, connect, refusal
+from harness_llm.containers.daemon import (
+    EXIT_CODES,
+    GPU_RUNTIME,
+    Daemon,
+    connect,
+    refusal,
+    require_client,
+)
 from harness_llm.containers.mounts import faults, folders
 from harness_llm.containers.secrets import find_token
 from harness_llm.errors import ConfigError, HarnessError
@@ -110,7 +117,7 @@ def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]
     user = _user(environ)
     yield user
     try:
-        podman = setting.is_podman(setting.container_program(environ))
+        program = setting.container_program(environ)
     except HarnessError as error:
         yield from_error("Docker", error)
         return
@@ -118,15 +125,15 @@ def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]
     if not errors([user]):
         yield from _mounts(name, accelerator, environ)
     try:
-        daemon = connect(podman=podman)
+        daemon = connect(podman=setting.is_podman(program))
+        require_client(program, daemon)
         yield passed("Docker", "reachable")
     except HarnessError as error:
         yield from_error("Docker", error)
         return
-    yield from _disk(daemon, name, accelerator)
     yield from _images(daemon, name, accelerator, environ)
     if required_gib(name, accelerator, daemon.has):
-        yield from _build(daemon, accelerator, environ)
+        yield from _build(daemon, program, environ.get("BASE_IMAGE") or accelerator.base_image)
     if accelerator.gpus:
         yield from _gpus(daemon, name, accelerator, environ)
 
@@ -148,35 +155,21 @@ def _token(environ: Mapping[str, str]) -> Iterator[CheckResult]:
         yield from_error(TOKEN, error)
 
 
-def _build(daemon: Daemon, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Check what the build of a missing image requires before its first step."""
+def _build(daemon: Daemon, program: str, base: str) -> Iterator[CheckResult]:
+    """Check what the build of a missing image requires before its first step; `check_space` checks its disk."""
     label = "Image build"
-    try:
-        require_buildx(setting.container_program(environ), podman=daemon.podman)
-        base = environ.get("BASE_IMAGE") or accelerator.base_image
-        if daemon.podman and not daemon.has(base):
-            yield not_checked(label, f"whether podman can pull {base}")
-        else:
-            require_base(daemon, base)
-            yield passed(label, f"{base} is available")
-    except HarnessError as error:
-        yield from_error(label, error)
+    requirements: tuple[Callable[[], None], ...] = (
+        lambda: require_buildx(program),
+        lambda: require_base(daemon, base),
+    )
+    for require in requirements:
+        try:
+            require()
+        except HarnessError as error:
+            yield from_error(label, error)
+    if daemon.free_bytes() is None:
+        yield not_checked(label, "disk space for the images: the daemon's folder is not readable")
     yield not_checked(label, "access to the package index and to the distribution's packages, until the build")
-
-
-def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[CheckResult]:
-    needed = required_gib(name, accelerator, daemon.has)
-    if not needed:
-        return
-    label, free = "Docker disk", daemon.free_bytes()
-    if free is None:
-        yield not_checked(label, "the daemon's folder is not readable")
-        return
-    try:
-        daemon.require_space(needed)
-        yield passed(label, f"{free / _GIB:.0f} GiB free")
-    except HarnessError as error:
-        yield from_error(label, error)
 
 
 def _images(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:

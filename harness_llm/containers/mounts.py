@@ -79,10 +79,16 @@ def prepare(started: Container, accelerator: Accelerator, environ: Mapping[str, 
         _make(folder, uid, gid)
     for fault in faults(started, accelerator):
         raise fault
+    if missing := [device for device in accelerator.devices if not Path(device).exists()]:
+        raise EnvironmentMissing(
+            "missing device files of the accelerator",
+            where=", ".join(missing),
+            hint="install and load the vendor's driver; GPU_NAME=cpu ignores accelerators",
+        )
 
 
 def faults(started: Container, accelerator: Accelerator) -> Iterator[EnvironmentMissing]:
-    """Yield the errors of mounts and devices; `prepare` creates missing folders below build/."""
+    """Yield the errors of mounts; `prepare` creates missing folders below build/."""
     workspace = Workspace(CHECKOUT)
     mounts = (*started.mounts, *_written(accelerator))
     missing = [m for m in mounts if not m.source.exists() and not _is_made(m.source, workspace)]
@@ -91,13 +97,6 @@ def faults(started: Container, accelerator: Accelerator) -> Iterator[Environment
     uid, gid = map(int, started.user.split(":"))
     for error in access_errors(places, f"{uid}:{gid}", lambda folder: _write_error(folder, started)):
         yield replace(error, what="no write access of the container's user", expected=f"access of {uid}:{gid}")
-    for device in accelerator.devices:
-        if not Path(device).exists():
-            yield EnvironmentMissing(
-                "missing device file of the accelerator",
-                where=device,
-                hint="install and load the vendor's driver; GPU_NAME=cpu ignores accelerators",
-            )
 
 
 def _written(accelerator: Accelerator) -> Iterator[Mount]:

@@ -17,6 +17,7 @@ from harness_llm.pipeline.doctor.download_checks import check_downloads
 from harness_llm.pipeline.doctor.examination import Examination, Tell, examine
 from harness_llm.pipeline.doctor.folder_checks import check_folders
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
+from harness_llm.write_access import existing_part, write_error
 
 if TYPE_CHECKING:
     from harness_llm.replicas.ray.cluster import Cluster
@@ -62,11 +63,13 @@ def combine_results(examinations: Sequence[Examination], tell: Tell = lambda _: 
     """Combine the results of several benchmarks; equal results appear once, needs are checked together."""
     results = dict.fromkeys(result for examination in examinations for result in examination.results)
     needs = [examination.needs for examination in examinations]
+    required = required_bytes(space for need in needs for space in need.space)
     return [
         *results,
         *check_downloads((source for need in needs for source in need.sources), tell),
         *check_folders(place for need in needs for place in need.places),
-        *check_space(required_bytes(space for need in needs for space in need.space)),
+        # A folder without write access, which has been reported, may be on a full disk or on none.
+        *check_space({folder: size for folder, size in required.items() if not write_error(existing_part(folder))}),
     ]
 
 

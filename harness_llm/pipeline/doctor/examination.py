@@ -23,7 +23,7 @@ from harness_llm.hardware.pci import accelerators
 from harness_llm.paths import IMAGE_VARIABLE, Workspace
 from harness_llm.pipeline.doctor.asset_checks import check_assets, check_quantization, space_needs
 from harness_llm.pipeline.doctor.check_result import CheckResult, errors, failed, from_error, not_checked, passed
-from harness_llm.pipeline.doctor.disk_space import SpaceNeed
+from harness_llm.pipeline.doctor.disk_space import SpaceNeed, log_space
 from harness_llm.pipeline.doctor.download_checks import Source, missing_sources
 from harness_llm.pipeline.doctor.folder_checks import written_places
 from harness_llm.pipeline.doctor.gpu_checks import Wanted, check_gpus, installed_cuda
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from harness_llm.replicas.ray.cluster import Cluster
 
 Tell = Callable[[str], None]
+_CLUSTER = "Ray cluster"
 _UNNAMED = "unnamed"  # replaces a missing submitter, so that the system is checked too
 
 
@@ -112,7 +113,7 @@ def examine(
     options, workspace = loaded.options, loaded.workspace
     request, settings = resolve_settings(loaded, in_image=part is Part.HOST)
     cluster, reached = _cluster(options, workspace, tell)
-    results = [*settings, *reached, _device_lock(options)]
+    results = [*settings, *reached, *_check_assignment(request, cluster), _device_lock(options)]
     if request and part is not Part.CONTAINER:
         results += [*check_assets(request), *check_quantization(request, here=part is Part.ALL)]
     if purpose is not Purpose.PREPARE:
@@ -138,7 +139,8 @@ def _needs(request: Request, purpose: Purpose, part: Part) -> Needs:
     places = [] if part is Part.HOST else written_places(request, purpose)
     if part is Part.CONTAINER:
         return Needs(places=places)
-    return Needs(missing_sources(request, by_containers=part is Part.HOST), places, space_needs(request))
+    space = space_needs(request) + ([] if purpose is Purpose.PREPARE else log_space(request))
+    return Needs(missing_sources(request, by_containers=part is Part.HOST), places, space)
 
 
 def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Cluster | None, list[CheckResult]]":
@@ -151,13 +153,29 @@ def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Clust
     try:
         cluster = query_cluster(options.ray, workspace.stage_log("nodes"))
     except HarnessError as error:
-        return None, [from_error("Ray cluster", error)]
+        return None, [from_error(_CLUSTER, error)]
     except OSError as error:  # of its log; `check_folders` reports the cause
-        return None, [not_checked("Ray cluster", str(error))]
+        return None, [not_checked(_CLUSTER, str(error))]
     for node in cluster.nodes:
         tell(f"  {node.address}: {node.cpus} CPUs, {node.gpus} accelerators")
     nodes = ", ".join(f"{node.address} ({node.cpus} CPUs, {node.gpus} accelerators)" for node in cluster.nodes)
-    return cluster, [passed("Ray cluster", nodes)]
+    return cluster, [passed(_CLUSTER, nodes)]
+
+
+def _check_assignment(request: Request | None, cluster: "Cluster | None") -> Iterator[CheckResult]:
+    """Check that the nodes have the devices of all replicas."""
+    if not (request and cluster):
+        return
+    from harness_llm.replicas.ray.launcher import ray_launcher  # noqa: PLC0415 - loads zmq
+
+    accelerated = request.options.gpu != NO_ACCELERATOR
+    for plan in request.scenarios:
+        try:
+            ray_launcher(cluster, plan.config, request.options.engine, accelerated=accelerated)
+        except HarnessError as error:
+            yield from_error(_CLUSTER, error)
+    if len(cluster.nodes) > 1:
+        yield not_checked(_CLUSTER, "model and data of the nodes, which are compared after the preparation")
 
 
 def _machine(
