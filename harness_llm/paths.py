@@ -86,7 +86,27 @@ class Workspace:
 
     def stage_log(self, name: str) -> Path:
         """Standard error of a stage of the preparation."""
-        return self.build / "assets" / f"{name}.log"
+        return self.stage_logs / f"{name}.log"
+
+    @property
+    def stage_logs(self) -> Path:
+        """Logs of the preparation and of queries of a Ray cluster."""
+        return self.build / "assets"
+
+    @property
+    def official(self) -> Path:
+        """Outputs of the official accuracy scripts, by the digests of their inputs."""
+        return self.build / "official"
+
+    @property
+    def scoring(self) -> Path:
+        """Temporary folders of accuracy scripts, which the scoring service's containers mount."""
+        return self.build / "scoring"
+
+    @property
+    def containers(self) -> Path:
+        """Logs of image builds and stages, and files that containers mount."""
+        return self.build / "containers"
 
     @property
     def cache(self) -> Path:

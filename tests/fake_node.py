@@ -86,7 +86,7 @@ def write_node(root: Path, pci: str = H200, count: int = 8, *, nvswitches: int =
         files = {"class": "0x068000", "vendor": "0x10de", "device": "0x22a3"}
         write_root(root / PCI / f"0000:{0x80 + number:02x}:00.0", files)
     if vendor == "1002":
-        write_root(root, {"sys/module/amdgpu/version": "6.16.6", "dev/kfd": ""})
+        write_root(root, {"sys/module/amdgpu/version": "6.16.6", "dev/kfd": "", "dev/dri/card0": ""})
     else:
         write_root(root, {"sys/module/nvidia/version": "580.95.05"})
     (root / "dev/shm").mkdir(parents=True)

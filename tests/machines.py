@@ -19,5 +19,5 @@ def write_root(root: Path, files: Mapping[str, str]) -> Path:
 
 def hide_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the accelerators of the machine that runs the tests."""
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     monkeypatch.setitem(sys.modules, "amdsmi", None)

@@ -1,6 +1,7 @@
 """The checks of `make submission` in containers: on the host before an image is built, in the image before a stage."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import certifi
 import pytest
 from machines import hide_tools
 
@@ -20,10 +22,10 @@ from harness_llm.containers import mounts, start
 from harness_llm.containers import submit as submission
 from harness_llm.containers.container_spec import Accelerator, load_accelerator
 from harness_llm.containers.daemon import Image
-from harness_llm.errors import EnvironmentMissing
+from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.gpu_state import Devices
 from harness_llm.paths import CHECKOUT
-from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, passed, warned
+from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, not_checked, passed, warned
 from harness_llm.pipeline.doctor.doctor_report import to_json
 
 ENVIRON = {"GPU_NAME": "h200", "DOCKER": "/bin/true", "RUN_AS": f"{os.getuid() or 1000}:1000"}
@@ -37,6 +39,7 @@ class FakeDaemon:
     free: int | None = 2**40
     runtime: bool = True
     complaint: str = ""
+    podman: bool = False
     folder: str = "/var/lib/docker"
     is_rootless: bool = False
     labels: dict[str, str] = field(default_factory=dict)
@@ -70,7 +73,9 @@ def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeDaemon:
     monkeypatch.setattr(checks.setting, "container_program", lambda _: "/bin/true")
     for module in (checks, submission):
         monkeypatch.setattr(module, "connect", lambda **_: fake)
-    monkeypatch.setattr(mounts, "_may_write", lambda *_: True)
+    monkeypatch.setattr(mounts, "_write_error", lambda *_: None)
+    for name in ("require_base", "require_buildx", "require_client"):  # see test_container_daemon.py
+        monkeypatch.setattr(checks, name, lambda *_, **__: None)
     monkeypatch.setattr(mounts, "_LAB", tmp_path / "none")
     return fake
 
@@ -82,9 +87,10 @@ def docker(**environ: str) -> dict[str, CheckResult]:
 
 def test_correct_machine_has_no_error(daemon: FakeDaemon) -> None:
     found = docker()
-    assert {name for name, result in found.items() if result.level is not Level.OK} == {"GPU driver"}
-    assert found["GPU driver"].found.startswith("not checked")  # hide_tools
-    assert set(found) == {"Docker", "Docker disk", "GPU driver", "GPU containers", "Container user", "Mounts"}
+    problems = {name: result.level for name, result in found.items() if result.level is not Level.OK}
+    assert problems == dict.fromkeys(("GPU driver", "Image build"), Level.NOT_CHECKED)  # hide_tools
+    others = {"Docker", "GPU containers", "Container user", "Mounts"}
+    assert set(found) == {*problems, *others}
 
 
 def test_missing_docker_is_one_error(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,18 +99,48 @@ def test_missing_docker_is_one_error(daemon: FakeDaemon, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(checks, "connect", connect)
     found = docker()
-    assert list(found) == ["Docker"]
-    assert found["Docker"].level is Level.ERROR
+    assert [name for name, result in found.items() if result.level is Level.ERROR] == ["Docker"]
     assert "systemctl" in found["Docker"].hint
+    assert set(found) == {"Container user", "Mounts", "Docker"}
 
 
-def test_full_disk_is_an_error_unless_the_images_exist(daemon: FakeDaemon) -> None:
-    daemon.free = 10 * 2**30
-    assert docker()["Docker disk"].level is Level.ERROR
-    daemon.free = None
-    assert docker()["Docker disk"].found.startswith("not checked")
+def test_missing_run_as_of_root_is_reported_without_docker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    found = docker(RUN_AS="", DOCKER="/no/docker")
+    assert [(name, result.level) for name, result in found.items()] == [
+        ("Container user", Level.ERROR),
+        ("Docker", Level.ERROR),
+    ]
+    assert found["Container user"].hint.startswith("set RUN_AS=")
+
+
+def test_unreadable_token_file_is_an_error(daemon: FakeDaemon, tmp_path: Path) -> None:
+    found = docker(HF_TOKEN="", HUGGINGFACE_ACCESS_TOKEN="", HF_TOKEN_PATH=str(tmp_path))
+    assert found["Hugging Face token"].exit_code == 2
+
+
+def test_missing_base_image_is_an_error_before_a_build(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: FakeDaemon, image: str) -> None:
+        raise EnvironmentMissing("base image not available", where=image)
+
+    monkeypatch.setattr(checks, "require_base", refuse)
+    results = list(checks.check_docker("cuda", load_accelerator("h200")[1], ENVIRON | {"BASE_IMAGE": "none:1"}))
+    levels = [(result.level, result.where) for result in results if result.name == "Image build"]
+    assert levels == [(Level.ERROR, "none:1"), (Level.NOT_CHECKED, "")]
     daemon.tags = ["harness-llm-submission:cuda", "harness-llm-model_and_dataset:cuda"]
-    assert "Docker disk" not in docker()
+    assert "Image build" not in docker(BASE_IMAGE="none:1")
+
+
+def test_disk_of_another_machine_is_listed_as_not_checked(daemon: FakeDaemon) -> None:
+    def reasons() -> list[str]:
+        results = checks.check_docker("cuda", load_accelerator("h200")[1], ENVIRON)
+        return [result.found for result in results if result.name == "Image build"]
+
+    assert not [reason for reason in reasons() if "disk space" in reason]
+    daemon.free = None
+    assert [reason for reason in reasons() if "disk space" in reason]
+    daemon.tags = ["harness-llm-submission:cuda", "harness-llm-model_and_dataset:cuda"]
+    assert reasons() == []
 
 
 def test_second_image_requires_only_the_space_of_its_own_layers(
@@ -121,9 +157,7 @@ def test_second_image_requires_only_the_space_of_its_own_layers(
     daemon.tags = ["harness-llm-model_and_dataset:cuda"]
     builds.build("submission", ENVIRON, printed=False)
     assert built == ["harness-llm-submission:cuda"]
-    assert docker()["Docker disk"].level is Level.OK
     daemon.free = 2 * 2**30
-    assert docker()["Docker disk"].level is Level.ERROR
     with pytest.raises(EnvironmentMissing, match="not enough disk space"):
         builds.build("submission", ENVIRON, printed=False)
 
@@ -191,7 +225,8 @@ def test_driver_branch_is_that_of_the_cuda_version_of_the_image(
 
 def test_user_and_folders_are_checked(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     assert docker(RUN_AS="0:0")["Container user"].exit_code == 2
-    monkeypatch.setattr(mounts, "_may_write", lambda folder, *_: folder.name != "submission")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(mounts, "_write_error", lambda folder, _: full if folder.name == "submission" else None)
     result = docker()["Mounts"]
     assert (result.level, result.where.endswith("/submission")) == (Level.ERROR, True)
     assert docker(LAB_MODEL="/none/models")["Mounts"].level is Level.ERROR
@@ -218,8 +253,8 @@ def calls(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Calls:
         calls.done.append(submission.STAGES[image])  # type: ignore[index]
         return 0
 
-    def software(_: object, options: Sequence[str]) -> list[CheckResult]:
-        calls.done.append("software")
+    def inside(_: object, options: Sequence[str]) -> list[CheckResult]:
+        calls.done.append("inside")
         return [passed("LoadGen", "6.0")]
 
     def host(options: Sequence[str], _: Accelerator, environ: Mapping[str, str]) -> list[CheckResult]:
@@ -229,7 +264,7 @@ def calls(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Calls:
 
     monkeypatch.setattr(submission, "build", build)
     monkeypatch.setattr(submission._Machine, "run", run)
-    monkeypatch.setattr(submission._Machine, "software", software)
+    monkeypatch.setattr(submission._Machine, "check", inside)
     monkeypatch.setattr(checks, "check_host", host)
     return calls
 
@@ -238,8 +273,8 @@ def test_host_is_checked_before_a_build_and_image_before_a_stage(
     calls: Calls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert submission.submit([], ENVIRON) == 0
-    assert calls.done == ["host", "build model_and_dataset", "build submission", "software", "prepare", "submit"]
-    assert "warning  CPU governor" in capsys.readouterr().err
+    assert calls.done == ["host", "build model_and_dataset", "build submission", "inside", "prepare", "submit"]
+    assert "warning      CPU governor" in capsys.readouterr().err
 
 
 def test_space_of_missing_images_is_passed_to_the_checks_of_the_host(
@@ -261,18 +296,44 @@ def test_space_of_missing_images_is_passed_to_the_checks_of_the_host(
 def test_existing_image_is_checked_in_the_first_pass(calls: Calls, daemon: FakeDaemon) -> None:
     daemon.tags = ["harness-llm-submission:cuda"]
     assert submission.submit([], ENVIRON) == 0
-    assert calls.done == ["host", "software", "build model_and_dataset", "prepare", "submit"]
+    assert calls.done == ["host", "inside", "build model_and_dataset", "prepare", "submit"]
+
+
+def test_result_of_the_container_replaces_that_of_the_machine_unless_it_repeats_a_problem(
+    calls: Calls, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = [not_checked("Settings", "no vLLM"), failed("GPUs", "7"), passed("Names", "Acme"), warned("ASLR", "on")]
+    container = [passed("Settings", "demo"), failed("GPUs", "7 in the container"), warned("ASLR", "on")]
+    monkeypatch.setattr(checks, "check_host", lambda *_: machine)
+    monkeypatch.setattr(submission._Machine, "check", lambda *_: container)
+    daemon.tags = ["harness-llm-submission:cuda"]
+    assert submission.doctor(["--json"], ENVIRON) == 3
+    shown = {check["name"]: check["found"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert shown.items() >= {"Settings": "demo", "GPUs": "7", "Names": "Acme", "ASLR": "on"}.items()
+    with pytest.raises(EnvironmentMissing, match=r"GPUs: 7$"):
+        submission.submit([], ENVIRON)
+
+
+@pytest.mark.parametrize("words", [{"RUN_AS": "0:0"}, {"DOCKER_ARGS": "'"}, {"EXTRA_CA_CERT": "/none"}])
+def test_wrong_variable_is_one_error_of_doctor_and_submit_with_exit_code_2(
+    calls: Calls, capsys: pytest.CaptureFixture[str], words: dict[str, str]
+) -> None:
+    assert submission.doctor([], ENVIRON | words) == 2
+    assert " 1 error, " in capsys.readouterr().out
+    with pytest.raises(ConfigError):
+        submission.submit([], ENVIRON | words)
+    assert "inside" not in calls.done
 
 
 def test_errors_of_host_and_docker_are_reported_together_before_a_build(
     calls: Calls, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "check_host", lambda *_: [failed("GPUs", "none on the PCI bus")])
-    daemon.free = 0
+    daemon.runtime = False
     with pytest.raises(EnvironmentMissing, match="2 checks failed") as caught:
         submission.submit([], ENVIRON)
     assert "none on the PCI bus" in caught.value.found
-    assert "not enough disk space" in caught.value.found
+    assert "Container Toolkit is not installed" in caught.value.found
     assert calls.done == []
 
 
@@ -281,13 +342,13 @@ def test_error_of_host_and_image_is_reported_once(
 ) -> None:
     daemon.tags = ["harness-llm-submission:cuda"]
     monkeypatch.setattr(checks, "check_host", lambda *_: [failed("Options", "unknown benchmark none")])
-    monkeypatch.setattr(submission._Machine, "software", lambda *_: [failed("Options", "unknown benchmark none")])
+    monkeypatch.setattr(submission._Machine, "check", lambda *_: [failed("Options", "unknown benchmark none")])
     assert submission.doctor([], ENVIRON) == EnvironmentMissing.exit_code
     assert capsys.readouterr().out.count("unknown benchmark none") == 1
 
 
 def test_error_in_the_image_is_reported_before_the_first_stage(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission._Machine, "software", lambda *_: [failed("Scoring", "no evaluator")])
+    monkeypatch.setattr(submission._Machine, "check", lambda *_: [failed("Scoring", "no evaluator")])
     with pytest.raises(EnvironmentMissing, match="no evaluator"):
         submission.submit([], ENVIRON)
     assert calls.done == ["host", "build model_and_dataset", "build submission"]
@@ -296,8 +357,16 @@ def test_error_in_the_image_is_reported_before_the_first_stage(calls: Calls, mon
 def test_doctor_builds_no_image(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
     assert submission.doctor(["--json"], ENVIRON) == 0
     assert calls.done == ["host"]
-    found = {result["name"]: result for result in json.loads(capsys.readouterr().out)}
-    assert found["Software"]["found"].startswith("not checked")
+    found = {result["name"]: result for result in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["Software"]["level"] == "not checked"
+
+
+def test_checks_of_the_host_use_the_certificates_of_the_containers(tmp_path: Path) -> None:
+    accelerator, scratch = load_accelerator("cpu")[1], tmp_path
+    found = checks._variables(accelerator, {"EXTRA_CA_CERT": certifi.where()}, scratch)
+    assert found["SSL_CERT_FILE"] == str(scratch / "ca.pem")
+    assert "BEGIN CERTIFICATE" in (scratch / "ca.pem").read_text()
+    assert checks._variables(accelerator, {"EXTRA_CA_CERT": "/none"}, scratch) == {}
 
 
 def test_host_checks_run_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -311,7 +380,7 @@ def test_host_checks_run_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "--no-such-option" in wrong[0].observed
 
 
-def software(monkeypatch: pytest.MonkeyPatch, program: Path, script: str) -> list[CheckResult]:
+def inside(monkeypatch: pytest.MonkeyPatch, program: Path, script: str) -> list[CheckResult]:
     """The results of the checks in the image, where `script` answers as docker."""
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -319,21 +388,21 @@ def software(monkeypatch: pytest.MonkeyPatch, program: Path, script: str) -> lis
     monkeypatch.setattr(start, "prepare", lambda *_: None)
     monkeypatch.setattr(start, "find_token", lambda *_: "")
     monkeypatch.setattr(start, "offer", contextlib.nullcontext)
-    return submission._machine("cpu", load_accelerator("cpu")[1], ENVIRON).software(["--model", "demo"])
+    return submission._machine("cpu", load_accelerator("cpu")[1], ENVIRON).check(["--model", "demo"])
 
 
 def test_image_checks_run_in_a_container(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     results = json.dumps(to_json([failed("Scoring", "no evaluator")]))
     script = f"echo \"$@\" > {tmp_path}/asked\necho '{results}'\nexit 3"
-    assert software(monkeypatch, tmp_path / "docker", script) == [failed("Scoring", "no evaluator")]
-    assert (tmp_path / "asked").read_text().endswith("harness-llm doctor --part software --json --model demo\n")
+    assert inside(monkeypatch, tmp_path / "docker", script) == [failed("Scoring", "no evaluator")]
+    assert (tmp_path / "asked").read_text().endswith("harness-llm doctor --part container --json --model demo\n")
 
 
 def test_secret_variables_reach_the_image_as_a_file(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(ENVIRON, "CF_ACCESS_CLIENT_SECRET", "hush")
-    software(monkeypatch, tmp_path / "docker", f'echo "$@" > {tmp_path}/asked\necho []')
+    inside(monkeypatch, tmp_path / "docker", f"echo \"$@\" > {tmp_path}/asked\necho '{json.dumps(to_json([]))}'")
     asked = (tmp_path / "asked").read_text()
     assert "target=/run/secrets/variables.sh,readonly" in asked
     assert "hush" not in asked
@@ -343,7 +412,7 @@ def test_message_of_docker_is_reported_where_a_container_does_not_start(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = "echo 'docker: error setting rlimit type 8: operation not permitted' >&2\nexit 125"
-    [result] = software(monkeypatch, tmp_path / "docker", script)
+    [result] = inside(monkeypatch, tmp_path / "docker", script)
     assert (result.level, result.exit_code) == (Level.ERROR, EnvironmentMissing.exit_code)
     assert "rlimit type 8" in result.observed
     assert "DOCKER_ARGS='--ulimit" in result.hint

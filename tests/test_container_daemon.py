@@ -7,11 +7,13 @@ from typing import Any
 import docker
 import pytest
 import requests
-from docker.errors import APIError, DockerException
+from docker.context import ContextAPI
+from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
 from harness_llm.containers import daemon as daemons
-from harness_llm.containers.daemon import Daemon, connect, refusal
+from harness_llm.containers.build import require_base, require_buildx
+from harness_llm.containers.daemon import Daemon, connect, refusal, require_client
 from harness_llm.errors import EnvironmentMissing
 
 
@@ -132,3 +134,73 @@ def test_missing_daemon_is_reported_with_the_way_without_containers(
 def test_folder_that_the_daemon_does_not_see_has_a_hint() -> None:
     said = 'invalid mount config for type "bind": stat /home/me/checkout: permission denied'
     assert "root_squash" in refusal(said, where="docker").hint
+
+
+def program(folder: Path, script: str) -> str:
+    """A program that answers as docker's command line."""
+    file = folder / "docker"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_command_line_of_docker_must_use_the_same_daemon(tmp_path: Path) -> None:
+    require_client(program(tmp_path, "echo one"), fake({"ID": "one"}))
+    with pytest.raises(EnvironmentMissing, match=r"expected: daemon one\n  found: daemon two\n(.|\n)*DOCKER_CONTEXT"):
+        require_client(program(tmp_path, "echo two"), fake({"ID": "one"}))
+    with pytest.raises(EnvironmentMissing, match=r"found: context not found\n"):
+        require_client(program(tmp_path, "echo context not found >&2; exit 1"), fake({"ID": "one"}))
+    require_client("/none", fake({}, podman=True))
+
+
+def test_address_of_the_current_context_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")  # without it, contexts are in the working directory
+    ContextAPI.create_context("other", host=f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("DOCKER_CONTEXT", "other")
+    assert f"unix://{tmp_path}/none.sock, of docker's context" in daemons._endpoint()
+    monkeypatch.setenv("DOCKER_HOST", "unix:///mine.sock")
+    assert daemons._endpoint() == "unix:///mine.sock"
+
+
+@pytest.mark.parametrize(
+    ("version", "buildx", "found"),
+    [
+        ("Docker version 28.2.2, build e6534b4", 1, True),
+        ("Docker version 28.2.2, build e6534b4", 0, False),
+        ("Docker version 20.10.24+dfsg1, build 297e128", 1, False),
+        ("podman version 4.3.1", 1, False),
+    ],
+)
+def test_missing_buildx_is_found_where_docker_needs_it(
+    tmp_path: Path, version: str, buildx: int, *, found: bool
+) -> None:
+    docker_ = program(
+        tmp_path, f'[ "$1" = --version ] && echo "{version}" && exit; echo unknown command >&2; exit {buildx}'
+    )
+    if not found:
+        require_buildx(docker_)
+        return
+    with pytest.raises(EnvironmentMissing, match=r"missing buildx component of docker\n(.|\n)*found: unknown command"):
+        require_buildx(docker_)
+
+
+@pytest.mark.parametrize(
+    ("local", "podman", "refused"), [(True, False, False), (False, True, False), (False, False, True)]
+)
+def test_base_image_must_be_here_or_in_its_registry(*, local: bool, podman: bool, refused: bool) -> None:
+    def get(_: str) -> None:
+        if not local:
+            raise ImageNotFound("none")
+
+    def ask(_: str) -> None:
+        raise APIError("500 Server Error", explanation="dial tcp: no such host")
+
+    daemon = fake(podman=podman)
+    daemon.client.images = SimpleNamespace(get=get, get_registry_data=ask)  # type: ignore[misc]
+    if not refused:
+        require_base(daemon, "mine:1")
+        return
+    with pytest.raises(EnvironmentMissing, match=r"base image not available\n  where: mine:1\n(.|\n)*no such host"):
+        require_base(daemon, "mine:1")

@@ -1,9 +1,11 @@
 """Settings of containers from the environment: users, mounts, builds."""
 
+import errno
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import certifi
@@ -173,15 +175,33 @@ def test_missing_mount_is_named_with_its_variable(tmp_path: Path, monkeypatch: p
 
 def test_unwritable_mount_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir(mode=0o555)
-    with pytest.raises(EnvironmentMissing, match=r"no write permission for /data(.|\n)*chown -R(.|\n)*LAB_DATASET"):
+    with pytest.raises(EnvironmentMissing, match=r"no write access of(.|\n)*/data\n(.|\n)*chown -R(.|\n)*LAB_DATASET"):
         prepared(tmp_path, monkeypatch, LAB_DATASET=str(tmp_path / "data"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root starts containers as another user")
+def test_folder_is_written_as_the_user_of_the_container(tmp_path: Path) -> None:
+    started = replace(container("cpu"), user="1234:1234")
+    tmp_path.chmod(0o700)  # as a mount, without access to its parents
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o755)
+    error = mounts._write_error(folder, started)
+    assert error
+    assert error.errno == errno.EACCES
+    os.chown(folder, 1234, 1234)
+    assert mounts._write_error(folder, started) is None
+    assert list(folder.iterdir()) == []
+    error = mounts._write_error(folder / "none", started)
+    assert error
+    assert error.errno == errno.ENOENT
 
 
 def test_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(mounts, "_faults", lambda *_: ())
+    monkeypatch.setattr(mounts, "_write_error", lambda *_: None)
+    (tmp_path / "submission").mkdir()
     accelerator = load_accelerator("mi300x")[1].model_copy(update={"devices": ("/dev/none-such",)})
-    with pytest.raises(EnvironmentMissing, match=r"missing device file of the accelerator\n.*/dev/none-such"):
+    with pytest.raises(EnvironmentMissing, match=r"missing device files of the accelerator\n.*/dev/none-such"):
         mounts.prepare(container("mi300x"), accelerator, USER)
 
 

@@ -1,6 +1,7 @@
 """The checks before a submission: all errors are reported together, before any engine starts."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,22 @@ from token_server import TokenServer
 from workspaces import NAMES, edit, make_workspace
 
 from harness_llm.config.inference_checkout import CHECKOUT_VARIABLE
-from harness_llm.config.request import Request
+from harness_llm.config.options import Options
+from harness_llm.config.request import Request, load_request
 from harness_llm.config.rules import load_round
 from harness_llm.errors import ConfigError, EnvironmentMissing, GateFailed
 from harness_llm.evaluate.official import script_runner as evaluator
 from harness_llm.hardware import device_lock as devices
+from harness_llm.hardware.ecc import UNTOLD
+from harness_llm.paths import Workspace
+from harness_llm.pipeline.doctor import download_checks
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, failed, from_error, not_checked, passed, warned
-from harness_llm.pipeline.doctor.doctor_report import from_json, refuse, render, to_json
+from harness_llm.pipeline.doctor.doctor_report import from_json, refuse, render, summary, to_json
+from harness_llm.pipeline.doctor.examination import _check_assignment
+from harness_llm.pipeline.doctor.settings_checks import resolve_settings
 from harness_llm.pipeline.submit import Pipeline
+from harness_llm.prepare.quantize.quantize import PROGRAMS
+from harness_llm.replicas.ray.cluster import Cluster, Node, NodeInfo
 from harness_llm.runs import fingerprint
 
 FIELDS = set(load_round("v6.1").system.filled) - {"division", "submitter", "system_type", "status"}
@@ -30,6 +39,7 @@ DEMO = ["--model", "demo", *ON_CPU]
 @pytest.fixture(autouse=True)
 def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide_tools(monkeypatch)
+    monkeypatch.setattr(download_checks, "require_access", lambda *_, **__: None)  # see test_doctor_downloads.py
     monkeypatch.delenv(CHECKOUT_VARIABLE, raising=False)
     monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
 
@@ -55,7 +65,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 def results(harness: CommandLine, *words: str) -> dict[str, list[dict[str, Any]]]:
     """The results of `doctor --json`, by name of the check."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for result in json.loads(harness("doctor", "--json", *words).out):
+    for result in json.loads(harness("doctor", "--json", *words).out)["checks"]:
         found.setdefault(result["name"], []).append(result)
     return found
 
@@ -70,15 +80,17 @@ def system_file(root: Path, text: str) -> None:
 def test_demo_without_faults_has_only_ok_lines_and_exit_code_0(harness: CommandLine) -> None:
     done = harness("doctor", *DEMO, *NAMES)
     assert done.code == 0
-    assert {line.split()[0] for line in done.out.splitlines()} == {"ok"}
+    *lines, empty, count = done.out.splitlines()
+    assert {line.split()[0] for line in lines} == {"ok"}
+    assert (empty, count) == ("", f"{len(lines)} checks: {len(lines)} ok")
     assert done.err == ""
 
 
 def test_missing_names_are_errors_with_the_option_to_add(harness: CommandLine) -> None:
     done = harness("doctor", *DEMO, "--company", "Acme")
     assert done.code == 2
-    assert "error    Names                  missing --system-name\n" in done.out
-    assert "         → --system-name my-box" in done.out
+    assert "error        Names                  missing --system-name\n" in done.out
+    assert "             → --system-name my-box" in done.out
 
 
 @pytest.mark.parametrize(
@@ -123,7 +135,7 @@ def test_a_system_file_may_repeat_the_division(harness: CommandLine, tmp_path: P
 def test_wrong_options_are_one_error(harness: CommandLine) -> None:
     done = harness("doctor", "--json", "--model", "none", *ON_CPU)
     assert done.code == 2
-    (result,) = json.loads(done.out)
+    (result,) = json.loads(done.out)["checks"]
     assert (result["name"], result["level"]) == ("Options", "error")
     assert "unknown benchmark none" in result["found"]
 
@@ -201,7 +213,7 @@ def test_missing_loadgen_is_an_error(harness: CommandLine, monkeypatch: pytest.M
     done = harness("submit", *DEMO, *NAMES)
     assert done.code == 3
     assert "LoadGen of round v6.1 is not installed" in done.err
-    assert results(harness, *DEMO, *NAMES, "--part", "software")["LoadGen"][0]["level"] == "error"
+    assert results(harness, *DEMO, *NAMES, "--part", "container")["LoadGen"][0]["level"] == "error"
 
 
 @pytest.mark.usefixtures("nothing_starts")
@@ -209,7 +221,7 @@ def test_missing_evaluator_is_an_error(harness: CommandLine, monkeypatch: pytest
     monkeypatch.delenv("MLPERF_INFERENCE_DIR", raising=False)
     (tmp_path / "models/gpt-oss-120b/cpu.yaml").write_text((tmp_path / "models/demo/cpu.yaml").read_text())
     words = ("--model", "gpt-oss-120b", *ON_CPU, "--division", "open", *NAMES)
-    assert results(harness, "--part", "software", *words)["Scoring"][0]["level"] == "error"
+    assert results(harness, "--part", "container", *words)["Scoring"][0]["level"] == "error"
     done = harness("submit", *words)
     assert done.code == 3
     assert "missing accuracy script" in done.err
@@ -244,19 +256,38 @@ MISSING = failed("Disk", "1 GB free", expected="2 GB", where="/data", hint="free
 
 
 def test_text_has_a_line_for_each_result_and_its_hint() -> None:
-    assert render([passed("GPUs", "8 x NVIDIA H200"), WRONG]).splitlines() == [
-        "ok       GPUs                   8 x NVIDIA H200",
-        "error    Settings               a setting is wrong",
-        "         where: a.yaml",
-        "         expected: a number",
-        "         found: x",
-        "         → write 5",
+    assert render(
+        [passed("GPUs", "8 x NVIDIA H200"), WRONG, not_checked("Disk", "on another machine")]
+    ).splitlines() == [
+        "ok           GPUs                   8 x NVIDIA H200",
+        "error        Settings               a setting is wrong",
+        "             where: a.yaml",
+        "             expected: a number",
+        "             found: x",
+        "             → write 5",
+        "not checked  Disk                   on another machine",
     ]
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "count"),
+    [
+        ([passed("a", "b")], "1 check: 1 ok", {"ok": 1, "error": 0, "warning": 0, "not checked": 0}),
+        (
+            [WRONG, MISSING, passed("a", "b"), warned("c", "d"), not_checked("e", "f"), not_checked("e", "g")],
+            "6 checks: 1 ok, 2 errors, 1 warning, 2 not checked",
+            {"ok": 1, "error": 2, "warning": 1, "not checked": 2},
+        ),
+    ],
+)
+def test_results_are_counted_by_level(found: list[CheckResult], text: str, count: dict[str, int]) -> None:
+    assert summary(found) == text
+    assert json.loads(json.dumps(to_json(found)))["count"] == count
 
 
 def test_fact_of_several_lines_is_indented_below_its_result() -> None:
     gaps = from_error("System", ConfigError("gaps", found="a\n         b", hint="write\nc: 1"))
-    assert render([gaps]).splitlines()[1:] == [f"         {line}" for line in ("found: a", "b", "→ write", "c: 1")]
+    assert render([gaps]).splitlines()[1:] == [f"             {line}" for line in ("found: a", "b", "→ write", "c: 1")]
 
 
 def test_json_is_read_back() -> None:
@@ -286,8 +317,8 @@ def test_exit_code_is_2_only_if_every_error_is_wrong_configuration(
 
 
 def test_warnings_do_not_prevent_a_submission() -> None:
-    refuse([warned("a", "b"), passed("c", "d")])
-    assert list(Level) == ["ok", "warning", "error"]
+    refuse([warned("a", "b"), passed("c", "d"), not_checked("e", "f")])
+    assert list(Level) == ["ok", "not checked", "warning", "error"]
 
 
 @pytest.mark.parametrize(
@@ -368,3 +399,60 @@ def test_server_that_does_not_answer_is_refused_before_any_run(harness: CommandL
     done = harness(command, *DEMO, *NAMES, "--engine", "openai", "--set", "server_config.url=http://127.0.0.1:1")
     assert done.code == 3
     assert "http://127.0.0.1:1/health (server_config.url)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "words"),
+    [
+        ("kind=triton", 2, "missing command to start a triton server"),
+        ("command=true {x}", 2, "unknown placeholder in the server command"),
+        ("command=no-such-program", 3, "missing program no-such-program"),
+    ],
+)
+@pytest.mark.parametrize("command", ["doctor", "submit"])
+@pytest.mark.usefixtures("nothing_starts")
+def test_server_that_cannot_be_started_is_refused_before_any_run(
+    harness: CommandLine, command: str, setting: str, code: int, words: str
+) -> None:
+    done = harness(command, *DEMO, *NAMES, "--engine", "openai", "--set", f"server_config.{setting}")
+    assert done.code == code
+    assert (done.out + done.err).count(words) == 1
+
+
+@pytest.mark.parametrize("command", ["doctor", "submit"])
+@pytest.mark.usefixtures("nothing_starts")
+def test_used_port_of_the_metrics_is_refused_before_any_run(harness: CommandLine, command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = harness(command, *DEMO, *NAMES, "--metrics-port", str(server.getsockname()[1]))
+    assert done.code == 2
+    assert (done.out + done.err).count("the port for the metrics cannot be used") == 1
+
+
+@pytest.mark.parametrize("command", ["doctor", "submit"])
+@pytest.mark.usefixtures("nothing_starts")
+def test_missing_environment_of_the_quantization_is_refused_before_any_download(
+    harness: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    missing = PROGRAMS["llmcompressor"]._replace(python=tmp_path / "python")
+    monkeypatch.setitem(PROGRAMS, "llmcompressor", missing)
+    done = harness(command, *DEMO, *NAMES)
+    assert done.code == 3
+    assert (done.out + done.err).count("missing environment of llmcompressor") == 1
+    words = ("--model", "llama3.1-8b", "--gpu", "h200", "--division", "open", *NAMES)
+    assert results(harness, *words)["Quantization"][0]["hint"] == "make setup"
+    for part in ("host", "container"):  # the image has the environment
+        assert results(harness, *words, "--part", part).get("Quantization", [{"level": "ok"}])[0]["level"] == "ok"
+
+
+def test_devices_of_a_cluster_are_counted(harness: CommandLine) -> None:
+    request = load_request(Options(model="llama2-70b", gpu="h200", division="open"), Workspace())
+    request, _ = resolve_settings(request)
+    info = NodeInfo(folder="", source="", packages={}, inherited={}, machine={}, host={}, ecc=UNTOLD, digests={})
+    nodes = tuple(Node(address=name, cpus=64, gpus=2, info=info) for name in ("a", "b"))
+    enough = tuple(Node(address=name, cpus=64, gpus=8, info=info) for name in ("a", "b"))
+    error, unknown = dict.fromkeys(_check_assignment(request, Cluster("a:1", nodes)))
+    assert (error.level, error.exit_code) == (Level.ERROR, 2)
+    assert "not enough accelerators" in error.found
+    assert list(_check_assignment(request, Cluster("a:1", enough))) == [unknown]
+    assert unknown.level is Level.NOT_CHECKED
+    assert list(_check_assignment(request, Cluster("a:1", enough[:1]))) == []

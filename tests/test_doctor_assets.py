@@ -17,6 +17,7 @@ from harness_llm.config.request import load_request
 from harness_llm.errors import EnvironmentMissing
 from harness_llm.hardware import device_lock as devices
 from harness_llm.paths import CHECKOUT, Workspace
+from harness_llm.pipeline.doctor import download_checks
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
 from harness_llm.pipeline.doctor.disk_space import SpaceNeed, check_space, required_bytes
 from harness_llm.pipeline.doctor.doctor import combine_results
@@ -48,6 +49,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setattr(devices, "make_locks", lambda: tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 500 * GB))
     hide_tools(monkeypatch)
+    monkeypatch.setattr(download_checks, "require_access", lambda *_, **__: None)  # see test_doctor_downloads.py
     return make_workspace(tmp_path)
 
 
@@ -62,8 +64,10 @@ def test_gated_model_without_a_token_is_an_error(monkeypatch: pytest.MonkeyPatch
     result = examined()["Hugging Face token"]
     assert (result.level, result.exit_code) == (Level.ERROR, 3)
     assert "export HUGGINGFACE_ACCESS_TOKEN=hf_..." in result.hint
+    assert examined()["Downloads"].found == "accessible: dataset, calibration"
     monkeypatch.setenv("HUGGINGFACE_ACCESS_TOKEN", "hf_x")
-    assert examined()["Hugging Face token"].level is Level.OK
+    assert "Hugging Face token" not in examined()
+    assert examined()["Downloads"].found == "accessible: dataset, calibration, model"
     monkeypatch.setenv("HUGGINGFACE_ACCESS_TOKEN", "hf_ü")
     assert examined()["Hugging Face token"].exit_code == 2
 
@@ -106,6 +110,10 @@ def test_images_of_containers_need_space_on_their_disk(tmp_path: Path, monkeypat
     here, other = check_space({tmp_path / "a": 3 * GB, Path("/proc/x"): 3 * GB})
     assert (here.level, here.expected) == (Level.ERROR, "7.0 GB (container images: 4.0 GB)")
     assert (other.level, other.found) == (Level.OK, "5.0 GB free at /proc, 3.0 GB needed")
+    [alone] = check_space({})
+    assert alone.found == f"5.0 GB free at {tmp_path}, 4.0 GB (container images: 4.0 GB) needed"
+    monkeypatch.setenv("HARNESS_LLM_IMAGE_SPACE", f"{6 * GB}:{tmp_path}")
+    assert "docker builder prune" in next(iter(check_space({}))).hint
 
 
 def test_disk_space_is_summed_over_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +122,7 @@ def test_disk_space_is_summed_over_benchmarks(monkeypatch: pytest.MonkeyPatch) -
         for model in ("gptj", "mixtral-8x7b")
     ]
     examinations = [examine(request, Purpose.PREPARE) for request in requests]
-    needed = [sum(need.size for need in examination.space) for examination in examinations]
+    needed = [sum(need.size for need in examination.needs.space) for examination in examinations]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, int(max(needed)) + GB))
     for examination in examinations:
         assert [result.level for result in combine_results([examination])][-1] is Level.OK

@@ -238,7 +238,7 @@ def test_missing_network_is_reported(server: Publisher, tmp_path: Path) -> None:
     host = server.url.removeprefix("http://")
     with pytest.raises(EnvironmentMissing) as caught:
         fetch(stored(uri), tmp_path, lambda text, _: said.append(text))
-    assert caught.value.what == f"{host} is unreachable"
+    assert (caught.value.what, caught.value.where) == ("server unreachable", host)
     assert said == [
         f"dataset: listing files of {uri}",
         *[f"retry in {wait} s: {host} is unreachable" for wait in wire.WAITS_S],

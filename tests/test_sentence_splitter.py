@@ -9,6 +9,7 @@ import punkt
 import pytest
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.evaluate import sentence_splitter
 from harness_llm.evaluate.sentence_splitter import fetch_splitter, find_splitter, has_splitter, splitter_folder
 from harness_llm.paths import Workspace
 
@@ -31,8 +32,7 @@ def test_splitter_folder_is_searched_in_this_process_and_its_children(tmp_path: 
 
 
 def test_missing_splitter_is_reported_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nltk.downloader.Downloader.DEFAULT_URL", "http://127.0.0.1:9/index.xml")
-    monkeypatch.setattr("nltk.downloader._downloader._url", "http://127.0.0.1:9/index.xml")
+    monkeypatch.setattr(sentence_splitter, "INDEX", "http://127.0.0.1:9/index.xml")
     with pytest.raises(EnvironmentMissing, match="sentence splitter failed") as caught:
         fetch_splitter(tmp_path)
     assert "punkt_tab" in caught.value.expected

@@ -128,4 +128,4 @@ def test_vllm_checks_arguments_only_in_builds_for_accelerators(monkeypatch: pyte
     monkeypatch.setattr(software, "versions", lambda: CUDA)
     assert software.check_engine_arguments(request(), usable=True) == [refused]
     (result,) = software.check_engine_arguments(request(), usable=False)
-    assert result.found == "not checked: no usable accelerators, which vLLM requires"
+    assert (result.level, result.found) == (Level.NOT_CHECKED, "no usable accelerators, which vLLM requires")

@@ -51,7 +51,11 @@ def submit(
 def doctor(
     options: Options,
     part: Annotated[
-        Part, option(WHAT_TO_RUN, "host: the checks of a machine that starts containers; software: those of an image.")
+        Part,
+        option(
+            WHAT_TO_RUN,
+            "host: the checks of a machine that starts containers; container: those of a container of the runs.",
+        ),
     ] = Part.ALL,
     as_json: AsJson = False,
 ) -> None:

@@ -36,8 +36,8 @@ def submit(options: Options, panel: Panel, *, dry_run: bool) -> None:
             _print_plan(request, panel)
         return
     remember_source(Workspace())
+    ready = require_checks(requests, purpose_of, panel.say)
     with serve_metrics(panel.state, options.metrics_port):
-        ready = require_checks(requests, purpose_of, panel.say)
         each_benchmark(ready, lambda one: _submit(one, panel), panel, stop_on_failure=options.stop_on_failure)
 
 
@@ -84,8 +84,8 @@ def run(options: Options, panel: Panel) -> None:
         _report_runs(build_pipeline(request, panel, one.cluster).run(), request.profile, panel, again)
 
     remember_source(Workspace())
+    ready = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
     with serve_metrics(panel.state, options.metrics_port):
-        ready = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
         each_benchmark(ready, measure, panel, stop_on_failure=options.stop_on_failure)
 
 

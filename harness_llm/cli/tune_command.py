@@ -42,7 +42,7 @@ def tune(options: Options, panel: Panel, *, what: What, budget: str, write: bool
     _check(requests[0], write=write)
     _warn_of_burst(requests[0].profile, what, panel)
     remember_source(Workspace())
-    [ready] = require_checks(requests, lambda _: Purpose.MEASURE, panel.say)
+    [ready] = require_checks(requests, lambda _: Purpose.TUNE, panel.say)
     if what != "target":
         require_optuna(panel.say)
     pipeline, missing = build_pipeline(ready.request, panel, ready.cluster), dict[str, Tuned]()

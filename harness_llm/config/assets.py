@@ -54,12 +54,17 @@ class Assets:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a preparation; it is also stale if the stage `source` is not done."""
+    """One step of a preparation; it is also stale if the stage `source` is not done.
+
+    Attributes:
+        folder: into which `make` writes, besides logs; None if it only refuses.
+    """
 
     name: str
     source: str | None
     done: Callable[[], bool]
     make: Callable[[Report], None]
+    folder: Path | None = None
 
 
 class Preparation(Protocol):
@@ -88,10 +93,15 @@ def prepare(preparation: Preparation, report: Report) -> Assets:
     return preparation.assets
 
 
-def missing(preparation: Preparation) -> list[str]:
+def unfinished(preparation: Preparation) -> list[Stage]:
     """The stages that `prepare` would make."""
-    names: list[str] = []
+    found: dict[str, Stage] = {}
     for stage in preparation.stages():
-        if stage.source in names or not stage.done():
-            names.append(stage.name)
-    return names
+        if stage.source in found or not stage.done():
+            found[stage.name] = stage
+    return list(found.values())
+
+
+def missing(preparation: Preparation) -> list[str]:
+    """The names of the unfinished stages."""
+    return [stage.name for stage in unfinished(preparation)]

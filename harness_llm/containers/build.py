@@ -1,6 +1,7 @@
 """Build and remove the images. Build arguments: setup/containers.yaml, the rules and the environment."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ from harness_llm.containers.container_spec import (
     load_accelerator,
     required_gib,
 )
-from harness_llm.containers.daemon import connect
+from harness_llm.containers.daemon import Daemon, connect
 from harness_llm.containers.from_environment import CHECKOUT_LABEL, container_program, is_podman
 from harness_llm.errors import EnvironmentMissing, HarnessError, RunFailed
 from harness_llm.evaluate.mbxp.container import IMAGE, IMAGE_SOURCE
@@ -35,21 +36,23 @@ LABEL = "harness-llm"
 BASE_LABEL = f"{LABEL}.base-image"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _TAIL = 12
+_NO_BUILDX = (
+    "missing buildx component of docker",
+    "apt install docker-buildx (Docker's own packages: docker-buildx-plugin)",
+)
+_DOCKER_VERSION = re.compile(r"Docker version (\d+)")
+_BUILDX_SINCE = 23
+_NO_BASE = ("base image not available", "choose a local image or a reachable registry: BASE_IMAGE=registry/name:tag")
 _CAUSES = (
     (
         ("no space left",),
         "disk of the Docker daemon is full",
         "free some space: docker system df shows the usage, docker builder prune removes the build cache",
     ),
-    (
-        ("buildx component is missing", "buildkit is enabled but"),
-        "missing buildx component of docker",
-        "apt install docker-buildx (Docker's own packages: docker-buildx-plugin)",
-    ),
+    (("buildx component is missing", "buildkit is enabled but"), *_NO_BUILDX),
     (
         ("pull access denied", "failed to resolve", "failed to do request", "manifest unknown", "manifest for"),
-        "base image not available",
-        "choose a local image or a reachable registry: BASE_IMAGE=registry/name:tag",
+        *_NO_BASE,
     ),
 )
 
@@ -71,8 +74,39 @@ def build(image: ImageName, environ: Mapping[str, str], *, printed: bool) -> Non
     if not daemon.has(planned.tag):
         daemon.require_space(required_gib(name, accelerator, daemon.has))
     _prepare(environ)
-    _run(build_arguments(planned), Workspace(CHECKOUT).build / "containers" / f"build_{image}.log")
+    _run(build_arguments(planned), Workspace(CHECKOUT).containers / f"build_{image}.log")
     sys.stdout.write(f"{planned.tag}\n")
+
+
+def require_buildx(program: str) -> None:
+    """Require BuildKit's client: a plugin since Docker 23 (its release notes); earlier versions and podman contain it.
+
+    Raises:
+        EnvironmentMissing: it is not installed.
+    """
+
+    def ask(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([program, *words], capture_output=True, text=True, check=False)
+
+    version = _DOCKER_VERSION.match(ask("--version").stdout)
+    if version and int(version[1]) >= _BUILDX_SINCE and (done := ask("buildx", "version")).returncode:
+        what, hint = _NO_BUILDX
+        raise EnvironmentMissing(what, where=program, found=done.stderr.partition("\n")[0], hint=hint)
+
+
+def require_base(daemon: Daemon, image: str) -> None:
+    """Require that the daemon has the base image, or finds it in its registry; podman's API cannot ask a registry.
+
+    Raises:
+        EnvironmentMissing: it has not.
+    """
+    if daemon.podman or daemon.has(image):
+        return
+    try:
+        daemon.client.images.get_registry_data(image)
+    except APIError as error:
+        what, hint = _NO_BASE
+        raise EnvironmentMissing(what, where=image, found=str(error.explanation), hint=hint) from error
 
 
 def clean(environ: Mapping[str, str]) -> None:
@@ -108,7 +142,7 @@ def build_mbxp(program: str) -> None:
         EnvironmentMissing: missing base images or disk space.
         RunFailed: another failure of the build.
     """
-    log = Workspace(CHECKOUT).build / "containers" / f"build_{IMAGE}.log"
+    log = Workspace(CHECKOUT).containers / f"build_{IMAGE}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     _write_certificates(os.environ)
     folder = CHECKOUT / IMAGE_SOURCE
@@ -127,7 +161,7 @@ def build_mbxp(program: str) -> None:
 
 def plan(image: ImageName, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Build:
     """Return the build's parameters without writing files; raises as `build`."""
-    files = Workspace(CHECKOUT).build / "containers"
+    files = Workspace(CHECKOUT).containers
     checker = image == "submission"
     labels = _labels(image, name, accelerator, environ)
     return Build(
@@ -221,7 +255,7 @@ def _write_certificates(environ: Mapping[str, str]) -> None:
 
 def _prepare(environ: Mapping[str, str]) -> None:
     """Write the files that the Dockerfile mounts: pip.conf, wheels, certificates."""
-    folder = Workspace(CHECKOUT).build / "containers"
+    folder = Workspace(CHECKOUT).containers
     folder.mkdir(parents=True, exist_ok=True)
     packages.write(folder, environ.get("WHEELHOUSE", ""))
     _write_certificates(environ)

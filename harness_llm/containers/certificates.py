@@ -31,7 +31,7 @@ def extra_certificate(environ: Mapping[str, str]) -> Path | None:
 
 def bundle_file(workspace: Workspace) -> Path:
     """Return the path of the certificate bundle."""
-    return workspace.build / "containers" / "ca.pem"
+    return workspace.containers / "ca.pem"
 
 
 def write_bundle(extra: Path, bundle: Path) -> None:

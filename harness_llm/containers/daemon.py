@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import docker
 import requests
+from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
@@ -203,8 +205,7 @@ def connect(podman: bool = False) -> Daemon:
 
 
 def _explain(error: DockerException, podman: bool) -> EnvironmentMissing:
-    cause = _os_error(error)
-    where = os.environ.get("DOCKER_HOST") or "docker's usual socket"
+    cause, where = _os_error(error), _endpoint()
     if isinstance(cause, PermissionError):
         return EnvironmentMissing("no permission to use Docker", where=where, found=str(cause), hint=_JOIN + _WITHOUT)
     return EnvironmentMissing(
@@ -213,6 +214,34 @@ def _explain(error: DockerException, podman: bool) -> EnvironmentMissing:
         found=str(cause or error),
         hint=(_START_PODMAN if podman else _START) + _WITHOUT,
     )
+
+
+def _endpoint() -> str:
+    """Return the address that `docker.from_env` uses."""
+    if named := os.environ.get("DOCKER_HOST"):
+        return named
+    of_context = ContextAPI.kwargs_from_context(environment=os.environ).get("base_url")
+    return f"{of_context}, of docker's context (docker context ls)" if of_context else "docker's usual socket"
+
+
+def require_client(program: str, daemon: Daemon) -> None:
+    """Require that docker's command line, which builds images and creates containers, reaches the same daemon.
+
+    Raises:
+        EnvironmentMissing: it reaches none or another one.
+    """
+    if daemon.podman:
+        return
+    done = subprocess.run([program, "info", "--format", "{{.ID}}"], capture_output=True, text=True, check=False)
+    found, expected = done.stdout.strip(), daemon.client.info()["ID"]
+    if found != expected:
+        raise EnvironmentMissing(
+            "docker's command line does not use this Docker daemon",
+            where=_address(daemon.client),
+            expected=f"daemon {expected}",
+            found=f"daemon {found}" if found else done.stderr.strip(),
+            hint="unset DOCKER_CONTEXT and DOCKER_HOST, or set them to the same daemon; docker context ls",
+        )
 
 
 def _os_error(error: BaseException) -> OSError | None:

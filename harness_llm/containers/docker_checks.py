@@ -1,25 +1,46 @@
 """Checks of `doctor` on the machine that starts the containers: host checks, Docker, GPUs, user and mounts."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
 from harness_llm.containers import from_environment as setting
-from harness_llm.containers.build import outdated
+from harness_llm.containers.build import outdated, require_base, require_buildx
+from harness_llm.containers.certificates import VARIABLES, extra_certificate, write_bundle
 from harness_llm.containers.container_spec import Accelerator, ImageName, image_tag, required_gib
-from harness_llm.containers.daemon import EXIT_CODES, GPU_RUNTIME, Daemon, connect, refusal
+from harness_llm.containers.daemon import (
+    EXIT_CODES,
+    GPU_RUNTIME,
+    Daemon,
+    connect,
+    refusal,
+    require_client,
+)
 from harness_llm.containers.mounts import faults, folders
+from harness_llm.containers.secrets import find_token
 from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.hardware.drivers import IMAGE_BRANCHES, image_cuda, suits_image
 from harness_llm.hardware.gpu_state import read_devices
 from harness_llm.paths import DATA_VARIABLE, MODELS_VARIABLE
-from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
+from harness_llm.pipeline.doctor.check_result import (
+    CheckResult,
+    Level,
+    errors,
+    failed,
+    from_error,
+    not_checked,
+    passed,
+    warned,
+)
 from harness_llm.pipeline.doctor.disk_space import IMAGES_VARIABLE
 from harness_llm.pipeline.doctor.doctor_report import from_json
+from harness_llm.pipeline.doctor.download_checks import ACCESS, TOKEN
 from harness_llm.pipeline.doctor.gpu_checks import check_nvidia_driver
 from harness_llm.pipeline.doctor.purpose import Part
 
@@ -51,12 +72,29 @@ def read_results(done: "subprocess.CompletedProcess[str]", name: str) -> list[Ch
 
 def check_host(options: Sequence[str], accelerator: Accelerator, environ: Mapping[str, str]) -> list[CheckResult]:
     """Run the checks that need no image, with the folders of models and data that containers will mount."""
-    variables = {accelerator.mounts.models: MODELS_VARIABLE, accelerator.mounts.data: DATA_VARIABLE}
-    large = {variables[m.target]: str(m.source) for m in folders(accelerator, environ) if m.target in variables}
     program = str(Path(sys.executable).with_name("harness-llm"))
     _, *arguments = command(Part.HOST, options)
-    done = subprocess.run([program, *arguments], env={**environ, **large}, capture_output=True, text=True, check=False)
-    return read_results(done, "Options")
+    with tempfile.TemporaryDirectory() as folder:
+        own = {**environ, **_variables(accelerator, environ, Path(folder))}
+        done = subprocess.run([program, *arguments], env=own, capture_output=True, text=True, check=False)
+    results = read_results(done, "Options")
+    if any(result.name == ACCESS and result.level is Level.OK for result in results):
+        results.append(not_checked(ACCESS, "access from a container; this machine has it"))
+    return results
+
+
+def _variables(accelerator: Accelerator, environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Return the variables for the folders and certificates of the containers; `check_docker` reports invalid ones."""
+    variables = {accelerator.mounts.models: MODELS_VARIABLE, accelerator.mounts.data: DATA_VARIABLE}
+    try:
+        large = {variables[m.target]: str(m.source) for m in folders(accelerator, environ) if m.target in variables}
+        certificate = extra_certificate(environ)
+    except HarnessError:
+        return {}
+    if certificate:
+        write_bundle(certificate, bundle := scratch / "ca.pem")
+        return large | dict.fromkeys(VARIABLES, str(bundle))
+    return large
 
 
 def image_space(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> dict[str, str]:
@@ -71,37 +109,67 @@ def image_space(name: str, accelerator: Accelerator, environ: Mapping[str, str])
 
 
 def check_docker(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Check Docker, its disk and GPUs, the container's user, and the mounts.
+    """Check the container's user, Docker, the mounts, the disk and GPUs of Docker, and the base of missing images.
 
     Args:
         name: the accelerator in setup/containers.yaml.
     """
+    user = _user(environ)
+    yield user
     try:
-        daemon = connect(podman=setting.is_podman(setting.container_program(environ)))
+        program = setting.container_program(environ)
+    except HarnessError as error:
+        yield from_error("Docker", error)
+        return
+    yield from _token(environ)
+    if not errors([user]):
+        yield from _mounts(name, accelerator, environ)
+    try:
+        daemon = connect(podman=setting.is_podman(program))
+        require_client(program, daemon)
         yield passed("Docker", "reachable")
     except HarnessError as error:
         yield from_error("Docker", error)
         return
-    yield from _disk(daemon, name, accelerator)
     yield from _images(daemon, name, accelerator, environ)
+    if required_gib(name, accelerator, daemon.has):
+        yield from _build(daemon, program, environ.get("BASE_IMAGE") or accelerator.base_image)
     if accelerator.gpus:
         yield from _gpus(daemon, name, accelerator, environ)
-    yield from _folders(name, accelerator, environ)
 
 
-def _disk(daemon: Daemon, name: str, accelerator: Accelerator) -> Iterator[CheckResult]:
-    needed = required_gib(name, accelerator, daemon.has)
-    if not needed:
-        return
-    label, free = "Docker disk", daemon.free_bytes()
-    if free is None:
-        yield not_checked(label, "the daemon's folder is not readable")
-        return
+def _user(environ: Mapping[str, str]) -> CheckResult:
+    label = "Container user"
     try:
-        daemon.require_space(needed)
-        yield passed(label, f"{free / _GIB:.0f} GiB free")
+        uid, gid = setting.run_as(environ, os.getuid(), os.getgid())
     except HarnessError as error:
-        yield from_error(label, error)
+        return from_error(label, error)
+    return passed(label, f"{uid}:{gid}")
+
+
+def _token(environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Check that the file of the token, which every container gets, can be read."""
+    try:
+        find_token(environ, Path.home())
+    except HarnessError as error:
+        yield from_error(TOKEN, error)
+
+
+def _build(daemon: Daemon, program: str, base: str) -> Iterator[CheckResult]:
+    """Check what the build of a missing image requires before its first step; `check_space` checks its disk."""
+    label = "Image build"
+    requirements: tuple[Callable[[], None], ...] = (
+        lambda: require_buildx(program),
+        lambda: require_base(daemon, base),
+    )
+    for require in requirements:
+        try:
+            require()
+        except HarnessError as error:
+            yield from_error(label, error)
+    if daemon.free_bytes() is None:
+        yield not_checked(label, "disk space for the images: the daemon's folder is not readable")
+    yield not_checked(label, "access to the package index and to the distribution's packages, until the build")
 
 
 def _images(daemon: Daemon, name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
@@ -151,13 +219,12 @@ def _driver_branch(driver: str, cuda: tuple[int, int]) -> Iterator[CheckResult]:
         )
 
 
-def _folders(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    label = "Container user"
+def _mounts(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    label = "Mounts"
     try:
         started = setting.container("submission", name, accelerator, environ)
-        yield passed(label, started.user)
     except HarnessError as error:
-        yield from_error(label, error)
+        yield from_error("Container settings", error)
         return
-    found = [from_error("Mounts", error) for error in faults(started, accelerator)]
-    yield from found or [passed("Mounts", ", ".join(dict.fromkeys(str(mount.source) for mount in started.mounts)))]
+    found = [from_error(label, error) for error in faults(started, accelerator)]
+    yield from found or [passed(label, ", ".join(dict.fromkeys(str(mount.source) for mount in started.mounts)))]

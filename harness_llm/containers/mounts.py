@@ -1,8 +1,11 @@
 """Bind mounts of a container: their sources, and checks of existence and permission."""
 
+import errno
 import os
 import shlex
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness_llm.containers.arguments import Container, Mount
@@ -12,10 +15,11 @@ from harness_llm.errors import ConfigError, EnvironmentMissing
 from harness_llm.hardware.device_lock import LOCKS, make_locks
 from harness_llm.hardware.machine import HOST_OS_RELEASE
 from harness_llm.paths import CHECKOUT, DATA_VARIABLE, MODELS_VARIABLE, SCRATCH_VARIABLE, Workspace
+from harness_llm.write_access import PREFIX, Place, access_errors, write_error
 
 _OS_RELEASE = Path("/etc/os-release")
 _LAB = Path("/data/inference")
-_WRITE_AND_ENTER = 0o3
+_ERRORS = {os.strerror(number): number for number in errno.errorcode}
 
 
 def folders(accelerator: Accelerator, environ: Mapping[str, str]) -> Iterator[Mount]:
@@ -71,32 +75,35 @@ def prepare(started: Container, accelerator: Accelerator, environ: Mapping[str, 
     if certificate := extra_certificate(environ):
         write_bundle(certificate, bundle_file(workspace))
     uid, gid = map(int, started.user.split(":"))
-    for folder in (workspace.build, workspace.cache, workspace.build / "models", workspace.build / "data"):
+    for folder in _made():
         _make(folder, uid, gid)
     for fault in faults(started, accelerator):
         raise fault
+    if missing := [device for device in accelerator.devices if not Path(device).exists()]:
+        raise EnvironmentMissing(
+            "missing device files of the accelerator",
+            where=", ".join(missing),
+            hint="install and load the vendor's driver; GPU_NAME=cpu ignores accelerators",
+        )
 
 
 def faults(started: Container, accelerator: Accelerator) -> Iterator[EnvironmentMissing]:
-    """Yield the errors of mounts and devices; `prepare` creates missing folders below build/."""
+    """Yield the errors of mounts; `prepare` creates missing folders below build/."""
     workspace = Workspace(CHECKOUT)
+    mounts = (*started.mounts, *_written(accelerator))
+    missing = [m for m in mounts if not m.source.exists() and not _is_made(m.source, workspace)]
+    yield from map(_missing, missing)
+    places = [Place(m.source, _variable(m)) for m in mounts if m.writable and m not in missing]
     uid, gid = map(int, started.user.split(":"))
-    for mount in (*started.mounts, *_written(accelerator)):
-        if mount.source.exists() or not _is_made(mount.source, workspace):
-            yield from _faults(mount, uid, gid)
-    for device in accelerator.devices:
-        if not Path(device).exists():
-            yield EnvironmentMissing(
-                "missing device file of the accelerator",
-                where=device,
-                hint="install and load the vendor's driver; STAND_IN=1 GPU_NAME=cpu uses no accelerators",
-            )
+    for error in access_errors(places, f"{uid}:{gid}", lambda folder: _write_error(folder, started)):
+        yield replace(error, what="no write access of the container's user", expected=f"access of {uid}:{gid}")
 
 
 def _written(accelerator: Accelerator) -> Iterator[Mount]:
     """Yield the folders of the mounted checkout that the container writes."""
     workspace = Workspace(CHECKOUT)
-    for folder in (workspace.build, workspace.cache, workspace.submission):
+    of_runs = (workspace.logs, workspace.scoring, workspace.official)
+    for folder in (workspace.build, workspace.cache, workspace.stage_logs, *of_runs, workspace.submission):
         yield Mount(folder, f"{accelerator.mounts.checkout}/{folder.relative_to(workspace.root)}")
 
 
@@ -115,38 +122,57 @@ def _is_made(path: Path, workspace: Workspace) -> bool:
     return path == LOCKS or path.is_relative_to(workspace.build)
 
 
+def _made() -> tuple[Path, ...]:
+    """Return the folders that `prepare` makes."""
+    workspace = Workspace(CHECKOUT)
+    return (workspace.build, workspace.cache, workspace.build / "models", workspace.build / "data")
+
+
 def _make(folder: Path, uid: int, gid: int) -> None:
     """Create a folder of the checkout that the container writes; a folder of root is given to `uid`."""
     folder.mkdir(parents=True, exist_ok=True)
-    if os.getuid() == 0 and folder.stat().st_uid == 0:
+    if _is_given(folder):
         os.chown(folder, uid, gid)
 
 
-def _faults(mount: Mount, uid: int, gid: int) -> Iterator[EnvironmentMissing]:
-    if not mount.source.exists():
-        yield EnvironmentMissing(
-            f"missing folder for {mount.target} in the container",
-            where=str(mount.source),
-            hint=f"mkdir -p {shlex.quote(str(mount.source))}{_alternative(mount)}",
+def _is_given(folder: Path) -> bool:
+    return os.getuid() == 0 and folder.stat().st_uid == 0
+
+
+def _missing(mount: Mount) -> EnvironmentMissing:
+    variable, make = _variable(mount), f"mkdir -p {shlex.quote(str(mount.source))}"
+    return EnvironmentMissing(
+        f"missing folder for {mount.target} in the container",
+        where=str(mount.source),
+        hint=f"{make}, or set {variable} to another folder" if variable else make,
+    )
+
+
+def _variable(mount: Mount) -> str:
+    return {"/model": MODELS_VARIABLE, "/data": DATA_VARIABLE}.get(mount.target, "")
+
+
+def _write_error(folder: Path, started: Container) -> OSError | None:
+    """Return the error of creating a file as the container's user; None if it succeeds."""
+    uid, gid = map(int, started.user.split(":"))
+    if uid == os.getuid() or (folder in _made() and _is_given(folder)):
+        return write_error(folder)
+    try:
+        done = subprocess.run(
+            ["mktemp", f"./{PREFIX}XXXXXXXX"],
+            cwd=folder,  # as with a mount, the user needs no access to the parent folders
+            user=uid,
+            group=gid,
+            extra_groups=started.groups,
+            env={"PATH": os.defpath, "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
-    elif mount.writable and not _may_write(mount.source, uid, gid):
-        yield EnvironmentMissing(
-            f"no write permission for {mount.target} in the container",
-            where=str(mount.source),
-            expected=f"a folder writable by {uid}:{gid}",
-            hint=f"chown -R {uid}:{gid} {shlex.quote(str(mount.source))}{_alternative(mount)}",
-        )
-
-
-def _alternative(mount: Mount) -> str:
-    variable = {"/model": MODELS_VARIABLE, "/data": DATA_VARIABLE}.get(mount.target)
-    return f", or set {variable} to another folder" if variable else ""
-
-
-def _may_write(folder: Path, uid: int, gid: int) -> bool:
-    """Return write permission: exact for the current user, by the mode bits for other users."""
-    if uid == os.getuid():
-        return os.access(folder, os.W_OK | os.X_OK)
-    found = folder.stat()
-    shift = 6 if found.st_uid == uid else 3 if found.st_gid == gid else 0
-    return (found.st_mode >> shift) & _WRITE_AND_ENTER == _WRITE_AND_ENTER
+    except OSError as error:
+        return error
+    if done.returncode:
+        cause = done.stderr.strip().rpartition(": ")[2]
+        return OSError(_ERRORS.get(cause, 0), cause)
+    Path(folder, done.stdout.rstrip("\n")).unlink()
+    return None

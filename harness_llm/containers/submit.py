@@ -20,7 +20,7 @@ from harness_llm.containers.start import completed
 from harness_llm.paths import CHECKOUT, Workspace
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level, errors, not_checked
 from harness_llm.pipeline.doctor.doctor import show
-from harness_llm.pipeline.doctor.doctor_report import refuse, render
+from harness_llm.pipeline.doctor.doctor_report import require
 from harness_llm.pipeline.doctor.purpose import Part
 
 STAGES: dict[ImageName, str] = {"model_and_dataset": "prepare", "submission": "submit"}
@@ -42,7 +42,7 @@ def submit(options: Sequence[str], environ: Mapping[str, str]) -> int:
     """
     name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
     machine, results = _examine(options, environ)
-    _require(results)
+    require(results, _tell)
     machine = machine or _machine(name, accelerator, environ)
     built = machine.is_built
     for image in STAGES:
@@ -51,7 +51,7 @@ def submit(options: Sequence[str], environ: Mapping[str, str]) -> int:
     if not built:
         if accelerator.gpus:
             machine.daemon.require_gpus(image_tag("submission", name))
-        _require(machine.software(options))
+        require(_more(results, machine.check(options)), _tell)
     return next((code for image in STAGES if (code := machine.run(image, options))), 0)
 
 
@@ -63,7 +63,7 @@ def doctor(options: Sequence[str], environ: Mapping[str, str]) -> int:
     """
     machine, results = _examine([option for option in options if option != _JSON], environ)
     if not (machine and machine.is_built):
-        results.append(not_checked("Software", "LoadGen, vLLM and evaluators are checked after the image is built"))
+        results.append(not_checked("Software", "LoadGen, vLLM and evaluators, until the image is built"))
     return show(results, as_json=_JSON in options)
 
 
@@ -72,19 +72,25 @@ def _examine(options: Sequence[str], environ: Mapping[str, str]) -> "tuple[_Mach
     name, accelerator = load_accelerator(environ.get("GPU_NAME", ""))
     results = checks.check_host(options, accelerator, {**environ, **checks.image_space(name, accelerator, environ)})
     docker = list(checks.check_docker(name, accelerator, environ))
-    results += docker
+    results = list(dict.fromkeys([*results, *docker]))
     if errors(docker):
         return None, results
     machine = _machine(name, accelerator, environ)
-    if machine.is_built:
-        results += machine.software(options)  # both read the options, and report the same fault of them
-    return machine, list(dict.fromkeys(results))
+    if not machine.is_built:
+        return machine, results
+    inside = _more(results, machine.check(options))
+    names = {result.name for result in inside}
+    return machine, [result for result in results if result.name not in names] + inside
 
 
-def _require(results: Sequence[CheckResult]) -> None:
-    if warnings := [result for result in results if result.level is Level.WARNING]:
-        sys.stderr.write(f"{render(warnings)}\n")
-    refuse(results)
+def _more(outside: Sequence[CheckResult], inside: Sequence[CheckResult]) -> list[CheckResult]:
+    """Return the results of a container, without those of checks that found a problem on this machine."""
+    found = {result.name for result in outside if result.level in (Level.ERROR, Level.WARNING)}
+    return [result for result in inside if result.name not in found]
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def _machine(name: str, accelerator: Accelerator, environ: Mapping[str, str]) -> "_Machine":
@@ -106,18 +112,18 @@ class _Machine:
         """Whether the image with the software exists."""
         return self.daemon.has(image_tag("submission", self.name))
 
-    def software(self, options: Sequence[str]) -> list[CheckResult]:
-        """Check the installed software in a container of the image."""
+    def check(self, options: Sequence[str]) -> list[CheckResult]:
+        """Run the checks of the container that will run the benchmarks, above all those of its software."""
         with self._container("submission", "doctor") as container:
             command = run_arguments(
-                self.accelerator, replace(container, terminal=False), checks.command(Part.SOFTWARE, options)
+                self.accelerator, replace(container, terminal=False), checks.command(Part.CONTAINER, options)
             )
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             return checks.read_results(done, container.image)
 
     def run(self, image: ImageName, options: Sequence[str]) -> int:
         """Run the stage of `image`; return its exit code."""
-        stage, logs = STAGES[image], Workspace(CHECKOUT).build / "containers"
+        stage, logs = STAGES[image], Workspace(CHECKOUT).containers
         with self._container(image, stage) as container:
             line = logs / f"{container.name}.lifeline"
             sys.stderr.write(f"{stage}: in {container.image}\n")

@@ -8,6 +8,8 @@ from harness_llm.errors import EnvironmentMissing
 from harness_llm.paths import IMAGE_VARIABLE, Workspace
 
 PACKAGE = "punkt_tab"
+INDEX = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/index.xml"
+"""nltk's list of data packages, which are on the same server."""
 SEARCHED = "NLTK_DATA"
 
 
@@ -34,6 +36,11 @@ def has_splitter(folder: Path) -> bool:
         nltk.data.path.append(str(folder))
         os.environ[SEARCHED] = os.pathsep.join([*filter(None, [os.environ.get(SEARCHED)]), str(folder)])
     return _loads()
+
+
+def is_fetched(folder: Path) -> bool:
+    """Whether `folder` contains a splitter; containers search no other folder of the host."""
+    return (folder / "tokenizers" / PACKAGE / "english").is_dir()
 
 
 def _loads() -> bool:
@@ -79,10 +86,10 @@ def fetch_splitter(folder: Path) -> None:
     Raises:
         EnvironmentMissing: the download failed.
     """
-    import nltk  # noqa: PLC0415 - 0.5 s
+    from nltk.downloader import Downloader  # noqa: PLC0415 - 0.5 s
 
     try:
-        nltk.download(PACKAGE, download_dir=str(folder), quiet=True, raise_on_error=True)
+        Downloader(INDEX).download(PACKAGE, download_dir=str(folder), quiet=True, raise_on_error=True)
     except (ValueError, OSError) as error:
         raise EnvironmentMissing(
             "download of nltk's sentence splitter failed",

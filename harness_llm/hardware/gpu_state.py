@@ -138,7 +138,7 @@ def _amd(on_bus: dict[str, int], root: Path) -> Devices:
         driver=read(root / "sys/module/amdgpu/version"),
         loaded=loaded,
         unread="" if readable else "the amdgpu driver reports no memory",
-        missing=_missing(root / "dev/kfd") if loaded else "",
+        missing=_missing(root / "dev/kfd") or _missing(root / "dev/dri") if loaded else "",
         closed=_closed(root / "dev/kfd") if loaded else "",
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from harness_llm.config.assets import Report
+from harness_llm.config.benchmark import Download
 from harness_llm.prepare.downloads.download import download
 from harness_llm.prepare.published import CALIBRATION, DRAFT, LIVECODEBENCH, PublishedPreparation
 from harness_llm.prepare.quantize.quantize import quantize
@@ -24,6 +25,12 @@ def provide(preparation: PublishedPreparation, gpu: str, report: Report) -> None
         download(benchmark.name, parts, report)
     if preparation.needs_quantization():
         quantize(benchmark.name, "", gpu, report, preparation.workspace)
+
+
+def missing_downloads(preparation: PublishedPreparation) -> list[Download]:
+    """Return the downloads of the missing parts."""
+    parts = missing_parts(preparation)
+    return [download for download in preparation.benchmark.downloads if download.part in parts]
 
 
 def missing_parts(preparation: PublishedPreparation) -> list[str]:

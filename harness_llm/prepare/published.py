@@ -65,7 +65,7 @@ class PublishedPreparation:
     def _splitter(self) -> list[Stage]:
         """The stage that fetches the sentence splitter of ROUGE-Lsum, if the benchmark's scoring needs it."""
         folder = splitter_folder(self.workspace)
-        stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder))
+        stage = Stage("sentence splitter", None, lambda: has_splitter(folder), lambda _: fetch_splitter(folder), folder)
         return [stage] if self.benchmark.accuracy.sentence_split else []
 
     @property
@@ -130,7 +130,7 @@ class PublishedPreparation:
                 raise self._missing_file(name, file)
             self.convert(file, report)
 
-        return Stage(f"data set: {name}", None, lambda: self.is_converted(file), make)
+        return Stage(f"data set: {name}", None, lambda: self.is_converted(file), make, file.parent)
 
     def is_converted(self, file: Path) -> bool:
         """Return whether the store of `file` exists and is current."""

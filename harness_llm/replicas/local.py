@@ -32,16 +32,22 @@ def node_environment(cpus: Sequence[int], folder: Path) -> dict[str, str]:
     return {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus)), "TMPDIR": str(folder)}
 
 
+def engine_caches(cache: Path) -> dict[str, Path]:
+    """Return the variables of the folders for compiled kernels; the default home folder is lost with each container."""
+    return {
+        "VLLM_CACHE_ROOT": cache / "vllm",
+        "TORCHINDUCTOR_CACHE_DIR": cache / "torchinductor",
+        "FLASHINFER_WORKSPACE_BASE": cache / "flashinfer",
+    }
+
+
 def replica_environment(config: EngineConfig, cpus: Sequence[int], *, folder: Path, cache: Path) -> dict[str, str]:
     """Return the environment variables of an engine on `cpus`; `folder` is removed with the replica pool."""
     return {
         **node_environment(cpus, folder),
         # Order by PCI address, as in hardware/numa.py, nvidia-smi and Ray; CUDA's default is by speed.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "VLLM_CACHE_ROOT": str(cache / "vllm"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor"),
-        # Compiled kernels, by default in the home folder, which each container loses.
-        "FLASHINFER_WORKSPACE_BASE": str(cache / "flashinfer"),
+        **{name: str(folder) for name, folder in engine_caches(cache).items()},
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         **config.env_config,

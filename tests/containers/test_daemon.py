@@ -107,7 +107,7 @@ def test_missing_folder_is_refused(account: Account, cpu_image: str) -> None:
 
 def test_unwritable_folder_is_refused(account: Account, cpu_image: str) -> None:
     done = account.run(*START, LAB_DATASET="/usr/share")
-    refused(done, "no write permission for /data in the container\n", "where: /usr/share\n", "LAB_DATASET")
+    refused(done, "error: no write access of the container's user\n", "where: /usr/share\n", "LAB_DATASET")
 
 
 def test_full_disk_is_reported(account: Account) -> None:

@@ -1,6 +1,7 @@
 """A node that cannot submit is refused before any image is built and before anything is downloaded."""
 
 import subprocess
+import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.gpu_rehearsal
 OPTIONS = {"COMPANY": "Acme", "SYSTEM_NAME": "box", "DIVISION": "open", "MODEL": "llama2-70b", "PROFILE": "rehearsal"}
 CLOSED = {"DIVISION": "closed", "PROFILE": ""}
 STORAGE = "https://inference.mlcommons-storage.org"
+BASE = "harness-llm-tiny:v1-cu129"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Fault:
     told: str
     node: Node = field(default_factory=Node)
     words: Mapping[str, str] = field(default_factory=dict)
+    base: str = BASE
     gpu: str = "h200"
     count: int = 8
 
@@ -40,7 +43,9 @@ FAULTS = {
     "the system is not described, for closed": Fault("submission/systems/box.yaml", words=CLOSED),
     "no submitter is named": Fault("--company", words={"COMPANY": ""}),
     "there is no such scenario": Fault("MultiStream", words={"SCENARIOS": "Offline,MultiStream"}),
-    "the licence of the model is not accepted": Fault("Hugging Face token", words={"PROFILE": ""}),
+    "there is no token for a gated model": Fault("Hugging Face token", words={"PROFILE": ""}),
+    "data cannot be downloaded": Fault("not found in MLCommons' storage", words={"PROFILE": ""}),
+    "the base image is in no registry": Fault("base image not available", base="localhost:9/none:v1-cu129"),
     "a GPU of AMD is divided": Fault("SPX", Node(files=CPX), gpu="mi300x"),
 }
 
@@ -61,9 +66,22 @@ def user(node_account: Account, storage: Publisher) -> Account:
     return node_account
 
 
-def submit(user: Account, storage: Publisher, words: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+@pytest.fixture(scope="module", autouse=True)
+def base_image(node_dockerd: Dockerd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A base image on which no image can be built."""
+    file = tmp_path_factory.mktemp("tiny") / "tiny.tar"
+    with tarfile.open(file, "w") as tar:
+        tar.add(__file__, "file")
+    node_dockerd.docker("import", str(file), BASE)
+    yield
+    node_dockerd.docker("rmi", BASE)
+
+
+def submit(
+    user: Account, storage: Publisher, words: Mapping[str, str], base: str = BASE
+) -> "subprocess.CompletedProcess[str]":
     settings = [f"{name}={value}" for name, value in {**OPTIONS, **words}.items() if value]
-    return user.run("make", "submission", *settings, HF_ENDPOINT=storage.url, BASE_IMAGE="")
+    return user.run("make", "submission", *settings, HF_ENDPOINT=storage.url, BASE_IMAGE=base)
 
 
 def images(dockerd: Dockerd) -> list[str]:
@@ -77,13 +95,13 @@ def test_node_with_a_fault_is_refused_before_build_and_download(
 ) -> None:
     before = images(node_dockerd)
     machine.plug(fault.gpu, fault.count, fault.node)
-    done = submit(user, storage, fault.words)
+    done = submit(user, storage, fault.words, fault.base)
     assert done.returncode, done.stderr
     assert fault.told in done.stderr
     assert "Traceback" not in done.stderr
     assert not (user.checkout / "build/containers/build_model_and_dataset.log").exists()
     assert images(node_dockerd) == before
-    assert storage.asked == []
+    assert storage.content_requests() == []
 
 
 def test_node_without_a_fault_reaches_the_build(user: Account, machine: Machine, storage: Publisher) -> None:

@@ -86,7 +86,7 @@ def cached_output(method: str, inputs: Inputs) -> Path:
     """Path of the cached output; raises EnvironmentMissing without a checkout."""
     files = (_checkout(method) / find_script(method).path, inputs.log, inputs.source)
     digests = json.dumps([file_digest(file) for file in files])
-    return Workspace().build / "official" / f"{hashlib.sha256(digests.encode()).hexdigest()}.txt"
+    return Workspace().official / f"{hashlib.sha256(digests.encode()).hexdigest()}.txt"
 
 
 def require_accuracy_script(method: str) -> None:
@@ -149,7 +149,7 @@ def missing_packages() -> EnvironmentMissing:
 @contextmanager
 def _scratch() -> Iterator[Path]:
     """Yield a temporary folder in the workspace, which the scoring service's containers mount at the same path."""
-    parent = Workspace().build / "scoring"
+    parent = Workspace().scoring
     parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=parent) as folder:
         yield Path(folder).resolve()

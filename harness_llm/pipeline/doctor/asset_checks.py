@@ -1,19 +1,20 @@
-"""Checks of model and data: missing parts, the token for gated downloads, and the disk space that they need."""
+"""Checks of model and data: missing parts, the recipe of an existing checkpoint, and the disk space that they need."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from harness_llm.config.benchmark import Download
+from harness_llm.config.assets import missing
 from harness_llm.config.request import Request
 from harness_llm.errors import HarnessError
-from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, passed, warned
+from harness_llm.hardware.gpus import NO_ACCELERATOR, load_gpus
+from harness_llm.pipeline.doctor.check_result import CheckResult, from_error, passed, warned
 from harness_llm.pipeline.doctor.disk_space import GB, SpaceNeed
 from harness_llm.prepare.downloads.download import root_of
 from harness_llm.prepare.downloads.fetch import source_of
-from harness_llm.prepare.downloads.huggingface import find_token, page_of
 from harness_llm.prepare.preparation import preparation_of
-from harness_llm.prepare.provision import missing_parts
+from harness_llm.prepare.provision import missing_downloads, missing_parts
 from harness_llm.prepare.published import PublishedPreparation
-from harness_llm.prepare.quantize.recipes import load_recipes
+from harness_llm.prepare.quantize.quantize import require_tool
+from harness_llm.prepare.quantize.recipes import load_recipes, require_format
 from harness_llm.prepare.quantize.served import (
     default_recipe,
     requantize_command,
@@ -24,6 +25,7 @@ from harness_llm.prepare.quantize.served import (
 # Size relative to a 16-bit original: FP8, scales and unquantized layers; FP4 checkpoints are smaller.
 _QUANTIZED = 0.55
 _NAME = "Model and data"
+_QUANTIZATION = "Quantization"
 
 
 def check_assets(request: Request) -> Iterator[CheckResult]:
@@ -36,9 +38,7 @@ def check_assets(request: Request) -> Iterator[CheckResult]:
     gpu = request.options.gpu
     faults = list(_check_default(preparation, gpu) if quantizes else _check_recipe(preparation, gpu))
     if to_prepare:
-        downloads = [download for download in request.benchmark.downloads if download.part in parts]
         yield passed(_NAME, f"to prepare: {', '.join(to_prepare)}")
-        yield from _check_token(downloads)
     elif not faults:
         yield passed(_NAME, str(preparation.assets.checkpoint))
     yield from faults
@@ -70,28 +70,28 @@ def _check_recipe(preparation: PublishedPreparation, gpu: str) -> Iterator[Check
         )
 
 
-def _check_token(downloads: Sequence[Download]) -> Iterator[CheckResult]:
-    """Check that a Hugging Face token is set if a missing download is gated; the download itself checks the licence."""
-    name = "Hugging Face token"
-    gated = [download for download in downloads if download.gated]
-    if not gated:
+def check_quantization(request: Request, *, here: bool) -> Iterator[CheckResult]:
+    """Check that a missing checkpoint can be quantized.
+
+    Args:
+        here: whether this environment quantizes, not a container.
+    """
+    preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
+    benchmark, gpu = request.benchmark, request.options.gpu
+    if isinstance(preparation, PublishedPreparation):
+        needed = preparation.needs_quantization()
+    else:  # the demo's checkpoint is for any accelerator
+        needed, gpu = "quantize" in missing(preparation), NO_ACCELERATOR
+    if not needed:
         return
     try:
-        token = find_token()
+        recipe = load_recipes(benchmark, request.workspace).choose("", gpu)
+        require_format(recipe, gpu, load_gpus(request.workspace))
+        if here:
+            require_tool(recipe.tool)
+        yield passed(_QUANTIZATION, f"{recipe.name}, by {recipe.tool}")
     except HarnessError as error:
-        yield from_error(name, error)
-        return
-    pages = ", ".join(dict.fromkeys(page_of(download) for download in gated))
-    if token:
-        yield passed(name, f"set; its owner must have accepted the licence at {pages}")
-    else:
-        yield failed(
-            name,
-            "missing, and the repository is gated",
-            where=pages,
-            expected="a token whose owner accepted the licence",
-            hint=f"accept the licence at {pages}, then export HUGGINGFACE_ACCESS_TOKEN=hf_...",
-        )
+        yield from_error(_QUANTIZATION, error)
 
 
 def space_needs(request: Request) -> list[SpaceNeed]:
@@ -99,8 +99,7 @@ def space_needs(request: Request) -> list[SpaceNeed]:
     preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
     if not isinstance(preparation, PublishedPreparation):
         return []
-    parts = missing_parts(preparation)
-    downloads = [download for download in request.benchmark.downloads if download.part in parts]
+    downloads = missing_downloads(preparation)
     needs = [SpaceNeed(root_of(d, request.workspace) / d.folder, source_of(d), d.gb * GB) for d in downloads]
     if preparation.needs_quantization():
         original = sum(d.gb for d in request.benchmark.downloads if d.part == "model")

@@ -8,9 +8,10 @@ from harness_llm.errors import ConfigError, EnvironmentMissing, HarnessError
 
 
 class Level(StrEnum):
-    """Severity of a result; an `ERROR` stops the submission, a `WARNING` does not."""
+    """Severity of a result; only an `ERROR` stops the submission."""
 
     OK = "ok"
+    NOT_CHECKED = "not checked"
     WARNING = "warning"
     ERROR = "error"
 
@@ -22,7 +23,7 @@ class CheckResult:
     Attributes:
         name: name of the check, two or three words, such as `GPU memory`.
         level: severity.
-        found: clause with the observed value, or with the error.
+        found: clause with the observed value, with the error, or with the reason why the check could not run.
         expected: expected value; empty if `level` is OK.
         where: file, setting or device; empty if `name` is enough.
         hint: command or line to type next.
@@ -59,11 +60,13 @@ def failed(name: str, found: str, *, expected: str = "", where: str = "", hint: 
 
 def not_checked(name: str, reason: str, *, hint: str = "") -> CheckResult:
     """Result of a check that could not run."""
-    return CheckResult(name, Level.WARNING, f"not checked: {reason}", hint=hint)
+    return CheckResult(name, Level.NOT_CHECKED, reason, hint=hint)
 
 
-def from_error(name: str, error: HarnessError) -> CheckResult:
+def from_error(name: str, error: HarnessError | OSError) -> CheckResult:
     """Result of a check that raised `error`."""
+    if isinstance(error, OSError):
+        return failed(name, f"OS error: {error}")
     code = ConfigError.exit_code if isinstance(error, ConfigError) else EnvironmentMissing.exit_code
     return CheckResult(
         name,
@@ -76,6 +79,11 @@ def from_error(name: str, error: HarnessError) -> CheckResult:
         observed=error.found,
         self_contained=True,
     )
+
+
+def problems(results: Iterable[CheckResult]) -> list[CheckResult]:
+    """Warnings, and results of checks that could not run."""
+    return [result for result in results if result.level in (Level.WARNING, Level.NOT_CHECKED)]
 
 
 def errors(results: Iterable[CheckResult]) -> list[CheckResult]:

@@ -7,10 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.filesize import decimal
+
+from harness_llm.config.request import Request
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, passed
 from harness_llm.prepare.downloads.fetch import FREE_SPACE
 
 GB = 10**9
+_TOKEN_BYTES = 8  # hexadecimal digits of 4 bytes in mlperf_log_accuracy.json
+_COPIES = 2
 IMAGES_VARIABLE = "HARNESS_LLM_IMAGE_SPACE"
 """Space of the container images to be built, `bytes:folder`; set for the checks of the host."""
 
@@ -31,6 +36,13 @@ class SpaceNeed:
     resumed: bool = True
 
 
+def log_space(request: Request) -> list[SpaceNeed]:
+    """Return the logs of the runs, which consist of answers above all, and their copies in tree and archive."""
+    tokens = request.samples("accuracy") * request.rules.output_tokens * len(request.options.measured)
+    content = f"runs of {request.benchmark.name}"
+    return [SpaceNeed(request.workspace.logs, content, tokens * _TOKEN_BYTES * _COPIES, resumed=False)]
+
+
 def required_bytes(needs: Iterable[SpaceNeed]) -> dict[Path, float]:
     """Return the bytes still to be written, by folder: sizes minus all files already in the folder."""
     totals: dict[Path, float] = defaultdict(float)
@@ -49,27 +61,30 @@ def _present(folder: Path) -> int:
 def check_space(required: Mapping[Path, float]) -> Iterator[CheckResult]:
     """Check the free space of each disk for `required`, bytes by folder that need not exist, and container images."""
     disks: dict[int, tuple[Path, float]] = {}
-    for folder, needed in required.items():
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
+    images = _image_space()
+    for folder, needed in (*required.items(), *((folder, 0.0) for folder in images)):
+        existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110 - False without permission
         device = existing.stat().st_dev
         before = disks.get(device, (existing, 0.0))
         disks[device] = (before[0], before[1] + needed)
-    images = _image_space()
+    of_images = {folder.stat().st_dev: size for folder, size in images.items()}
     for device, (existing, needed) in disks.items():
-        yield _check_disk(existing, needed, images.get(device, 0))
+        yield _check_disk(existing, needed, of_images.get(device, 0))
 
 
-def _image_space() -> dict[int, float]:
-    """Return the bytes of IMAGES_VARIABLE by disk."""
+def _image_space() -> dict[Path, float]:
+    """Return the folder and the bytes of IMAGES_VARIABLE."""
     size, _, folder = os.environ.get(IMAGES_VARIABLE, "").partition(":")
-    return {Path(folder).stat().st_dev: float(size)} if folder else {}
+    return {Path(folder): float(size)} if folder else {}
 
 
 def _check_disk(existing: Path, needed: float, images: float) -> CheckResult:
     free, total = shutil.disk_usage(existing).free, needed + images
-    found, expected = f"{free / GB:.1f} GB free", f"{total / GB:.1f} GB"
+    found, expected = f"{decimal(free)} free", decimal(round(total))
+    hint = FREE_SPACE
     if images:
-        expected += f" (container images: {images / GB:.1f} GB)"
+        expected += f" (container images: {decimal(round(images))})"
+        hint += "; docker system df shows the space of images, docker builder prune and docker image prune free it"
     if free >= total:
         return passed("Disk", f"{found} at {existing}, {expected} needed")
-    return failed("Disk", found, where=str(existing), expected=expected, hint=FREE_SPACE)
+    return failed("Disk", found, where=str(existing), expected=expected, hint=hint)

@@ -10,11 +10,14 @@ from harness_llm.config.options import Options
 from harness_llm.config.request import Request, load_requests
 from harness_llm.errors import HarnessError
 from harness_llm.paths import Workspace
-from harness_llm.pipeline.doctor.check_result import CheckResult, Level, errors, from_error
+from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error
 from harness_llm.pipeline.doctor.disk_space import check_space, required_bytes
-from harness_llm.pipeline.doctor.doctor_report import error_type, refuse, render, to_json
+from harness_llm.pipeline.doctor.doctor_report import error_type, render, require, summary, to_json
+from harness_llm.pipeline.doctor.download_checks import check_downloads
 from harness_llm.pipeline.doctor.examination import Examination, Tell, examine
+from harness_llm.pipeline.doctor.folder_checks import check_folders
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
+from harness_llm.write_access import existing_part, write_error
 
 if TYPE_CHECKING:
     from harness_llm.replicas.ray.cluster import Cluster
@@ -37,12 +40,12 @@ def doctor(options: Options, *, part: Part, as_json: bool) -> int:
     except HarnessError as error:
         return show([from_error("Options", error)], as_json=as_json)
     examinations = [_examine(request, purpose_of(request), part, _tell) for request in requests]
-    return show(combine_results(examinations), as_json=as_json)
+    return show(combine_results(examinations, _tell), as_json=as_json)
 
 
 def show(results: Sequence[CheckResult], *, as_json: bool) -> int:
-    """Print `results`; return the exit code of their errors, else 0."""
-    text = json.dumps(to_json(results), indent=2) if as_json else render(results)
+    """Print `results` and their number; return the exit code of their errors, else 0."""
+    text = json.dumps(to_json(results), indent=2) if as_json else f"{render(results)}\n\n{summary(results)}"
     sys.stdout.write(f"{text}\n")
     found = errors(results)
     return error_type(found).exit_code if found else 0
@@ -52,15 +55,22 @@ def _examine(request: Request, purpose: Purpose, part: Part, tell: Tell) -> Exam
     """Examine one benchmark; an error of a check keeps the results of the other benchmarks."""
     try:
         return examine(request, purpose, part=part, tell=tell)
-    except HarnessError as error:
+    except (HarnessError, OSError) as error:
         return Examination([from_error(request.benchmark.name, error)], None, None)
 
 
-def combine_results(examinations: Sequence[Examination]) -> list[CheckResult]:
-    """Combine the results of several benchmarks; equal results appear once, disk space is summed."""
+def combine_results(examinations: Sequence[Examination], tell: Tell = lambda _: None) -> list[CheckResult]:
+    """Combine the results of several benchmarks; equal results appear once, needs are checked together."""
     results = dict.fromkeys(result for examination in examinations for result in examination.results)
-    needs = [need for examination in examinations for need in examination.space]
-    return [*results, *check_space(required_bytes(needs))]
+    needs = [examination.needs for examination in examinations]
+    required = required_bytes(space for need in needs for space in need.space)
+    return [
+        *results,
+        *check_downloads((source for need in needs for source in need.sources), tell),
+        *check_folders(place for need in needs for place in need.places),
+        # A folder without write access, which has been reported, may be on a full disk or on none.
+        *check_space({folder: size for folder, size in required.items() if not write_error(existing_part(folder))}),
+    ]
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class ReadyBenchmark:
 def require_checks(
     requests: Sequence[Request], purpose_of: Callable[[Request], Purpose], tell: Tell
 ) -> list[ReadyBenchmark]:
-    """Check all benchmarks, print warnings through `tell`, and raise one error for all failed checks.
+    """Check all benchmarks; raise one error for all failed checks, and print the other problems through `tell`.
 
     Raises:
         ConfigError: all failed checks are configuration errors.
@@ -85,10 +95,7 @@ def require_checks(
     examinations = [
         _examine(request, purpose, Part.ALL, tell) for request, purpose in zip(requests, purposes, strict=True)
     ]
-    results = combine_results(examinations)
-    if warnings := [result for result in results if result.level is Level.WARNING]:
-        tell(render(warnings))
-    refuse(results)
+    require(combine_results(examinations, tell), tell)
     return [
         ReadyBenchmark(purpose, examination.request, examination.cluster)
         for purpose, examination in zip(purposes, examinations, strict=True)

@@ -1,7 +1,7 @@
 """Run all checks of one benchmark, before anything is downloaded, built or started."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +23,11 @@ from harness_llm.hardware.machine import detect
 from harness_llm.hardware.nodes import merged, merged_ecc
 from harness_llm.hardware.pci import accelerators
 from harness_llm.paths import IMAGE_VARIABLE, Workspace
-from harness_llm.pipeline.doctor.asset_checks import check_assets, space_needs
-from harness_llm.pipeline.doctor.check_result import CheckResult, errors, from_error, not_checked, passed
-from harness_llm.pipeline.doctor.disk_space import SpaceNeed
+from harness_llm.pipeline.doctor.asset_checks import check_assets, check_quantization, space_needs
+from harness_llm.pipeline.doctor.check_result import CheckResult, errors, failed, from_error, not_checked, passed
+from harness_llm.pipeline.doctor.disk_space import SpaceNeed, log_space
+from harness_llm.pipeline.doctor.download_checks import Source, missing_sources
+from harness_llm.pipeline.doctor.folder_checks import written_places
 from harness_llm.pipeline.doctor.gpu_checks import Wanted, check_gpus, installed_cuda
 from harness_llm.pipeline.doctor.host_checks import check_host, check_limits, check_temporary_folder, read_limits
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
@@ -34,12 +36,15 @@ from harness_llm.pipeline.doctor.settings_checks import (
     check_acceptance,
     check_engine,
     check_inferred,
+    check_metrics_port,
     check_names,
     check_nodes,
     check_visible_devices,
     resolve_settings,
 )
 from harness_llm.pipeline.doctor.software_checks import (
+    OFFICIAL,
+    SCORING,
     check_compilers,
     check_engine_arguments,
     check_loadgen,
@@ -49,14 +54,31 @@ from harness_llm.pipeline.doctor.software_checks import (
 )
 from harness_llm.pipeline.doctor.system_checks import IMAGE_FRAMEWORK, check_availability, check_ecc, check_system
 from harness_llm.pipeline.engine_settings.capacity import DEFAULT_UTILIZATION, utilization
-from harness_llm.pipeline.engine_settings.engine_checks import check_rules
+from harness_llm.pipeline.engine_settings.engine_checks import BY_VLLM, check_rules
 from harness_llm.runs.fingerprint import versions
+from harness_llm.write_access import Place
 
 if TYPE_CHECKING:
     from harness_llm.replicas.ray.cluster import Cluster
 
 Tell = Callable[[str], None]
+_CLUSTER = "Ray cluster"
 _UNNAMED = "unnamed"  # replaces a missing submitter, so that the system is checked too
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What several benchmarks may need of the same server or disk.
+
+    Attributes:
+        sources: of the downloads.
+        places: folders to be written.
+        space: files to be written.
+    """
+
+    sources: Sequence[Source] = ()
+    places: Sequence[Place] = ()
+    space: Sequence[SpaceNeed] = ()
 
 
 @dataclass(frozen=True)
@@ -67,13 +89,13 @@ class Examination:
         results: in the order of the output.
         request: resolved options; None if they contradict the configuration files.
         cluster: None without `--ray`, or if the cluster cannot be reached.
-        space: files to be written; `combine_results` checks the disk space of all benchmarks together.
+        needs: of this benchmark; `combine_results` checks those of all benchmarks together.
     """
 
     results: Sequence[CheckResult]
     request: Request | None
     cluster: "Cluster | None"
-    space: Sequence[SpaceNeed] = ()
+    needs: Needs = Needs()
 
 
 def examine(
@@ -92,16 +114,13 @@ def examine(
     """
     options, workspace = loaded.options, loaded.workspace
     request, settings = resolve_settings(loaded, in_image=part is Part.HOST)
-    if part is Part.SOFTWARE:
-        results = [*settings, *_rules(request), *_software(request, usable=bool(accelerators(root)))]
-        return Examination(results, request, None)
     cluster, reached = _cluster(options, workspace, tell)
-    results = [*settings, *reached, _device_lock(options)]
-    if request:
-        results += check_assets(request)
+    results = [*settings, *reached, *_check_assignment(request, cluster), _device_lock(options)]
+    if request and part is not Part.CONTAINER:
+        results += [*check_assets(request), *check_quantization(request, here=part is Part.ALL)]
     if purpose is not Purpose.PREPARE:
         detected, ecc = _machine(request, cluster, part, root)
-        results += check_names(options, purpose)
+        results += [*check_names(options, purpose), *check_metrics_port(options)]
         if request:
             results += _system(request, purpose, detected, ecc)
         configs = [plan.config for plan in request.scenarios] if request else []
@@ -109,12 +128,21 @@ def examine(
         results += devices
         if options.gpu != NO_ACCELERATOR:
             results += _hosts(cluster, root)
-        if part is Part.ALL:
+        if part is not Part.HOST:
             results += check_temporary_folder()
             if options.gpu != NO_ACCELERATOR:
                 results += check_limits(read_limits(root), max((config.group for config in configs), default=1))
             results += _software(request, usable=bool(accelerators(root)) and not errors(devices))
-    return Examination(results, request, cluster, space_needs(request) if request else ())
+    return Examination(results, request, cluster, _needs(request, purpose, part) if request else Needs())
+
+
+def _needs(request: Request, purpose: Purpose, part: Part) -> Needs:
+    """Return the needs; another container than that of the runs prepares, and `docker_checks` checks its folders."""
+    places = [] if part is Part.HOST else written_places(request, purpose)
+    if part is Part.CONTAINER:
+        return Needs(places=places)
+    space = space_needs(request) + ([] if purpose is Purpose.PREPARE else log_space(request))
+    return Needs(missing_sources(request, by_containers=part is Part.HOST), places, space)
 
 
 def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Cluster | None, list[CheckResult]]":
@@ -127,11 +155,29 @@ def _cluster(options: Options, workspace: Workspace, tell: Tell) -> "tuple[Clust
     try:
         cluster = query_cluster(options.ray, workspace.stage_log("nodes"))
     except HarnessError as error:
-        return None, [from_error("Ray cluster", error)]
+        return None, [from_error(_CLUSTER, error)]
+    except OSError as error:  # of its log; `check_folders` reports the cause
+        return None, [not_checked(_CLUSTER, str(error))]
     for node in cluster.nodes:
         tell(f"  {node.address}: {node.cpus} CPUs, {node.gpus} accelerators")
     nodes = ", ".join(f"{node.address} ({node.cpus} CPUs, {node.gpus} accelerators)" for node in cluster.nodes)
-    return cluster, [passed("Ray cluster", nodes)]
+    return cluster, [passed(_CLUSTER, nodes)]
+
+
+def _check_assignment(request: Request | None, cluster: "Cluster | None") -> Iterator[CheckResult]:
+    """Check that the nodes have the devices of all replicas."""
+    if not (request and cluster):
+        return
+    from harness_llm.replicas.ray.launcher import ray_launcher  # noqa: PLC0415 - loads zmq
+
+    accelerated = request.options.gpu != NO_ACCELERATOR
+    for plan in request.scenarios:
+        try:
+            ray_launcher(cluster, plan.config, request.options.engine, accelerated=accelerated)
+        except HarnessError as error:
+            yield from_error(_CLUSTER, error)
+    if len(cluster.nodes) > 1:
+        yield not_checked(_CLUSTER, "model and data of the nodes, which are compared after the preparation")
 
 
 def _machine(
@@ -164,6 +210,8 @@ def _device_lock(options: Options) -> CheckResult:
             return passed(name, f"no other harness-llm process uses {options.gpu}")
     except HarnessError as error:
         return from_error(name, error)
+    except OSError as error:
+        return failed(name, str(error), hint="export TMPDIR to a folder that all users of the devices can write")
 
 
 def _system(request: Request, purpose: Purpose, detected: Mapping[str, str], ecc: Ecc) -> Iterator[CheckResult]:
@@ -239,8 +287,16 @@ def _software(request: Request | None, *, usable: bool) -> Iterator[CheckResult]
         yield check_loadgen(request)
         yield from check_servers(request)
         yield from check_vllm_build(request)
-        yield from check_engine_arguments(request, usable=usable)
+        yield from _writing(BY_VLLM, lambda: check_engine_arguments(request, usable=usable))
         yield from check_compilers(request)
         yield from check_availability(request)
-        yield from check_scoring(request)
-        yield from check_official_scripts(request)
+        yield from _writing(SCORING, lambda: check_scoring(request))
+        yield from _writing(OFFICIAL, lambda: check_official_scripts(request))
+
+
+def _writing(name: str, check: Callable[[], Iterable[CheckResult]]) -> list[CheckResult]:
+    """Return the results of a check that writes below build/; `check_folders` reports missing write access."""
+    try:
+        return list(check())
+    except OSError as error:
+        return [not_checked(name, str(error))]

@@ -6,21 +6,22 @@ from enum import StrEnum
 class Purpose(StrEnum):
     """Command that the checks precede.
 
-    SUBMIT measures and packages, MEASURE only measures, PREPARE only downloads and quantizes.
+    SUBMIT measures and packages, MEASURE only measures, TUNE measures trials, PREPARE only downloads and quantizes.
     """
 
     SUBMIT = "submit"
     MEASURE = "run"
+    TUNE = "tune"
     PREPARE = "prepare"
 
 
 class Part(StrEnum):
     """Checks to run.
 
-    ALL: on the machine or in the container that runs the engines. HOST: on the host, before a container is built.
-    SOFTWARE: in the container, the checks of software that only the image contains.
+    ALL: on the machine that prepares and measures. HOST: on the machine that starts containers. CONTAINER: in the
+    container of the runs; another one prepares model and data.
     """
 
     ALL = "all"
     HOST = "host"
-    SOFTWARE = "software"
+    CONTAINER = "container"

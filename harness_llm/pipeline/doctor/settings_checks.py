@@ -11,6 +11,8 @@ from harness_llm.errors import ConfigError, HarnessError
 from harness_llm.hardware.gpus import Gpu
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
 from harness_llm.pipeline.doctor.purpose import Purpose
+from harness_llm.pipeline.live.metrics import serve_metrics
+from harness_llm.pipeline.live.state import LiveState
 from harness_llm.replicas.placement import refuse_invalid_selection
 
 _NAMES = "Names"
@@ -66,6 +68,15 @@ def check_names(options: Options, purpose: Purpose) -> Iterator[CheckResult]:
     yield from (from_error(_NAMES, fault) for fault in faults)
     if not faults:
         yield passed(_NAMES, ", ".join(name for name in (options.company, options.system_name) if name))
+
+
+def check_metrics_port(options: Options) -> Iterator[CheckResult]:
+    """Check that the port for the metrics is free."""
+    try:
+        with serve_metrics(LiveState(), options.metrics_port):
+            pass
+    except HarnessError as error:
+        yield from_error("Metrics port", error)
 
 
 def check_engine(request: Request, purpose: Purpose) -> Iterator[CheckResult]:

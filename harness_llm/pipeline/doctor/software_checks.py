@@ -18,9 +18,14 @@ from harness_llm.runs.fingerprint import versions
 _LOADGEN = "LoadGen"
 _BUILD = "vLLM build"
 _COMPILERS = "Compilers"
-_SCORING = "Scoring"
-_OFFICIAL = "Official scripts"
+SCORING = "Scoring"
+OFFICIAL = "Official scripts"
 _PERFORMANCE = "performance"
+
+
+def scores_answers(request: Request) -> bool:
+    """Return whether a requested test needs its answers scored."""
+    return not set(request.requested_tests) <= {_PERFORMANCE}
 
 
 def check_loadgen(request: Request) -> CheckResult:
@@ -84,20 +89,20 @@ def check_compilers(request: Request) -> Iterator[CheckResult]:
 
 def check_scoring(request: Request) -> Iterator[CheckResult]:
     """Check that answers of accuracy and compliance runs can be scored; takes seconds with official scripts."""
-    if set(request.requested_tests) <= {_PERFORMANCE}:
+    if not scores_answers(request):
         return
     methods = sorted(set(request.benchmark.accuracy.scoring.values()))
     if not set(methods) & set(NEEDS_MORE):
-        yield passed(_SCORING, ", ".join(methods))
+        yield passed(SCORING, ", ".join(methods))
         return
     from harness_llm.evaluate.run_result import Scorer  # noqa: PLC0415 - loads nltk
 
     preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
     try:
         Scorer(request.benchmark, request.variants, preparation.assets).require()
-        yield passed(_SCORING, ", ".join(methods))
+        yield passed(SCORING, ", ".join(methods))
     except HarnessError as error:
-        yield from_error(_SCORING, error)
+        yield from_error(SCORING, error)
 
 
 def check_official_scripts(request: Request) -> Iterator[CheckResult]:
@@ -106,12 +111,12 @@ def check_official_scripts(request: Request) -> Iterator[CheckResult]:
     Without the script, the accuracy.txt of harness-llm is packaged, to which a reviewer may object.
     """
     has_checkout = checkout(request.workspace) is not None
-    if set(request.requested_tests) <= {_PERFORMANCE} or not (has_checkout or request.options.division == "closed"):
+    if not scores_answers(request) or not (has_checkout or request.options.division == "closed"):
         return
     from harness_llm.evaluate.official.accuracy_script import require_script  # noqa: PLC0415 - loads nltk
 
     try:
-        yield passed(_OFFICIAL, require_script(request.benchmark))
+        yield passed(OFFICIAL, require_script(request.benchmark))
     except HarnessError as error:
         found = f"accuracy.txt would be computed by harness-llm: {error.what}"
-        yield warned(_OFFICIAL, found, expected="output of the official script", where=error.where, hint=error.hint)
+        yield warned(OFFICIAL, found, expected="output of the official script", where=error.where, hint=error.hint)

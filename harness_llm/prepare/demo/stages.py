@@ -76,11 +76,13 @@ class DemoPreparation:
 
     def stages(self) -> list[Stage]:
         """All stages in order of dependency."""
+        data, references = self.store.parent, self._reference.parent.parent
+        original, quantized = self.assets.original.parent, self.assets.checkpoint.parent
         return [
-            Stage("data set", None, self._has_dataset, self._make_dataset),
-            Stage("train", None, self._has_checkpoint, self._train),
-            Stage("quantize", "train", self._has_quantized, self._quantize),
-            Stage("reference", "train", self._has_reference, self._answer),
+            Stage("data set", None, self._has_dataset, self._make_dataset, data),
+            Stage("train", None, self._has_checkpoint, self._train, original),
+            Stage("quantize", "train", self._has_quantized, self._quantize, quantized),
+            Stage("reference", "train", self._has_reference, self._answer, references),
         ]
 
     def _has_dataset(self) -> bool:

@@ -108,7 +108,7 @@ class StandInPreparation:
             WRITERS[self.benchmark.dataset.source](file, self._rows(name, count))
             self._published.convert(file, report)
 
-        return Stage(f"data set: {name}", "data set", lambda: self._published.is_converted(file), make)
+        return Stage(f"data set: {name}", "data set", lambda: self._published.is_converted(file), make, file.parent)
 
     def _rows(self, name: str, count: int) -> list[Row]:
         split = Split.CALIBRATION if name == CALIBRATION else Split.EVALUATION

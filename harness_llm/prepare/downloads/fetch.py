@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 from rich.filesize import decimal
 
@@ -43,7 +44,7 @@ def fetch(download: Download, target: Path, report: Report) -> None:
         if manifest.has(source):
             progress.step(f"{download.part}: complete", 1.0)
             return
-        publisher = r2 if download.uri else hub
+        publisher = _publisher(download)
         with publisher.connect(download, progress.step) as connection:
             progress.step(f"{download.part}: listing files of {download.uri or download.repo}")
             files = publisher.listing(connection, download)
@@ -53,6 +54,26 @@ def fetch(download: Download, target: Path, report: Report) -> None:
             one = functools.partial(_transfer, connection, target, progress)
             transfer_all(missing, one, manifest.add, progress.stop)
         manifest.complete(source, [file.name for file in files])
+
+
+def require_access(download: Download, *, readable: bool) -> None:
+    """Require that the files of `download` can be listed and, if `readable`, that one of them can be read.
+
+    Raises:
+        Unreachable: no connection to the publisher.
+        EnvironmentMissing: a token, login or licence is missing.
+        ConfigError: invalid token, or the configured source does not exist.
+        RunFailed: another failure, which may end by itself.
+    """
+    publisher = _publisher(download)
+    with publisher.connect(download, lambda _: None, brief=True) as connection:
+        files = publisher.listing(connection, download)
+        if readable:
+            connection.require_content(min(files, key=lambda file: file.size).url)
+
+
+def _publisher(download: Download) -> ModuleType:
+    return r2 if download.uri else hub
 
 
 def _transfer(connection: Connection, target: Path, progress: Progress, file: RemoteFile) -> None:

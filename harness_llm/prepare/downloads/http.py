@@ -14,6 +14,8 @@ Result = TypeVar("Result")
 WAITS_S = (1, 2, 4, 8, 16)
 LATER_WAITS_S = (32, 64, 128, 256)
 """Further waits for a host that answered before: an outage, or a rate limit of Hugging Face, which counts 5 minutes."""
+BRIEF_WAITS_S = (1,)
+"""Waits of a check, for which a user waits."""
 Explain = Callable[[str, httpx.Response], HarnessError]
 Notify = Callable[[str], None]
 
@@ -26,13 +28,21 @@ class ServerBusy(Exception):
     """A response with a status that is worth a retry."""
 
 
+class Unreachable(EnvironmentMissing):
+    """No connection to the server `where`."""
+
+
 class Connection:
     """HTTP connection to one publisher."""
 
-    def __init__(self, client: httpx.Client, explain: Explain, notify: Notify) -> None:
-        """Use `client`; `explain` converts an error response to an exception, `notify` receives each retry."""
+    def __init__(self, client: httpx.Client, explain: Explain, notify: Notify, *, brief: bool) -> None:
+        """Use `client`; `explain` converts an error response to an exception, `notify` receives each retry.
+
+        Args:
+            brief: give up after BRIEF_WAITS_S.
+        """
         self._client, self._explain, self._notify = client, explain, notify
-        self._has_answered = False
+        self._has_answered, self._brief = False, brief
 
     def authenticate(self, headers: Mapping[str, str]) -> None:
         """Send `headers` with all further requests."""
@@ -73,11 +83,20 @@ class Connection:
             self._require_success(url, response)
             yield response
 
+    def require_content(self, url: str) -> None:
+        """Require that the content of `url` can be read, without reading it."""
+
+        def open_and_close() -> None:
+            with self.stream(url, 0):
+                pass
+
+        self.retry(open_and_close)
+
     def retry(self, action: Callable[[], Result], progress: Callable[[], int] = lambda: 0) -> Result:
         """Return the result of `action`; retry with increasing waits, which restart when `progress` increases.
 
         Raises:
-            EnvironmentMissing: server unreachable.
+            Unreachable: no connection to the server.
             RunFailed: repeated connection errors, or the server stays busy.
         """
         failures = 0
@@ -86,13 +105,18 @@ class Connection:
             try:
                 return action()
             except (httpx.TransportError, ServerBusy) as error:
-                waits = (*WAITS_S, *LATER_WAITS_S) if self._has_answered else WAITS_S
+                waits = self._waits()
                 failures = 0 if progress() > before else failures
                 if failures == len(waits):
                     raise _final_error(error) from error
                 wait, failures = waits[failures], failures + 1
                 self._notify(f"retry in {wait:g} s: {_describe(error)}")
                 time.sleep(wait)
+
+    def _waits(self) -> tuple[int, ...]:
+        if self._brief:
+            return BRIEF_WAITS_S
+        return (*WAITS_S, *LATER_WAITS_S) if self._has_answered else WAITS_S
 
     def _require_success(self, url: str, response: httpx.Response) -> None:
         if response.status_code in _BUSY:
@@ -109,11 +133,18 @@ def connect(
     headers: Mapping[str, str] | None = None,
     *,
     follow_redirects: bool,
+    brief: bool = False,
 ) -> Iterator[Connection]:
     """Open a connection without content encoding, so that sizes and ranges are those of the file."""
     own = dict(headers or {}) | {"Accept-Encoding": "identity"}
     with httpx.Client(headers=own, timeout=_TIMEOUT, follow_redirects=follow_redirects) as client:
-        yield Connection(client, explain, notify)
+        yield Connection(client, explain, notify, brief=brief)
+
+
+def require_page(url: str) -> None:
+    """Require that `url` can be read; raises as `Connection.retry`, and RunFailed for an error response."""
+    with connect(refused, lambda _: None, follow_redirects=True, brief=True) as connection:
+        connection.require_content(url)
 
 
 def is_header_value(secret: str) -> bool:
@@ -143,8 +174,9 @@ def _final_error(error: httpx.TransportError | ServerBusy) -> HarnessError:
         return RunFailed("server is too busy", found=str(error), hint="run the same command again later")
     host = error.request.url.netloc.decode()
     if isinstance(error, _UNREACHABLE):
-        return EnvironmentMissing(
-            f"{host} is unreachable",
+        return Unreachable(
+            "server unreachable",
+            where=host,
             found=str(error),
             hint="check the network; set HTTPS_PROXY for a proxy. Or run the same command on another machine and copy "
             "the folder",

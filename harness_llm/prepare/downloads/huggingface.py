@@ -36,7 +36,7 @@ class _Repository(BaseModel):
     siblings: list[_Sibling]
 
 
-def connect(download: Download, notify: Notify) -> AbstractContextManager[Connection]:
+def connect(download: Download, notify: Notify, *, brief: bool = False) -> AbstractContextManager[Connection]:
     """Connect to the hub, with the token if set; httpx drops the token when a redirect leads to another host."""
     token = find_token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -44,7 +44,7 @@ def connect(download: Download, notify: Notify) -> AbstractContextManager[Connec
     def explain(url: str, response: httpx.Response) -> HarnessError:
         return _explain(download, url, response, has_token=bool(token))
 
-    return open_connection(explain, notify, headers, follow_redirects=True)
+    return open_connection(explain, notify, headers, follow_redirects=True, brief=brief)
 
 
 def listing(connection: Connection, download: Download) -> list[RemoteFile]:
@@ -75,9 +75,12 @@ def find_token() -> str:
     """Return the token of the environment or of huggingface_hub's login; empty if neither is set.
 
     Raises:
-        ConfigError: invalid characters.
+        ConfigError: invalid characters, or an unreadable file.
     """
-    token = (os.environ.get(_VARIABLE) or get_token() or "").strip()
+    try:
+        token = (os.environ.get(_VARIABLE) or get_token() or "").strip()
+    except OSError as error:
+        raise ConfigError("unreadable file of the Hugging Face token", "HF_TOKEN_PATH", found=str(error)) from error
     if token and not is_header_value(token):
         raise _invalid_token("invalid characters")
     return token

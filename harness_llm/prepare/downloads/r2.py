@@ -30,9 +30,9 @@ class _LoginRequired(EnvironmentMissing):
     """Members-only storage without a login."""
 
 
-def connect(_: Download, notify: Notify) -> AbstractContextManager[Connection]:
+def connect(_: Download, notify: Notify, *, brief: bool = False) -> AbstractContextManager[Connection]:
     """Connect to MLCommons; redirects are not followed, because they lead to the login."""
-    return open_connection(_explain, notify, follow_redirects=False)
+    return open_connection(_explain, notify, follow_redirects=False, brief=brief)
 
 
 def listing(connection: Connection, download: Download) -> list[RemoteFile]:

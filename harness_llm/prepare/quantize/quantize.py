@@ -79,17 +79,24 @@ def quantize(model: str, recipe_name: str, gpu: str, report: Report, workspace: 
 
 def quantize_checkpoint(job: Job, workspace: Workspace, report: Report, python: Path | None = None) -> None:
     """Run `job` with `python` (default: the interpreter of the tool's environment); raises as `quantize`."""
-    program = PROGRAMS[job.recipe.tool]
-    python = python or program.python
-    if not python.is_file():
-        raise EnvironmentMissing(
-            f"missing environment of {job.recipe.tool}",
-            where=str(python),
-            hint=installed_by(program.target),
-        )
+    python = require_tool(job.recipe.tool, python)
     if job.calibration:
         job.prompts()  # raises before the tool starts
-    run_stage([str(python), "-m", program.module, job.model_dump_json()], workspace.stage_log("quantize"), report)
+    module = PROGRAMS[job.recipe.tool].module
+    run_stage([str(python), "-m", module, job.model_dump_json()], workspace.stage_log("quantize"), report)
+
+
+def require_tool(tool: Tool, python: Path | None = None) -> Path:
+    """Return `python`, by default the interpreter of the environment of `tool`.
+
+    Raises:
+        EnvironmentMissing: it is not installed.
+    """
+    program = PROGRAMS[tool]
+    python = python or program.python
+    if not python.is_file():
+        raise EnvironmentMissing(f"missing environment of {tool}", where=str(python), hint=installed_by(program.target))
+    return python
 
 
 def calibration_set(benchmark: Benchmark, workspace: Workspace, report: Report) -> CalibrationSet:

@@ -7,7 +7,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,25 +50,49 @@ def launch(spec: ServerSpec, checkpoint: str, llm_config: dict[str, Any]) -> Ser
     """Start a server, without waiting until it is ready.
 
     Raises:
-        ConfigError: no command, or it has a placeholder without a value.
-        EnvironmentMissing: missing program, or no GPU for the CUDA build.
+        HarnessError: from `server_command`; or no GPU for the CUDA build.
     """
     kind = server_kinds()[spec.kind]
-    template = spec.command or kind.command
-    if not template:
-        raise ConfigError(
-            f"missing command to start a {spec.kind} server",
-            where="server_config.command",
-            hint=f"set a command, {engine_setting('server_config.command', '…')}, or a running server, "
-            f"{engine_setting('server_config.url', '…')}",
-        )
-    if THIS_PYTHON in template:
+    if THIS_PYTHON in (spec.command or kind.command):
         prepare_cuda()
     folder = Path(tempfile.mkdtemp(prefix="server-"))
     options = folder / "options.yaml"
     options.write_text(yaml.safe_dump(kind.options))
     program = llmboost_program(folder) if spec.kind == "llmboost" else []
     port = free_port()
+    command = server_command(
+        spec.kind, spec.command, checkpoint, llm_config, port=port, options=options, program=program
+    )
+    return Server(_start(command, folder, Path(spec.log)), f"http://{HOST}:{port}")
+
+
+def server_command(
+    kind: str,
+    own: str,
+    checkpoint: str,
+    llm_config: Mapping[str, Any],
+    *,
+    port: int,
+    options: Path,
+    program: Sequence[str],
+) -> list[str]:
+    """Return the command that starts a server; the other arguments are values of its placeholders.
+
+    Args:
+        own: replaces the command of `kind`.
+
+    Raises:
+        ConfigError: no command, or it has a placeholder without a value.
+        EnvironmentMissing: missing program.
+    """
+    template = own or server_kinds()[kind].command
+    if not template:
+        raise ConfigError(
+            f"missing command to start a {kind} server",
+            where="server_config.command",
+            hint=f"set a command, {engine_setting('server_config.command', '…')}, or a running server, "
+            f"{engine_setting('server_config.url', '…')}",
+        )
     try:
         command = command_line(template, checkpoint, llm_config, port=port, options=options, program=program)
     except KeyError as error:
@@ -78,17 +102,20 @@ def launch(spec: ServerSpec, checkpoint: str, llm_config: dict[str, Any]) -> Ser
             found=f"{{{error.args[0]}}}",
             expected="{python} {checkpoint} {host} {port} {flags} {options}, or an argument of llm_config",
         ) from error
-    return Server(_start(command, folder, Path(spec.log)), f"http://{HOST}:{port}")
+    if not shutil.which(command[0], path=_path()):
+        raise EnvironmentMissing(f"missing program {command[0]}", found=shlex.join(command))
+    return command
+
+
+def _path() -> str:
+    """Return PATH after the folder of this interpreter, so that its environment need not be activated."""
+    return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 def _start(command: Sequence[str], folder: Path, log: Path) -> Child:
-    # Bare names are also searched beside this interpreter, so that its environment need not be activated.
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    if not shutil.which(command[0], path=path):
-        raise EnvironmentMissing(f"missing program {command[0]}", found=shlex.join(command))
     log.write_text(f"{shlex.join(command)}\n")
     arguments = [str(folder), *command]
-    child = start("harness_llm.protocol.guard", arguments, name="server", log=log, environment={"PATH": path})
+    child = start("harness_llm.protocol.guard", arguments, name="server", log=log, environment={"PATH": _path()})
     before_exit(child.stop)  # the next replica may need the accelerators: a replica's exit waits for its server's
     return child
 
