@@ -72,11 +72,12 @@ export VLLM_NO_USAGE_STATS := 1
 unexport PYTHONHOME PYTHONPATH
 
 # Set up the build of vLLM for this machine's accelerators; images have their own. See setup/builds.py.
+# exec: a signal to make reaches the program, not only its shell.
 LAYERS := engine loadgen quantize $(if $(RAY_ADDRESS),ray)
-READY = bin=$$(setup/environments.sh here $(LAYERS)) && "$$bin"
+READY = bin=$$(setup/environments.sh here $(LAYERS)) && exec "$$bin"
 # Run harness-llm locally, or in the container $1 if `make submission` uses containers.
 harness-llm = where=$$(setup/environments.sh where) || exit; \
-	if [ "$$where" = container ]; then setup/start_$(strip $1)_env.sh harness-llm $2; else $(READY)/harness-llm $2; fi
+	if [ "$$where" = container ]; then exec setup/start_$(strip $1)_env.sh harness-llm $2; else $(READY)/harness-llm $2; fi
 # The tests use the CPU build on every machine.
 TESTS := $(if $(HARNESS_LLM_ENVIRONMENTS),$(HARNESS_LLM_ENVIRONMENTS)/).venv/bin
 
@@ -97,7 +98,7 @@ help: ## list the targets
 submission: ## run a benchmark, check and package the submission; run again to resume; ENVIRONMENT=container or local
 	where=$$(setup/environments.sh where) || exit; \
 	if [ "$$where" = container ]; then \
-	    setup/environments.sh host && .venv-host/bin/python -m harness_llm.containers submit $(said); \
+	    setup/environments.sh host && exec .venv-host/bin/python -m harness_llm.containers submit $(said); \
 	else \
 	    $(READY)/harness-llm submit $(said); \
 	fi
@@ -106,7 +107,7 @@ submission: ## run a benchmark, check and package the submission; run again to r
 doctor: ## run the checks of `make submission` without downloads and runs
 	where=$$(setup/environments.sh where) || exit; \
 	if [ "$$where" = container ]; then \
-	    setup/environments.sh host && .venv-host/bin/python -m harness_llm.containers doctor $(said); \
+	    setup/environments.sh host && exec .venv-host/bin/python -m harness_llm.containers doctor $(said); \
 	else \
 	    $(READY)/harness-llm doctor $(said); \
 	fi
@@ -127,7 +128,7 @@ download: said = $(call options,MODEL) $${PART:+--part="$$PART"}
 check: ## check a submission tree: TREE=path/to/inference_results_6.1
 	where=$$(setup/environments.sh where) || exit; \
 	if [ "$$where" = container ]; then \
-	    setup/environments.sh host && .venv-host/bin/harness-llm check $(said); \
+	    setup/environments.sh host && exec .venv-host/bin/harness-llm check $(said); \
 	else \
 	    $(READY)/harness-llm check $(said); \
 	fi

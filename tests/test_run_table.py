@@ -252,3 +252,9 @@ def test_status_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         "reason": "no run",
         "path": None,
     }
+
+
+def test_output_to_a_file_has_the_whole_name_of_each_run_without_reasons_too(runs: Callable[..., Done]) -> None:
+    done = runs("--where", "state=VALID")
+    for row in found(runs("--json", "--where", "state=VALID")):
+        assert "/".join(Path(row["path"]).parts[-5:]) in done.out

@@ -35,6 +35,7 @@ def read(*lines: str) -> UserConf:
         ("*.Server.target_qps = ", "model.scenario.key = value", "write: *.Server.target_qps = NUMBER"),
         ("*.Server.target_qps = 5 6", "one value", "write: *.Server.target_qps = 5"),
         ("*.Server.target_qps = 5 # fast", "without a comment", "write: *.Server.target_qps = 5"),
+        ("hello world", "model.scenario.key = value", "delete the line, or write it as a comment: # hello world"),
         ("#half the rate", "a space after the #", "write: # half the rate"),
         ("target_qps = 5", "model.scenario.key", "write: *.Server.target_qps = 5"),
         ("*.Server.target_qps = fast", Kind.NUMBER, "write: *.Server.target_qps = NUMBER"),

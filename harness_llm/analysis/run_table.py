@@ -92,14 +92,15 @@ def show(rows: Sequence[RunRow], console: Console) -> None:
         width = sum(_width(column, rows) + _GAP for column in used)
     facts = [f"{column.title} {value}" for column in common for value in values[column]]
     console.print("; ".join(facts), soft_wrap=not console.is_terminal, highlight=False, markup=False)
-    console.print(_table(used, rows, width), width=width, crop=False)
+    table = _table(used, rows)
+    if not console.is_terminal or used[-1].title == _REASON:
+        table.width = width
+    console.print(table, width=width, crop=False)
 
 
-def _table(columns: Sequence[_Column], rows: Sequence[RunRow], width: int) -> Table:
+def _table(columns: Sequence[_Column], rows: Sequence[RunRow]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _PADDING, 0, 0))
     for column in columns:
-        if column.title == _REASON:
-            table.width = width
         table.add_column(
             column.title,
             justify="right" if column.right else "left",

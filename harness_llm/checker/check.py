@@ -18,6 +18,7 @@ from harness_llm.checker.findings import Authority, Finding, Rule, Severity, adv
 from harness_llm.checker.round_rules import ROUND
 from harness_llm.checker.submission_tree import Benchmark, Log, Result, System, Tree
 from harness_llm.checker.tree_round import TreeRound, choose_round
+from harness_llm.config.commands import typed
 from harness_llm.config.rules.rounds import Round
 
 __all__ = ["Authority", "Finding", "Severity", "check", "exit_code"]
@@ -50,7 +51,8 @@ def check(tree: Path, rules: Round, chosen: TreeRound | None = None) -> list[Fin
     chosen, root = chosen or choose_round(tree, rules.round), Tree(tree, rules)
     found = [*_apply(ROUND, chosen, root), *_check_tree(root)]
     if root.small:
-        found = [replace(f, severity=Severity.SCALE) if f.scale else f for f in found]
+        hint = f"{typed(profile='valid')} makes runs of full size"
+        found = [replace(f, severity=Severity.SCALE, hint=hint) if f.scale else f for f in found]
     return found
 
 

@@ -211,8 +211,16 @@ def parse(text: str, where: str, known_models: Collection[str]) -> UserConf:
 def _fault(line: str, place: str) -> ConfigError:
     if line.startswith("#"):
         return _syntax("a space after the # of a comment", line, place, f"# {line.lstrip('#').lstrip()}")
-    left, _, right = line.partition("=")
+    left, equals, right = line.partition("=")
     values = right.split()
+    if not equals and not _NAME.fullmatch(line):
+        return ConfigError(
+            "a line that is no setting",
+            where=place,
+            expected="model.scenario.key = value",
+            found=line,
+            hint=f"delete the line, or write it as a comment: # {line}",
+        )
     if not values:
         expected = "model.scenario.key = value"
     elif len(values) > 1:

@@ -24,7 +24,8 @@ def plan_lines(
         yield f"  {status.run_key.scenario:13}{status.run_key.test:13}{words}{reason}"
         if status.earlier and not status.done:
             yield f"    {given_up(status.earlier, present[status.run_key])}"
-    yield f"about {clock(total_s)} of measurement; the engine starts once per scenario"
+    if total_s:
+        yield f"about {clock(total_s)} of measurement; the engine starts once per scenario"
 
 
 def _finished(status: RunStatus) -> str:

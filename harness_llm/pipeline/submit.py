@@ -143,7 +143,8 @@ class Pipeline:
             EnvironmentMissing: the assets of the runs are missing.
             GateFailed: a run is not finished.
         """
-        assets = self.required_assets()
+        options = self.request.options
+        assets = self.required_assets(hint=repeat(options, company=options.company))
         candidates = self.candidates(assets, newest=True)
         selection = candidates.select()
         made = self._package(selection, assets)
@@ -202,8 +203,8 @@ class Pipeline:
         """The assets; None if one is missing."""
         return None if self.unprepared() else self.preparation.assets
 
-    def required_assets(self) -> Assets:
-        """The assets.
+    def required_assets(self, hint: str = "") -> Assets:
+        """The assets; `hint` is the command that makes them, by default only them.
 
         Raises:
             EnvironmentMissing: one is missing.
@@ -212,7 +213,7 @@ class Pipeline:
             raise EnvironmentMissing(
                 f"{self.request.benchmark.name} is not prepared",
                 found=f"stages to do: {', '.join(stages)}",
-                hint=repeat(self.request.options, verb="prepare"),
+                hint=hint or repeat(self.request.options, verb="prepare"),
             )
         return self.preparation.assets
 

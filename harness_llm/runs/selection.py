@@ -269,7 +269,8 @@ def _other_facts(run: Run, present: Present | None, wanted: Wanted) -> str:
     more = len(lines) - _DIFFERENCES_SHOWN
     shown = lines[:_DIFFERENCES_SHOWN] + ([f"and {more} more"] if more > 0 else [])
     other = "the other runs of the result" if wanted.newest else "a run made now"
-    return f"{run.state} but not equal to {other}: {'; '.join(shown)}"
+    but = "" if run.state is State.INVALID else f"{run.state} but "
+    return f"{but}not equal to {other}: {'; '.join(shown)}"
 
 
 def _differences(run: Run, present: Present, wanted: Wanted) -> list[str]:
