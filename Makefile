@@ -46,7 +46,7 @@ ifeq ($(filter-out $(patsubst uses-%,%,$(filter uses-%,$(.VARIABLES))),$(goals))
 $(if $(unused),$(error unused setting $(unused) for $(goals); expected: $(or $(used),none)))
 endif
 
-$(foreach name,STAND_IN AGAIN,$(if $(filter-out 0 1,$($(name))),$(error invalid $(name)=$($(name)); expected: 1 or 0)))
+$(foreach name,$(filter STAND_IN AGAIN,$(used)),$(if $(filter-out 0 1,$($(name))),$(error invalid $(name)=$($(name)); expected: 1 or 0)))
 
 # Pass given settings through the environment, so that neither make nor the shell expands them.
 given := $(foreach name,$(SETTINGS),$(if $(filter undefined,$(origin $(name))),,$(name)))

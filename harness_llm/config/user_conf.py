@@ -91,9 +91,10 @@ TIMING = frozenset(
     {
         *("target_qps", "target_latency", "target_latency_percentile", "ttft_latency", "tpot_latency"),
         *("min_duration", "max_duration"),
+        *("coalesce_queries", "max_async_queries", "print_timestamps"),
     }
 )
-"""Targets, latency limits and durations, which affect performance runs only."""
+"""Targets, latency limits, durations, and how queries are issued and logged: they affect performance runs only."""
 
 _EMBEDDED = "LoadGen reads it only from its embedded mlperf.conf"
 _AUDIT = "a compliance test sets it, in audit.config"

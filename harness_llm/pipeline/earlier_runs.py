@@ -12,8 +12,8 @@ from harness_llm.runs.selection import Present, Selection
 _SERVER_TARGET = ".Server.target_qps"
 
 
-def given_up(earlier: Run, present: Present) -> str:
-    """One line that names the VALID run `earlier`, which the present user.conf gives up."""
+def not_counted_line(earlier: Run, present: Present) -> str:
+    """One line that names the VALID run `earlier`, which does not count with the present user.conf."""
     facts = _recorded(earlier)
     better = any(
         float(facts.values[name]) > float(present.facts.values[name])
@@ -38,7 +38,7 @@ def with_earlier_runs(
 
 
 def _restoring(earlier: Run, present: Present, user_conf: Path) -> str:
-    lines = "; ".join(_lines(_recorded(earlier), present))
+    lines = "; ".join(_lines(_recorded(earlier), present, "without the line"))
     return f"to count the earlier VALID run {earlier.path} again, write in {user_conf}: {lines}"
 
 
@@ -47,15 +47,21 @@ def present_differences(selection: Selection, present: Mapping[RunKey, Present])
     runs: dict[str, list[str]] = {}
     for status in selection.run_keys:
         if status.run and status.run_key in present:
-            for line in _recorded(status.run).differences(present[status.run_key].facts):
+            for line in _differences(status.run, present[status.run_key]):
                 runs.setdefault(line, []).append(f"{status.run_key.scenario} {status.run_key.test}")
     return [f"packaged, but a run made now differs in {line} ({', '.join(names)})" for line, names in runs.items()]
 
 
-def _lines(earlier: Facts, present: Present) -> list[str]:
-    """The lines of user.conf of the earlier run that differ from the present ones."""
+def _differences(run: Run, present: Present) -> list[str]:
+    lines = _recorded(run).differences(present.facts)
+    judged_by = run.record.judged_by if run.record else ""
+    return lines if judged_by in ("", present.judged_by) else [*lines, "the judgement: gates, limits or judging source"]
+
+
+def _lines(earlier: Facts, present: Present, absent: str = "no line") -> list[str]:
+    """The lines of user.conf of the earlier run that differ from the present ones; `absent` precedes the others."""
     return [
-        f"{name} = {earlier.values[full]}" if full in earlier.values else f"no line {name}"
+        f"{name} = {earlier.values[full]}" if full in earlier.values else f"{absent} {name}"
         for full in _names(earlier, present)
         for name in [full.removeprefix(f"{USER_CONF}.")]
     ]

@@ -20,15 +20,14 @@ class SourceChanged(RunFailed):
     """The source of harness_llm changed while the command ran."""
 
 
-def judged_by(request: Request, plan: ScenarioPlan) -> str:
+def judged_by(request: Request, plan: ScenarioPlan, scorer: Scorer) -> str:
     """Digest of everything besides its log that a judgement of a run depends on: judging source, gates and bounds."""
-    gates = {name: {"gates": rules.gates, "limits": rules.limits} for name, rules in request.variants.items()}
     tests = {name: request.round.compliance[name].model_dump(mode="json") for name in request.rules.compliance}
     return digest(
         {
             "source": JUDGING.at_start,
             "scenario": plan.scenario,
-            "gates": gates,
+            "gates": {name: repr(gates) for name, gates in scorer.gates.items()},
             "accuracy": request.benchmark.accuracy.model_dump(mode="json", exclude_defaults=True),
             "enforced": request.enforce_accuracy,
             "compliance": tests,
@@ -59,7 +58,7 @@ def judge_run(run: Run, request: Request, plan: ScenarioPlan, scorer: Scorer) ->
             "state": result.state if is_judged else record.state,
             "reasons": ([] if is_judged else record.reasons) + result.reasons,
             "judged_notes": result.notes,
-            "judged_by": judged_by(request, plan),
+            "judged_by": judged_by(request, plan, scorer),
             "metrics": result.metrics | {name: record.metrics[name] for name in METRICS if name in record.metrics},
             "prediction": _with_error(record.prediction, result, plan.load.scenario),
         }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness_llm.pipeline.earlier_runs import given_up
+from harness_llm.pipeline.earlier_runs import not_counted_line
 from harness_llm.pipeline.forecast import Forecast
 from harness_llm.pipeline.live.run_progress import clock
 from harness_llm.runs.record import RunKey
@@ -23,7 +23,7 @@ def plan_lines(
         reason = f" ({status.state_text}: {status.reason})" if status.run and not status.done else ""
         yield f"  {status.run_key.scenario:13}{status.run_key.test:13}{words}{reason}"
         if status.earlier and not status.done:
-            yield f"    {given_up(status.earlier, present[status.run_key])}"
+            yield f"    {not_counted_line(status.earlier, present[status.run_key])}"
     if total_s:
         yield f"about {clock(total_s)} of measurement; the engine starts once per scenario"
 

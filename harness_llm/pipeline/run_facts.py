@@ -23,6 +23,7 @@ def run_facts(request: Request, plan: ScenarioPlan, assets: Assets, test: str) -
         "profile": request.profile.model_dump(mode="json"),
         "accuracy": request.benchmark.accuracy.model_dump(mode="json"),
         "sampling": sampling_of(request, plan, test).model_dump(mode="json"),
+        "stream": plan.stream,
         "violations": plan.violations,
         "user_conf": plan.confs[test].render(),
         "audit": audit.audit if audit else {},

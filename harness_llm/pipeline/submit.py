@@ -121,6 +121,7 @@ class Pipeline:
         if found is None:
             candidates = self.candidates(assets)
             selection = candidates.select()
+            self.announce(selection, candidates.wanted.present)
         made = [run for plan in self.request.scenarios for run in self._runs_of(plan, selection, assets)]
         new = [attempt.run for run in made for attempt in run.attempts if attempt.run]
         selection = candidates.select(new)
@@ -244,7 +245,7 @@ class Pipeline:
         return Forecast(self.request, self._earlier_runs)
 
     def candidates(self, assets: Assets | None, *, newest: bool = False) -> Candidates:
-        """The runs of this request, with the conditions for their selection; no runs without the assets.
+        """The runs of this request, with the conditions for their selection; without the assets, none can be selected.
 
         Args:
             newest: select the newest complete set, instead of the runs that equal those that would be made now.
@@ -255,12 +256,12 @@ class Pipeline:
             profile=request.profile.name,
             round=request.round.round,
             division=request.options.division,
-            present=present_runs(request, assets, self.fingerprint) if assets else {},
+            present=present_runs(request, assets, self.fingerprint, self.scorer(assets)) if assets else {},
             newest=newest,
             again=request.options.again,
             rehearsed=request.profile.rehearsed,
         )
-        return Candidates(self._earlier_runs if assets else (), request.options.measured, request.tests, wanted)
+        return Candidates(self._earlier_runs, request.options.measured, request.tests, wanted)
 
     def announce(self, selection: Selection, present: Mapping[RunKey, Present]) -> None:
         """Print the plan."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from harness_llm.config.user_conf import rendered_values
 from harness_llm.runs.record import RunRecord
 
-WORK = ("dataset", "samples", "sampling", "audit")
+WORK = ("dataset", "samples", "sampling", "stream", "audit")
 """Run facts that are equal for runs of the same work. `accuracy` and `profile` only affect the judgement."""
 USER_CONF = "user_conf"
 PERFORMANCE = "performance"

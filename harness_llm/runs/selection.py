@@ -263,6 +263,8 @@ def _reason(run: Run) -> str:
 
 def _other_facts(run: Run, present: Present | None, wanted: Wanted) -> str:
     """Why a finished run without the required facts does not count."""
+    if present is None and not wanted.newest and run.state is not State.INVALID:
+        return f"{run.state} but not compared: model and data are not prepared"
     lines = _differences(run, present, wanted) if present else []
     if not lines:
         return _reason(run)

@@ -1,9 +1,9 @@
 """The VALID run of full length that confirmed a target: `tune --write` makes it a run that `submit` counts."""
 
 import shutil
+import tempfile
 from pathlib import Path
 
-from harness_llm.fileio import replacing
 from harness_llm.runs.trial_store import Trial
 
 # Path of a run below the folder of all runs: time, system, benchmark, scenario, test.
@@ -20,6 +20,8 @@ def keep_as_run(run: Path, logs: Path) -> Path:
     """Copy the run directory of a trial to the runs below `logs`; returns the copy. The session keeps its own."""
     copy = logs.joinpath(*run.parts[-_DEPTH:])
     if not copy.is_dir():
-        with replacing(copy) as folder:
-            shutil.copytree(run, folder, dirs_exist_ok=True)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        # Not beside the copy: a part of a run would be found as a run.
+        with tempfile.TemporaryDirectory(prefix="kept-", dir=run.parent) as folder:
+            shutil.copytree(run, Path(folder, run.name)).rename(copy)
     return copy

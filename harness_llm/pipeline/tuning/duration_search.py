@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from harness_llm.loadgen.early_stopping import FEWEST_QUERIES
 from harness_llm.pipeline.tuning.search_steps import (
     COMPLETIONS,
+    DIGITS,
     MAX_CONFIRMATIONS,
+    MOST_DIGITS,
     Confirm,
     Done,
     Goal,
@@ -137,7 +139,9 @@ def target_of(goal: Goal, passes: int, rate: float) -> float:
     """Return the target nearest to `rate` with which LoadGen makes `passes` over the data set."""
     low, high = bounds(goal, passes * goal.load.samples)
     inside = min(max(rate, low), high)
-    near = [rounded(inside), rounded(inside * 0.999), rounded(inside * 1.001), math.sqrt(low * high)]
+    middle = math.sqrt(low * high)
+    short = [goal.with_digits(target) for target in (inside, inside * 0.999, inside * 1.001)]
+    near = [*short, *(goal.with_digits(middle, digits) for digits in range(DIGITS, MOST_DIGITS + 1))]
     return next(target for target in near if goal.full_queries(target) == passes * goal.load.samples)
 
 

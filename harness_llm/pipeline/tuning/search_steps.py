@@ -13,8 +13,8 @@ _PROBE_S = 90
 _FULL_S = 600
 # Mean completion times of a probe: the batch fills in the first, and empties in the last.
 COMPLETIONS = 3
-# Significant digits of a target in user.conf.
-_DIGITS = 4
+# Significant digits of a target in user.conf, and the most that are written.
+DIGITS, MOST_DIGITS = 4, 10
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,12 @@ class Goal:
         """The load of a full run at `target`."""
         return replace(self.load, target_qps=target, target_latency_s=1 / target)
 
+    def with_digits(self, target: float, digits: int = DIGITS) -> float:
+        """Return the nearest target whose value in user.conf has `digits`."""
+        if self.load.scenario == "SingleStream":
+            return 1000 / float(f"{1000 / target:.{digits}g}")
+        return float(f"{target:.{digits}g}")
+
     def full_queries(self, target: float) -> int:
         """Queries of a full run at `target`."""
         return issued(self.at(target), "performance")
@@ -154,9 +160,9 @@ def verdicts(trials: Sequence[Measurement]) -> list[Verdict]:
 
 def rounded(target: float) -> float:
     """Return `target` with the digits that are written to user.conf."""
-    return float(f"{target:.{_DIGITS}g}")
+    return float(f"{target:.{DIGITS}g}")
 
 
 def conf_value(scenario: str, target: float) -> float:
     """The value of user.conf for a target in queries per second: in SingleStream the latency of a query in ms."""
-    return rounded(1000 / target) if scenario == "SingleStream" else target
+    return float(f"{1000 / target if scenario == 'SingleStream' else target:.{MOST_DIGITS}g}")
