@@ -222,7 +222,7 @@ def test_finished_run_is_judged_again(submit: Submit) -> None:
     first, _ = submit(verdict=RunResult(State.VALID, notes=["gate missed"], metrics={"ROUGE1": 1.0, "GEN_LEN": 2.0}))
     [run] = found(first)
     assert run.record
-    assert run.record.judged_by == judged_by(first.request, first.request.scenarios[0])
+    assert run.record.judged_by == judged_by(first.request, first.request.scenarios[0], {})
     assert run.notes == ["gate missed", *run.record.notes]
 
     first.verdict = RunResult(State.INVALID, ["gate missed"], metrics={"ROUGE1": 3.0})
@@ -251,19 +251,19 @@ def test_judgement_depends_on_gates_bounds_and_source(runs: Runs, monkeypatch: p
     request = runs.request("Server")
     [plan], [variant] = request.scenarios, list(request.variants)[:1]
     rules, bounds = request.variants[variant], request.round.compliance
-    seen = [judged_by(request, plan)]
+    seen = [judged_by(request, plan, {}), judged_by(request, plan, {"ROUGE1": 40.0})]
     stricter = rules.model_copy(update={"gates": {"ROUGE1": 99.0}})
-    seen.append(judged_by(replace(request, variants={**request.variants, variant: stricter}), plan))
+    seen.append(judged_by(replace(request, variants={**request.variants, variant: stricter}), plan, {}))
     for update in ({"bounds": {"share": 0.5}}, {"passes": (("x",),)}):
         other = {**bounds, "TEST06": bounds["TEST06"].model_copy(update=update)}
-        seen.append(judged_by(replace(request, round=request.round.model_copy(update={"compliance": other})), plan))
+        seen.append(judged_by(replace(request, round=request.round.model_copy(update={"compliance": other})), plan, {}))
     accuracy = request.benchmark.accuracy.model_copy(update={"share_of_reference": 0.5})
     benchmark = request.benchmark.model_copy(update={"accuracy": accuracy})
-    seen.append(judged_by(replace(request, benchmark=benchmark), plan))
+    seen.append(judged_by(replace(request, benchmark=benchmark), plan, {}))
     enforcing = request.profile.model_copy(update={"enforce_accuracy": not request.profile.enforce_accuracy})
-    seen.append(judged_by(replace(request, profile=enforcing), plan))
+    seen.append(judged_by(replace(request, profile=enforcing), plan, {}))
     monkeypatch.setattr(judgement, "JUDGING", Changing("upgraded", at_start="upgraded"))
-    seen.append(judged_by(request, plan))
+    seen.append(judged_by(request, plan, {}))
     assert len(set(seen)) == len(seen)
 
 

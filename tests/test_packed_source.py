@@ -51,19 +51,14 @@ def test_source_of_the_runs_is_packed_and_not_the_present_one(workspace: Workspa
     notices, folder = packed(workspace)
     assert (folder / TARGETS).read_bytes() == before
     assert not (folder / "models/new.yaml").exists()
-    assert notices == [
-        "the packed source is that of the runs; the present files differ: code/user_cpu.conf, models/new.yaml"
-    ]
+    assert notices == ["the present files differ from the packed source: code/user_cpu.conf, models/new.yaml"]
 
 
 def test_runs_of_another_source_are_named(workspace: Workspace) -> None:
     for run in write_all(workspace.logs, "Offline", hour=1, fingerprint=ONE)[1:]:
         (run.path / STORED).write_bytes(archive({**short_source(workspace), TARGETS: EDITED}))
     notices, folder = packed(workspace)
-    assert notices == [
-        f"the packed source is not that of Offline {test}; different files: {TARGETS}"
-        for test in ("accuracy", "TEST06")
-    ]
+    assert notices == [f"the packed source is not that of Offline accuracy, Offline TEST06; different files: {TARGETS}"]
     assert (folder / TARGETS).read_bytes() != EDITED.content
     assert f"- Offline accuracy; different files:\n    - `{TARGETS}`\n" in (folder / "README.md").read_text()
 
@@ -75,7 +70,7 @@ def test_source_of_the_newest_performance_run_is_packed(workspace: Workspace) ->
     notices, folder = packed(workspace, "Offline", "Server")
     assert (folder / TARGETS).read_bytes() == EDITED.content
     assert [notice.partition(" is ")[2].partition(";")[0] for notice in notices] == [
-        f"not that of Server {test}" for test in ("performance", "accuracy", "TEST06")
+        "not that of Server performance, Server accuracy, Server TEST06"
     ]
 
 

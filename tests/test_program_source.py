@@ -28,7 +28,8 @@ replicas.ray replicas.ray.assignment replicas.ray.cluster replicas.ray.connectio
 replicas.ray.node replicas.ray.relay
 """
 JUDGES = """
-evaluate evaluate.accuracy_file evaluate.decoding evaluate.gates evaluate.matches evaluate.rouge evaluate.run_result
+evaluate evaluate.accuracy_file evaluate.decoding evaluate.gates evaluate.log_digests evaluate.matches
+evaluate.rouge evaluate.run_result
 evaluate.sandbox evaluate.score evaluate.scoring_service evaluate.sentence_splitter
 evaluate.compliance evaluate.compliance.evidence evaluate.compliance.test06 evaluate.compliance.test07
 evaluate.compliance.test09

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from submissions import official
 from harness_llm.config.benchmark import Benchmark
 from harness_llm.config.rules.rounds import load_round
 from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.evaluate.log_digests import log_digests
 from harness_llm.evaluate.official.output import OfficialOutput
 from harness_llm.paths import Workspace
 from harness_llm.protocol.record_files import FILES
-from harness_llm.runs.record import State
+from harness_llm.runs.record import State, finish
 from harness_llm.runs.selection import Wanted, select
 from harness_llm.submission import tree as tree_module
 from harness_llm.submission.documents import Documents
@@ -161,6 +163,18 @@ def test_runs_of_another_system_are_refused(workspace: Workspace) -> None:
     selection = select(runs, ["Offline"], TESTS, Wanted(BENCHMARK, "smoke", "v6.1", "open", newest=True))
     with pytest.raises(ConfigError, match="another system"):
         package(submission(system="fast-box"), selection, workspace, assets(workspace))
+
+
+@pytest.mark.parametrize("name", ["mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json"])
+def test_run_whose_log_changed_after_its_judgement_is_refused(workspace: Workspace, name: str) -> None:
+    runs = write_all(workspace.logs)
+    for run in runs:
+        assert run.record
+        finish(run.path, run.record.model_copy(update={"logs": log_digests(run.path)}))
+    os.truncate(runs[1].path / name, 10)
+    with pytest.raises(GateFailed, match="a log of a VALID run has changed") as caught:
+        pack(workspace)
+    assert (caught.value.where, caught.value.found) == (str(runs[1].path), f"other content: {name}")
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.write_text("")])

@@ -1,10 +1,12 @@
 """Judgement of a run with a complete log: state, reasons and metrics in run.json. It needs no replica."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness_llm.config.request import Request, ScenarioPlan
 from harness_llm.errors import HarnessError, RunFailed
+from harness_llm.evaluate.log_digests import changed_logs, log_digests
 from harness_llm.evaluate.run_result import RunResult, Scorer, gather, judge_compliance, judge_performance
 from harness_llm.loadgen.logs import ACCURACY, DamagedLog
 from harness_llm.protocol.kv_cache import METRICS
@@ -20,14 +22,20 @@ class SourceChanged(RunFailed):
     """The source of harness_llm changed while the command ran."""
 
 
-def judged_by(request: Request, plan: ScenarioPlan, scorer: Scorer) -> str:
-    """Digest of everything besides its log that a judgement of a run depends on: judging source, gates and bounds."""
+def judged_by(request: Request, plan: ScenarioPlan, reference: Mapping[str, float]) -> str:
+    """Digest of everything besides its log that a judgement of a run depends on: judging source, gates and bounds.
+
+    Args:
+        reference: scores of the reference model, from `Scorer`; empty if the round has the gates.
+    """
+    gates = {name: {"gates": rules.gates, "limits": rules.limits} for name, rules in request.variants.items()}
     tests = {name: request.round.compliance[name].model_dump(mode="json") for name in request.rules.compliance}
     return digest(
         {
             "source": JUDGING.at_start,
             "scenario": plan.scenario,
-            "gates": {name: repr(gates) for name, gates in scorer.gates.items()},
+            "gates": gates,
+            "reference": dict(reference),
             "accuracy": request.benchmark.accuracy.model_dump(mode="json", exclude_defaults=True),
             "enforced": request.enforce_accuracy,
             "compliance": tests,
@@ -48,6 +56,7 @@ def judge_run(run: Run, request: Request, plan: ScenarioPlan, scorer: Scorer) ->
         raise ValueError(f"{run.path} has no record")
     with lock_run(run.path):
         try:
+            _require_logs(run)
             result = _result(run.path, run.run_key.test, request, plan, scorer)
             _require_judging_source()
         except HarnessError as error:
@@ -58,11 +67,18 @@ def judge_run(run: Run, request: Request, plan: ScenarioPlan, scorer: Scorer) ->
             "state": result.state if is_judged else record.state,
             "reasons": ([] if is_judged else record.reasons) + result.reasons,
             "judged_notes": result.notes,
-            "judged_by": judged_by(request, plan, scorer),
+            "judged_by": judged_by(request, plan, scorer.reference),
+            "logs": log_digests(run.path),
             "metrics": result.metrics | {name: record.metrics[name] for name in METRICS if name in record.metrics},
             "prediction": _with_error(record.prediction, result, plan.load.scenario),
         }
         return finish(run.path, record.model_copy(update=changes))
+
+
+def _require_logs(run: Run) -> None:
+    """Raise DamagedLog if a log has changed since an earlier judgement."""
+    if changed := changed_logs(run):
+        raise DamagedLog("a log has changed since its judgement", where=str(run.path), found=", ".join(changed))
 
 
 def _record_failure(path: Path, record: RunRecord, error: HarnessError) -> None:

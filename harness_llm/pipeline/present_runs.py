@@ -19,7 +19,7 @@ def present_runs(request: Request, assets: Assets, fingerprint: Fingerprint, sco
     """The present run of every scenario and test."""
     found: dict[RunKey, Present] = {}
     for plan in request.scenarios:
-        own, judged = fingerprint(plan, assets), judged_by(request, plan, scorer)
+        own, judged = fingerprint(plan, assets), judged_by(request, plan, scorer.reference)
         for test in request.tests:
             facts = run_facts_of(own, run_facts(request, plan, assets, test), test, at_default(request, plan, test))
             found[RunKey(request.benchmark.name, plan.scenario, test)] = Present(facts, judged)

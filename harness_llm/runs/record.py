@@ -90,6 +90,7 @@ class RunRecord(BaseModel):
         at_default: dotted names of the fingerprint's and run facts' fields that have the default of this version.
         metrics: by name; the name has the unit.
         judged_by: digest of the source and the rules that judged the complete log; empty without a judgement.
+        logs: sha256 of LoadGen's logs as judged, by name.
         prediction: of the probe: fields of `Prediction`, and the relative `error` after the run; empty without a probe.
     """
 
@@ -117,6 +118,7 @@ class RunRecord(BaseModel):
     at_default: list[str] = []
     metrics: dict[str, float]
     judged_by: str = ""
+    logs: dict[str, str] = {}
     prediction: dict[str, float] = {}
 
     @property

@@ -207,7 +207,7 @@ def _status(run_key: RunKey, attempts: Sequence[Run], wanted: Wanted) -> RunStat
     if equal and present:
         run = max(reversed(equal), key=lambda run: -_PREFERENCE.index((run.state, _todo(run, present, wanted))))
         todo = _todo(run, present, wanted)
-        return RunStatus(run_key, run, run.state, _why(run, todo), todo, earlier)
+        return RunStatus(run_key, run, run.state, _why(run, todo, wanted), todo, earlier)
     if not attempts:
         return RunStatus(run_key, None, MISSING, "no run", Todo.MEASURE)
     newest = attempts[-1]
@@ -237,7 +237,7 @@ def _todo(run: Run, present: Present, wanted: Wanted) -> Todo:
     return Todo.MEASURE if run.state is State.INVALID and wanted.again else Todo.NOTHING
 
 
-def _why(run: Run, todo: Todo) -> str:
+def _why(run: Run, todo: Todo, wanted: Wanted) -> str:
     """Why a run with the required facts is not selected; empty if it is."""
     if run.state is State.MEASURED:
         return _reason(run)
@@ -245,7 +245,7 @@ def _why(run: Run, todo: Todo) -> str:
         return _JUDGED_OTHERWISE
     if run.state is State.VALID:
         return ""
-    return _reason(run) if todo is Todo.MEASURE else f"{_reason(run)} ({SETTLED})"
+    return _reason(run) if todo is Todo.MEASURE or wanted.newest else f"{_reason(run)} ({SETTLED})"
 
 
 def _earlier(usable: Sequence[Run], present: Present, wanted: Wanted) -> Run | None:

@@ -12,6 +12,7 @@ from harness_llm.config.commands import command, typed
 from harness_llm.config.submission_names import Submission
 from harness_llm.config.system_file import load_overrides, system_file
 from harness_llm.errors import ConfigError, GateFailed
+from harness_llm.evaluate.log_digests import changed_logs
 from harness_llm.hardware.ecc import State
 from harness_llm.paths import Workspace
 from harness_llm.runs.record import Run
@@ -94,6 +95,7 @@ def package(submission: Submission, selection: Selection, workspace: Workspace, 
     _refuse_missing(selection)
     # A scenario that is inferred from another one shares its runs.
     runs = list({run.path: run for tests in selection.runs.values() for run in tests.values()}.values())
+    _refuse_changed_logs(runs)
     documents = _documents(submission, selection, runs, workspace, assets.checkpoint)
     documents = replace(documents, outputs=official_outputs(submission, runs, assets))
     scores, home = accuracy_scores(selection.runs), _home(submission, workspace)
@@ -171,6 +173,18 @@ def _refuse_missing(selection: Selection) -> None:
             found="\n         ".join(lines) or "no run",
             hint=f"{command('submit')} makes what is missing",
         )
+
+
+def _refuse_changed_logs(runs: Sequence[Run]) -> None:
+    for run in runs:
+        if changed := changed_logs(run):
+            raise GateFailed(
+                "a log of a VALID run has changed since it was judged",
+                where=str(run.path),
+                expected="the logs that LoadGen wrote",
+                found=f"other content: {', '.join(changed)}",
+                hint=f"restore the logs, or remove {run.path}: then {command('submit')} makes {run.run_key} again",
+            )
 
 
 def _refuse_other_packaged(

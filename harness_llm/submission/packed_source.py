@@ -38,12 +38,15 @@ class PackedSource:
     def notices(self) -> list[str]:
         """One sentence for each difference."""
         start = "the packed source is"
-        found = [f"{start} not that of {run}; different files: {_listed(files)}" for run, files in self.others.items()]
+        same: dict[str, list[str]] = {}
+        for run, files in self.others.items():
+            same.setdefault(_listed(files), []).append(run)
+        found = [f"{start} not that of {', '.join(runs)}; different files: {files}" for files, runs in same.items()]
         if self.remaining:
             names = ", ".join(self.remaining)
             found.append(f"{start} not that of {names}, packaged before; package all scenarios together")
         if self.changed:
-            found.append(f"{start} that of the runs; the present files differ: {_listed(self.changed)}")
+            found.append(f"the present files differ from the packed source: {_listed(self.changed)}")
         return found
 
 
