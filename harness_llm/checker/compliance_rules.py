@@ -54,7 +54,10 @@ def compliance_verdict(result: Result) -> Iterator[Violation]:
     for test, folder in _present(result):
         facts = result.round.compliance[test]
         path = folder / facts.verdict
-        text = path.read_text(errors="replace") if path.is_file() else ""
+        if not path.is_file():
+            yield Violation(path, "a file", "none", "copy it from the run of the test")
+            continue
+        text = path.read_text(errors="replace")
         lines = {line.strip() for line in text.splitlines()}
         held = lines if facts.whole_lines else text
         for group in facts.passes:

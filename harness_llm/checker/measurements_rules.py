@@ -18,12 +18,13 @@ def measurements_file(result: Result) -> Iterable[Violation]:
 
 @rule("measurements-field", rejected("measurements_checks.py, required_fields_check"))
 def measurements_field(result: Result) -> Iterator[Violation]:
-    """A field of the measurements is missing or empty."""
+    """Fields of the measurements are missing or empty."""
     fields = json_or_none(result.measurements)
     if fields is not None:
-        for name in result.round.measurements_fields:
-            if not fields.get(name):
-                yield Violation(result.measurements, f"a value for {name}", repr(fields.get(name)))
+        empty = [name for name in result.round.measurements_fields if not fields.get(name)]
+        if empty:
+            values = dict.fromkeys(repr(fields.get(name)) for name in empty)
+            yield Violation(result.measurements, f"a value for {', '.join(empty)}", ", ".join(values))
 
 
 @rule("measurements-beside", rejected("measurements_checks.py, required_files_check"))
