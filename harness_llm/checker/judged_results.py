@@ -20,8 +20,8 @@ class JudgedResult:
         verdict: VALID or INVALID; `not judged` if the performance log cannot be read.
         figure: the figure that the official checker reads, in `unit`; None if the log does not have it.
         scores: scores in accuracy.txt that have a gate, by metric.
-        errors: number of errors on files of the result.
-        warnings: number of warnings, likewise.
+        errors: number of errors on files of the result, and on parts of the tree that it needs.
+        warnings: number of warnings on files of the result.
     """
 
     division: str
@@ -44,17 +44,31 @@ def judged_results(tree: Tree, findings: Sequence[Finding]) -> list[JudgedResult
 
 
 def findings_by_result(tree: Tree, findings: Sequence[Finding]) -> Iterator[tuple[Result, list[Finding]]]:
-    """All results of the tree, each with the findings on its files."""
+    """All results of the tree, each with the findings that concern it; a finding may concern several results."""
     for submitter in tree.submitters:
         for result in submitter.results:
             yield result, [finding for finding in findings if _concerns(finding, result)]
 
 
 def _concerns(finding: Finding, result: Result) -> bool:
-    """Whether the finding is on a file of the result: all folders of a result end with benchmark and scenario."""
+    """Whether the finding is on a file of the result, or an error on a part of the tree that the result needs."""
+    places = finding.logs or (finding.path,)
+    needed = _needed(result) if finding.severity is Severity.ERROR else frozenset[str]()
+    return any(_within(place, result) or place in needed for place in places)
+
+
+def _within(place: str, result: Result) -> bool:
+    """Whether `place` is in a folder of the result: all of them end with benchmark and scenario."""
     home = f"{result.submitter.division}/{result.submitter.name}/"
-    folder = f"/{result.system.name}/{result.benchmark.name}/{result.folder}/"
-    return any(path.startswith(home) and folder in f"{path}/" for path in (finding.path, *finding.logs))
+    return place.startswith(home) and f"/{result.system.name}/{result.benchmark.name}/{result.folder}/" in f"{place}/"
+
+
+def _needed(result: Result) -> frozenset[str]:
+    """The folders around the result, and the parts of the tree that all results of its system or submitter share."""
+    submitter, tree = result.submitter, result.submitter.tree.path
+    shared = (result.system.description_path, submitter.source_path, submitter.mapping_path)
+    around = result.path.relative_to(tree).parents
+    return frozenset(map(str, (*around, *(path.relative_to(tree) for path in shared))))
 
 
 def loadgen_verdict(result: Result) -> str:

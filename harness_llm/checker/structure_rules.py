@@ -46,7 +46,7 @@ def not_submittable(submitter: Submitter) -> Iterator[Violation]:
 @rule("source", rejected("measurements_checks.py, directory_exist_check"))
 def source(submitter: Submitter) -> Iterator[Violation]:
     """The submitter's source is missing or empty."""
-    folder = submitter.path / submitter.tree.round.layout.source
+    folder = submitter.source_path
     if not folder.is_dir():
         yield Violation(folder, "a folder with the code that ran", "no such folder")
     elif not any(folder.iterdir()):

@@ -125,6 +125,11 @@ class Submitter:
         return self.division != "open"
 
     @property
+    def source_path(self) -> Path:
+        """Folder with the code that ran."""
+        return self.path / self.tree.round.layout.source
+
+    @property
     def mapping_path(self) -> Path:
         """File with official names of the submitter's benchmark names."""
         return self.path / "model_mapping.json"

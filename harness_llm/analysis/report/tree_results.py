@@ -29,7 +29,7 @@ class TreeResult:
         state: VALID only if LoadGen and the check have no objection.
         metrics: figures by name, with units.
         faults: why a part cannot be read.
-        findings: of the check, below the result's folders.
+        findings: of the check, that concern the result; several results may have the same one.
     """
 
     place: str
