@@ -53,7 +53,13 @@ def parse_yaml(text: str, where: str) -> Any:
 
 @contextmanager
 def write_atomically(file: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `file` that replaces `file` when the block ends without an exception."""
+    """Yield a temporary path beside `file` that replaces `file` when the block ends without an exception.
+
+    Raises:
+        ConfigError: `file` is a folder.
+    """
+    if file.is_dir():
+        raise ConfigError("a folder, not a file", where=str(file), hint=f"name a file, such as {file / 'NAME'}")
     temporary = file.with_name(f"{file.name}.tmp-{os.getpid()}")
     try:
         yield temporary

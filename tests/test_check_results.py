@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine
 from golden import GOLDEN
 from trees import (
+    CLOSED,
+    DESCRIPTION,
     PERFORMANCE,
     ROUND,
     SCORES_FILE,
@@ -22,13 +25,19 @@ from trees import (
     rename,
     scenarios_of,
     write,
+    write_json,
 )
 
+from harness_llm.analysis.report.report_page import report_page
+from harness_llm.analysis.report.tree_results import read_tree
 from harness_llm.checker.check import check
 from harness_llm.checker.judged_results import JudgedResult, judged_results
 from harness_llm.checker.results_report import render_results
 from harness_llm.checker.submission_tree import Tree
+from harness_llm.checker.tree_round import choose_round
 from harness_llm.config.rules import Round, load_round
+from harness_llm.paths import Workspace
+from harness_llm.submission.places import PROFILE
 
 GPTJ = Kind(load_round("v5.0"), "gptj-99.9")
 EDGE = Kind(ROUND, "llama3.1-8b-edge")
@@ -36,6 +45,12 @@ EDGE = Kind(ROUND, "llama3.1-8b-edge")
 
 def judged(tree: Path, rules: Round = ROUND) -> list[JudgedResult]:
     return judged_results(Tree(tree, rules), check(tree, rules))
+
+
+def add_submitter(tree: Path, name: str) -> None:
+    """Copy the closed submission of SUBMITTER as one of `name`."""
+    home = Path(shutil.copytree(tree / "closed" / SUBMITTER, tree / "closed" / name))
+    write(home / DESCRIPTION, (home / DESCRIPTION).read_text().replace(SUBMITTER, name))
 
 
 @pytest.fixture
@@ -79,6 +94,52 @@ def test_result_with_an_error_is_invalid_and_counted(tmp_path: Path) -> None:
     assert server.errors == 1 + len(passing_scores(Kind(ROUND, VARIANT)))  # the hash, and each metric
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda home: (home / DESCRIPTION).unlink(),
+        lambda home: write(home / DESCRIPTION, "{"),
+        lambda home: write(home / DESCRIPTION, (home / DESCRIPTION).read_text().replace('"closed"', '"open"')),
+        lambda home: shutil.rmtree(home / "src"),
+        lambda home: shutil.rmtree(home / CLOSED / "Server"),
+        lambda home: [file.unlink() for file in home.glob("documentation/calibration*")],
+        lambda home: home.parents[1].rename(home.parents[2] / "inference_results_v6.0"),
+    ],
+)
+def test_error_outside_the_result_makes_its_results_invalid(tmp_path: Path, fault: Callable[[Path], object]) -> None:
+    tree = build_tree(tmp_path / "tree", "closed")
+    write_json(tree / "closed" / SUBMITTER / PROFILE, {"profile": "valid", "round": ROUND.round})
+    add_submitter(tree, "Bolt")
+    fault(tree / "closed" / SUBMITTER)
+    (tree,) = tmp_path.iterdir()
+    chosen = choose_round(tree)
+    found = judged_results(Tree(tree, ROUND), check(tree, ROUND, chosen))
+    whole_tree = tree.name != "tree"
+    assert {(r.verdict, r.errors) for r in found if r.submitter == SUBMITTER} == {("INVALID", 1)}
+    assert {(r.verdict, r.errors) for r in found if r.submitter == "Bolt"} == {
+        ("INVALID", 1) if whole_tree else ("VALID", 0)
+    }
+
+
+def test_unreadable_mapping_makes_results_with_official_names_invalid(tmp_path: Path) -> None:
+    tree = build_tree(tmp_path / "tree", "open", ("Offline",))
+    home = Home(tree, "open")
+    rename(home.benchmark, home.benchmark.with_name(VARIANT))
+    write(home.path / "model_mapping.json", "{")
+    assert [(result.verdict, result.errors) for result in judged(tree)] == [("INVALID", 1)]
+
+
+def test_error_outside_the_results_is_shown_with_each_result_and_counted_once(tmp_path: Path) -> None:
+    tree = build_tree(tmp_path / "tree", "closed")
+    (tree / "closed" / SUBMITTER / DESCRIPTION).unlink()
+    page = read_tree(choose_round(tree))
+    assert [(result.state, len(result.findings)) for result in page.results] == [("INVALID", 1)] * 2
+    assert page.findings == []
+    text = report_page([tree], Workspace(tmp_path)).html
+    assert "2 results: 2 INVALID." in text
+    assert "1 error, 0 warnings." in text
+
+
 def test_result_without_a_log_has_no_figure(tmp_path: Path) -> None:
     tree = build_tree(tmp_path / "tree", "closed")
     (tree / "closed" / SUBMITTER / SERVER / PERFORMANCE).unlink()
@@ -90,7 +151,7 @@ def test_result_without_a_log_has_no_figure(tmp_path: Path) -> None:
 def test_findings_are_counted_for_results_of_their_submitter_and_division_only(tmp_path: Path) -> None:
     """Submitters may use the same name for a system, in several divisions."""
     tree = build_tree(tmp_path / "tree", "closed")
-    shutil.copytree(tree / "closed" / SUBMITTER, tree / "closed" / "Bolt")
+    add_submitter(tree, "Bolt")
     Home(tree, "closed").performance("Server", result_validity="INVALID")
     assert [(result.submitter, result.errors) for result in judged(tree)] == [
         (SUBMITTER, 0),
@@ -123,4 +184,10 @@ def test_results_out_of_scope_are_not_listed(tmp_path: Path) -> None:
     benchmark = Home(tree, "closed").benchmark
     rename(benchmark, benchmark.with_name("resnet"))
     assert judged(tree) == []
-    assert render_results([]) == ""
+
+
+def test_tree_of_unknown_benchmarks_has_0_results_judged(tmp_path: Path, harness: CommandLine) -> None:
+    tree = build_tree(tmp_path / "tree", "closed")
+    benchmark = Home(tree, "closed").benchmark
+    rename(benchmark, benchmark.with_name("my-model"))
+    assert harness("check", str(tree)).out.endswith("\n\n0 results judged\n\n1 error, 0 warnings\n\n")

@@ -133,7 +133,7 @@ def test_tree_with_logs_of_no_known_round_needs_the_option(tmp_path: Path, harne
     assert done.code == 2
     assert "error: unknown round of the tree" in done.err
     assert "found: LoadGen 4.1 in 2 performance logs" in done.err
-    assert "hint: --round v5.1" in done.err
+    assert "hint: rounds before v5.0 are not supported; for a tree of a later round: --round v5.1" in done.err
     assert harness("check", tree, "--round", "v5.0").code == 1
 
 
@@ -149,6 +149,26 @@ def test_tree_without_logs_is_judged_by_its_profile_or_folder_name(
     if declared:
         write_json(home / PROFILE, {"profile": "valid", "round": declared})
     assert choose_round(tmp_path / folder).name == round_
+
+
+def test_tree_with_unreadable_logs_has_no_readable_log(tmp_path: Path, harness: CommandLine) -> None:
+    write(tmp_path / "tree/open/Acme/results/2xCPU/tiny/Offline" / PERFORMANCE, "no log")
+    done = harness("check", str(tmp_path / "tree"))
+    assert done.err == "by the rules of round v6.1: the newest, because the tree has no readable log\n"
+
+
+@pytest.mark.parametrize("name", ["6.0", "V6.0", "v6.0"])
+def test_round_is_accepted_in_each_spelling(harness: CommandLine, name: str) -> None:
+    done = harness("check", str(GOLDEN / "v6.0"), "--round", name)
+    assert (done.code, done.err) == (0, "by the rules of round v6.0: --round\n")
+
+
+def test_report_to_a_folder_is_refused(tmp_path: Path, harness: CommandLine) -> None:
+    done = harness("report", str(GOLDEN / "v6.0"), "--output", str(tmp_path))
+    assert done.code == 2
+    assert "error: a folder, not a file" in done.err
+    assert f"where: {tmp_path}\n" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_own_tree_in_a_folder_of_another_round_is_an_error(tmp_path: Path) -> None:

@@ -87,6 +87,30 @@ def test_unknown_round_lists_the_rounds() -> None:
     assert round_names()[-1] in caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["6.0", "V6.0"])
+def test_round_has_one_name_in_each_spelling(name: str) -> None:
+    assert load_round(name) is load_round("v6.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("v6.00", "--round v6.0"),
+        ("v50", "--round v5.0"),
+        ("5,1", "--round v5.1"),
+        ("v7", "--round v6.1"),
+        ("v10.0", "--round v6.0"),
+        ("newest", "--round v6.1"),
+        ("v4.1", "rounds before v5.0 are not supported"),
+        ("0.7", "rounds before v5.0 are not supported"),
+    ],
+)
+def test_unknown_round_hints_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_round(name)
+    assert caught.value.hint == hint
+
+
 def test_unknown_benchmark_lists_those_of_the_round() -> None:
     with pytest.raises(ConfigError, match=r"round v6\.1 has no benchmark llama2-70") as caught:
         load_round("v6.1").benchmark("llama2-70")

@@ -15,12 +15,13 @@ _ORDER = list(Severity)
 _PLACES = 5
 
 
-def render(findings: Sequence[Finding], results: Sequence[JudgedResult] = ()) -> str:
-    """Render findings as text: errors first, grouped by rule, with the paths of each group; then the results."""
+def render(findings: Sequence[Finding], results: Sequence[JudgedResult] | None = None) -> str:
+    """Render findings as text: errors first, grouped by rule, with the paths of each group; then `results`."""
     ordered = sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.rule, f.what, f.citation, f.path))
     groups = groupby(ordered, key=lambda f: (f.severity, f.rule, f.what, f.citation))
     blocks = [_block(list(group)) for _, group in groups]
-    return "\n\n".join([*blocks, *filter(None, [render_results(results).rstrip()]), _summary(findings)]) + "\n"
+    listed = [] if results is None else [render_results(results).rstrip()]
+    return "\n\n".join([*blocks, *listed, _summary(findings)]) + "\n"
 
 
 def _block(group: list[Finding]) -> str:

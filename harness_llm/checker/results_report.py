@@ -9,9 +9,9 @@ _COLUMNS = ("submitter", "system", "benchmark", "scenario", "verdict", _RIGHT, "
 
 
 def render_results(results: Sequence[JudgedResult]) -> str:
-    """Render one line per result, in columns; an empty text without results."""
+    """Render one line per result, in columns."""
     if not results:
-        return ""
+        return "0 results judged\n"
     rows = [_COLUMNS, *(_row(result) for result in results)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join(f"{_line(row, widths)}\n" for row in rows)

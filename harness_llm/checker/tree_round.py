@@ -9,7 +9,7 @@ from pathlib import Path
 from harness_llm.checker.log_rounds import LogRounds, rounds_of_log
 from harness_llm.checker.submission_tree import DIVISIONS, PERFORMANCE_LOG, json_or_none, require_tree
 from harness_llm.config.commands import name_of, typed
-from harness_llm.config.rules.rounds import load_round, round_names
+from harness_llm.config.rules.rounds import load_round, no_earlier_rounds, round_names
 from harness_llm.errors import ConfigError
 from harness_llm.loadgen.logs import parse_detail
 from harness_llm.submission.places import PROFILE
@@ -52,7 +52,7 @@ class TreeRound:
     @property
     def source(self) -> str:
         """The origin of the round, in words."""
-        return name_of("round") if self.given else words(self.own) or "the newest, because the tree has no logs"
+        return name_of("round") if self.given else words(self.own) or "the newest, because the tree has no readable log"
 
     @property
     def own(self) -> tuple[RoundEvidence, ...]:
@@ -96,7 +96,7 @@ def choose_round(tree: Path, given: str = "") -> TreeRound:
             where=str(tree),
             expected=f"seeds, LoadGen version or folder name of {', '.join(round_names())}",
             found=words(logs),
-            hint=typed(round=names[-1]),
+            hint=f"{no_earlier_rounds()}; for a tree of a later round: {typed(round=names[-1])}",
         )
     return TreeRound(tree, names[-1], given=False, evidence=(*layout, *logs, *named))
 

@@ -4,7 +4,10 @@
 """
 
 import datetime as dt
+import difflib
 import functools
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -274,15 +277,33 @@ def round_names() -> list[str]:
     return sorted(f.name.removesuffix(".yaml") for f in files if f.name.startswith("v"))
 
 
-@functools.cache
+def no_earlier_rounds() -> str:
+    """The earliest round that harness-llm supports, in words."""
+    return f"rounds before {round_names()[0]} are not supported"
+
+
 def load_round(name: str) -> Round:
-    """Load the rules of the round `name`, for example `v6.1`."""
-    if name not in round_names():
-        raise ConfigError(
-            f"unknown round {name}",
-            expected=", ".join(round_names()),
-            hint=typed(round=round_names()[-1]),
-        )
+    """Load the rules of the round `name`, for example `v6.1`; `6.1` and `V6.1` are the same round.
+
+    Raises:
+        ConfigError: unknown round.
+    """
+    official, known = f"v{name.lower().removeprefix('v')}", round_names()
+    if official in known:
+        return _load(official)
+    nearest = difflib.get_close_matches(official, known, n=1, cutoff=0)[0]
+    hint = no_earlier_rounds() if _major(official) < _major(known[0]) else typed(round=nearest)
+    raise ConfigError(f"unknown round {name}", expected=", ".join(known), hint=hint)
+
+
+def _major(name: str) -> float:
+    """The first number in the name of a round; infinite without one."""
+    number = re.match(r"v(\d+)", name)
+    return int(number[1]) if number else math.inf
+
+
+@functools.cache
+def _load(name: str) -> Round:
     return Round.model_validate(_merged(_read("every_round"), _read(name)))
 
 
