@@ -155,4 +155,4 @@ def _faults(harness: CommandLine, options: Options) -> list[dict[str, Any]]:
     """The errors of the doctor in options and accelerators."""
     words = options.command(verb="doctor").split()[1:]
     found = json.loads(harness(*words, "--company", options.company, "--json").out)
-    return [one for one in found if one["level"] == "error" and one["name"] in ("Settings", "GPUs", "Options")]
+    return [one for one in found["checks"] if one["level"] == "error" and one["name"] in ("Settings", "GPUs", "Options")]

@@ -93,7 +93,7 @@ def test_open_records_a_remote_server(workspace: Workspace) -> None:
 def doctor(harness: CommandLine, url: str, check: str) -> list[str]:
     """The values that `check` of closed found, a line each."""
     words = ["--model", CLOSED, "--division", "closed", "--profile", "valid", *NAMES]
-    results = json.loads(harness("doctor", "--json", *words, *at(url)).out)
+    results = json.loads(harness("doctor", "--json", *words, *at(url)).out)["checks"]
     (found,) = [result["observed"] for result in results if result["name"] == check]
     return [line.strip() for line in found.splitlines()]
 
