@@ -14,6 +14,7 @@ import yaml
 from harness_llm.errors import ConfigError
 
 READABLE = 0o044
+OTHERS_WRITE = 0o022
 _OLDEST = 315532800  # 1980-01-01, the oldest date that every archive format can store
 # The loader of libyaml is ten times as fast; PyYAML may be built without it.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -49,6 +50,17 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, _Loader)  # noqa: S506 - both loaders are safe
     except yaml.YAMLError as error:
         raise ConfigError("invalid YAML", where=where, found=" ".join(str(error).split())) from error
+
+
+@contextmanager
+def only_own_writes() -> Iterator[None]:
+    """Create files and folders that other accounts cannot write, whatever the user's umask."""
+    before = os.umask(0)
+    os.umask(before | OTHERS_WRITE)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

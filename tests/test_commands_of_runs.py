@@ -141,6 +141,7 @@ def test_hints_lead_to_a_submission_without_accelerators(
 ) -> None:
     if for_make:
         monkeypatch.setenv(MAKE_VARIABLE, "1")
+    monkeypatch.setattr("harness_llm.pipeline.doctor.download_checks.require_access", lambda *_, **__: None)
     harness = CommandLine(monkeypatch, capsys)
     given: dict[str, Any] = {"model": "llama2-70b", "company": "Acme", "system_name": "box", **start}
     seen = []
@@ -154,5 +155,5 @@ def test_hints_lead_to_a_submission_without_accelerators(
 def _faults(harness: CommandLine, options: Options) -> list[dict[str, Any]]:
     """The errors of the doctor in options and accelerators."""
     words = options.command(verb="doctor").split()[1:]
-    found = json.loads(harness(*words, "--company", options.company, "--json").out)
-    return [one for one in found["checks"] if one["level"] == "error" and one["name"] in ("Settings", "GPUs", "Options")]
+    found = json.loads(harness(*words, "--company", options.company, "--json").out)["checks"]
+    return [one for one in found if one["level"] == "error" and one["name"] in ("Settings", "GPUs", "Options")]

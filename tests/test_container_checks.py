@@ -114,6 +114,14 @@ def test_missing_run_as_of_root_is_reported_without_docker(monkeypatch: pytest.M
     assert found["Container user"].hint.startswith("set RUN_AS=")
 
 
+def test_other_daemon_of_the_command_line_is_an_error(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise EnvironmentMissing("docker's command line does not use this Docker daemon")
+
+    monkeypatch.setattr(checks, "require_client", refuse)
+    assert docker()["Docker"].level is Level.ERROR
+
+
 def test_unreadable_token_file_is_an_error(daemon: FakeDaemon, tmp_path: Path) -> None:
     found = docker(HF_TOKEN="", HUGGINGFACE_ACCESS_TOKEN="", HF_TOKEN_PATH=str(tmp_path))
     assert found["Hugging Face token"].exit_code == 2

@@ -3,25 +3,26 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nltk
 import punkt
 import pytest
 from asked import options
+from command_line import CommandLine
 from downloading import DATA, REPO, REVISION, SECRET, make_hub, publishing
 from machines import hide_tools
 from publisher import LOGIN, Answer, Publisher
 from workspaces import make_workspace
 
 from harness_llm.config.benchmark import Download
-from harness_llm.config.request import load_request
+from harness_llm.config.request import Request, load_request
 from harness_llm.evaluate.sentence_splitter import splitter_folder
 from harness_llm.hardware import device_lock
 from harness_llm.paths import Workspace
 from harness_llm.pipeline.doctor import download_checks
 from harness_llm.pipeline.doctor.check_result import CheckResult, Level
-from harness_llm.pipeline.doctor.doctor import combine_results
-from harness_llm.pipeline.doctor.download_checks import Source, check_downloads
+from harness_llm.pipeline.doctor.download_checks import Source, check_downloads, missing_sources
 from harness_llm.pipeline.doctor.examination import examine
 from harness_llm.pipeline.doctor.purpose import Part, Purpose
 from harness_llm.prepare.downloads import http as wire
@@ -144,17 +145,13 @@ def test_busy_server_is_listed_as_not_checked(hub: Publisher) -> None:
     assert "server is too busy: " in found
 
 
-def examined(root: Path, *, part: Part = Part.ALL, **words: object) -> dict[str, CheckResult]:
-    values = {"gpu": "cpu", "division": "open", "system_name": "box", "company": "Acme"} | words
-    request = load_request(options(**values), Workspace(root))
-    return {result.name: result for result in combine_results([examine(request, Purpose.SUBMIT, part=part)])}
-
-
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A checkout; nltk searches no folder outside of it."""
     hide_tools(monkeypatch)
     monkeypatch.setenv("HARNESS_LLM_WORKSPACE", str(tmp_path))
+    for name in ("LAB_MODEL", "LAB_DATASET", "MLPERF_SCRATCH_PATH"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(device_lock, "make_locks", lambda: tmp_path)
     monkeypatch.setattr(nltk.data, "path", [])
     monkeypatch.setenv("NLTK_DATA", "")
@@ -162,30 +159,74 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return make_workspace(tmp_path)
 
 
-@pytest.mark.parametrize("part", [Part.ALL, Part.HOST])
-def test_missing_sentence_splitter_is_downloaded_by_a_stand_in_too(
-    hub: Publisher, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, part: Part
+def request(workspace: Workspace, model: str, **words: object) -> Request:
+    values = {"gpu": "h200", "division": "open", "system_name": "box", "company": "Acme"} | words
+    return load_request(options(model=model, **values), workspace)
+
+
+def missing(workspace: Workspace, model: str, *, by_containers: bool = False, **words: object) -> list[str]:
+    sources = missing_sources(request(workspace, model, **words), by_containers=by_containers)
+    return [source.part for source in sources]
+
+
+@pytest.mark.parametrize("by_containers", [False, True])
+def test_sentence_splitter_of_the_scoring_is_a_missing_part(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, *, by_containers: bool
 ) -> None:
-    words = {"model": "llama3.1-8b", "stand_in": True, "part": part}
-    assert examined(workspace.root, **words)["Downloads"].found == "accessible: sentence splitter"
-    monkeypatch.setattr(download_checks, "INDEX", f"{NOWHERE}/index.xml")
-    assert examined(workspace.root, **words)["Downloads"].level is Level.ERROR
+    monkeypatch.setattr(nltk.data, "path", [str(splitter_folder(workspace))])  # nltk writes to no other folder
+    parts = ["dataset", "calibration", "model"]
+    assert missing(workspace, "llama3.1-8b", by_containers=by_containers) == [*parts, "sentence splitter"]
+    assert missing(workspace, "llama2-70b", by_containers=by_containers) == parts
     punkt.train(splitter_folder(workspace), ["This is one. This is two. Mr. Smith is three."])
     punkt.forget()
-    assert "Downloads" not in examined(workspace.root, **words)
+    assert missing(workspace, "llama3.1-8b", by_containers=by_containers) == parts
 
 
 def test_containers_do_not_see_the_sentence_splitter_of_the_home_folder(
-    hub: Publisher, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "home")])
     punkt.train(tmp_path / "home", ["This is one. This is two. Mr. Smith is three."])
-    words = {"model": "llama3.1-8b", "stand_in": True}
-    assert "Downloads" not in examined(workspace.root, **words)
-    assert "Downloads" in examined(workspace.root, **words, part=Part.HOST)
-    assert "Downloads" not in examined(workspace.root, **words, part=Part.CONTAINER)
+    assert "sentence splitter" not in missing(workspace, "llama3.1-8b")
+    assert "sentence splitter" in missing(workspace, "llama3.1-8b", by_containers=True)
 
 
-def test_benchmark_without_sentence_splitting_needs_no_network(hub: Publisher, workspace: Workspace) -> None:
-    assert "Downloads" not in examined(workspace.root, model="demo")
+@pytest.mark.parametrize("words", [{"model": "demo"}, {"model": "llama3.1-8b", "stand_in": True}])
+def test_demo_and_stand_ins_download_nothing(workspace: Workspace, words: dict[str, Any]) -> None:
+    assert missing(workspace, **words, gpu="cpu") == []
+
+
+@pytest.mark.parametrize(
+    ("part", "purpose", "expected"),
+    [
+        (Part.ALL, Purpose.SUBMIT, True),
+        (Part.ALL, Purpose.PREPARE, True),
+        (Part.HOST, Purpose.SUBMIT, True),
+        (Part.CONTAINER, Purpose.SUBMIT, False),  # another container downloads
+    ],
+)
+def test_part_that_downloads_checks_the_sources(
+    hub: Publisher, workspace: Workspace, part: Part, purpose: Purpose, *, expected: bool
+) -> None:
+    examination = examine(request(workspace, "llama3.1-8b"), purpose, part=part)
+    assert bool(examination.needs.sources) == expected
     assert hub.asked == []
+
+
+@pytest.mark.parametrize("command", ["doctor", "submit", "prepare"])
+def test_missing_network_is_an_error_of_every_command(
+    hub: Publisher,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", NOWHERE)
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", NOWHERE)
+    monkeypatch.setattr(download_checks, "INDEX", f"{NOWHERE}/index.xml")
+    done = CommandLine(monkeypatch, capsys)(command, "--model", "llama3.1-8b", "--gpu", "h200", "--division", "open")
+    text = done.out + done.err
+    assert done.code == 3
+    assert text.count("server unreachable") == 1
+    assert "where: inference.mlcommons-storage.org, 127.0.0.1:9\n" in text

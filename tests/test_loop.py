@@ -150,7 +150,9 @@ def test_package_takes_the_newest_complete_set_and_names_the_differences(loop: L
 def checkout(tmp_path: Path) -> Path:
     """A copy of the program, as after an upgrade."""
     for name in ("harness_llm", "setup", "submission"):
-        shutil.copytree(CHECKOUT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "inference_results*"))
+        shutil.copytree(
+            CHECKOUT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "inference_results*")
+        )
     for name in ("Makefile", "pyproject.toml", "LICENSE"):
         shutil.copy(CHECKOUT / name, tmp_path)
     return tmp_path

@@ -1,10 +1,12 @@
 """nltk's sentence splitter: find its data, or download it with nltk."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
 from harness_llm.errors import EnvironmentMissing
+from harness_llm.fileio import OTHERS_WRITE, only_own_writes
 from harness_llm.paths import IMAGE_VARIABLE, Workspace
 
 PACKAGE = "punkt_tab"
@@ -80,16 +82,43 @@ def find_splitter() -> Path:
         raise _missing() from error
 
 
-def fetch_splitter(folder: Path) -> None:
-    """Download the splitter into `folder`.
+def require_own(folder: Path) -> None:
+    """Require that another account owns no file in `folder`: nltk does not read it (nltk/pathsec.py of 3.10.4).
 
     Raises:
-        EnvironmentMissing: the download failed.
+        EnvironmentMissing: another account owns a file.
+    """
+    others = [path for path in _all(folder) if path.stat().st_uid not in (os.geteuid(), 0)]
+    if others:
+        raise EnvironmentMissing(
+            "nltk does not read its sentence splitter from files of another account",
+            where=str(folder),
+            expected=f"files of uid {os.geteuid()} or of root",
+            found=f"uid {others[0].stat().st_uid}",
+            hint=f"sudo chown -R {os.geteuid()} {shlex.quote(str(folder))}",
+        )
+
+
+def _all(folder: Path) -> list[Path]:
+    return [folder, *folder.rglob("*")] if folder.exists() else []
+
+
+def fetch_splitter(folder: Path) -> None:
+    """Download the splitter into `folder`, or make an existing one readable for nltk: not writable for other accounts.
+
+    Raises:
+        EnvironmentMissing: the download failed, or another account owns a file in `folder`.
     """
     from nltk.downloader import Downloader  # noqa: PLC0415 - 0.5 s
 
+    require_own(folder)
     try:
-        Downloader(INDEX).download(PACKAGE, download_dir=str(folder), quiet=True, raise_on_error=True)
+        with only_own_writes():
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in _all(folder):
+                path.chmod(path.stat().st_mode & ~OTHERS_WRITE)
+            if not has_splitter(folder):
+                Downloader(INDEX).download(PACKAGE, download_dir=str(folder), quiet=True, raise_on_error=True)
     except (ValueError, OSError) as error:
         raise EnvironmentMissing(
             "download of nltk's sentence splitter failed",

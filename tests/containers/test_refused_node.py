@@ -41,7 +41,7 @@ FAULTS = {
     "the driver is too old for the image": Fault("or newer, which CUDA", Node({"driver_version": "470.57.02"})),
     "ECC is off, for closed": Fault("ECC of the accelerators is off", Node({"ecc.mode.current": "Disabled"}), CLOSED),
     "the system is not described, for closed": Fault("submission/systems/box.yaml", words=CLOSED),
-    "no submitter is named": Fault("--company", words={"COMPANY": ""}),
+    "no submitter is named": Fault("COMPANY=Acme", words={"COMPANY": ""}),
     "there is no such scenario": Fault("MultiStream", words={"SCENARIOS": "Offline,MultiStream"}),
     "there is no token for a gated model": Fault("Hugging Face token", words={"PROFILE": ""}),
     "data cannot be downloaded": Fault("not found in MLCommons' storage", words={"PROFILE": ""}),
@@ -111,4 +111,4 @@ def test_node_without_a_fault_reaches_the_build(user: Account, machine: Machine,
     log = user.checkout / "build/containers/build_model_and_dataset.log"
     assert log.is_file(), done.stderr
     log.unlink()
-    assert storage.asked == []
+    assert storage.content_requests() == []

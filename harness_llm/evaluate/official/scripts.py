@@ -16,6 +16,7 @@ from pathlib import Path
 from harness_llm.errors import ConfigError
 from harness_llm.evaluate.sandbox import WATCH
 from harness_llm.evaluate.sentence_splitter import PACKAGE, find_splitter
+from harness_llm.fileio import only_own_writes
 
 ENVIRONMENT = ".venv-graders"
 LIMIT_S = 2 * 3600  # the scripts limit LiveCodeBench to 20 minutes
@@ -199,7 +200,8 @@ def _livecodebench(folder: Path) -> Path:
 def _copy_downloads(folder: Path) -> None:
     """Copy the files that ROUGE scripts would download; nltk refuses links that leave its data folder (pathsec)."""
     language = Path("tokenizers", PACKAGE, "english")
-    shutil.copytree(find_splitter() / language.name, folder / "nltk_data" / language)
+    with only_own_writes():  # nltk reads no others
+        shutil.copytree(find_splitter() / language.name, folder / "nltk_data" / language)
     for name, text in {"rouge/rouge.py": _METRIC.read_text(), **_TORCH_STUBS}.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)

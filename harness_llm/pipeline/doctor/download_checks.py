@@ -47,9 +47,10 @@ def missing_sources(request: Request, *, by_containers: bool) -> list[Source]:
     downloads = missing_downloads(preparation) if isinstance(preparation, PublishedPreparation) else []
     sources = [Source(download.part, download) for download in downloads]
     folder = splitter_folder(request.workspace)
-    if request.benchmark.accuracy.sentence_split and not (is_fetched if by_containers else has_splitter)(folder):
-        sources.append(Source("sentence splitter"))
-    return sources
+    found = is_fetched(folder) or (not by_containers and has_splitter(folder))
+    return (
+        sources if found or not request.benchmark.accuracy.sentence_split else [*sources, Source("sentence splitter")]
+    )
 
 
 def check_downloads(sources: Iterable[Source], tell: Callable[[str], None]) -> Iterator[CheckResult]:

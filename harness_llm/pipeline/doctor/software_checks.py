@@ -6,6 +6,7 @@ from harness_llm.config.inference_checkout import checkout
 from harness_llm.config.request import Request
 from harness_llm.config.stand_in import NEEDS_MORE
 from harness_llm.errors import HarnessError
+from harness_llm.evaluate.sentence_splitter import require_own, splitter_folder
 from harness_llm.hardware.compilers import has_nvcc, missing_for_triton
 from harness_llm.loadgen.versions import loadgen_version
 from harness_llm.pipeline.doctor.check_result import CheckResult, failed, from_error, not_checked, passed, warned
@@ -92,14 +93,14 @@ def check_scoring(request: Request) -> Iterator[CheckResult]:
     if not scores_answers(request):
         return
     methods = sorted(set(request.benchmark.accuracy.scoring.values()))
-    if not set(methods) & set(NEEDS_MORE):
-        yield passed(SCORING, ", ".join(methods))
-        return
-    from harness_llm.evaluate.run_result import Scorer  # noqa: PLC0415 - loads nltk
-
-    preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
     try:
-        Scorer(request.benchmark, request.variants, preparation.assets).require()
+        if request.benchmark.accuracy.sentence_split:
+            require_own(splitter_folder(request.workspace))
+        if set(methods) & set(NEEDS_MORE):
+            from harness_llm.evaluate.run_result import Scorer  # noqa: PLC0415 - loads nltk
+
+            preparation = preparation_of(request.benchmark, request.workspace, request.samples("accuracy"))
+            Scorer(request.benchmark, request.variants, preparation.assets).require()
         yield passed(SCORING, ", ".join(methods))
     except HarnessError as error:
         yield from_error(SCORING, error)
