@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import BENCHMARK, SUBJECT, SYSTEM, write_all, write_run
 
-from harness_llm.runs.facts import Facts, differences, recorded_facts, run_facts_of
+from harness_llm.runs.facts import ComparedFacts, differences, recorded_facts, run_facts_of
 from harness_llm.runs.record import Run, RunKey, State, find_runs, finish
 from harness_llm.runs.selection import Candidates, Present, RunStatus, Selection, Todo, Wanted, select
 
@@ -280,4 +280,4 @@ def test_field_at_its_default_that_only_one_version_has_is_no_difference(tmp_pat
     assert status_of(choose([old], "Server", present=added), "accuracy").done
     assert status_of(choose([new], "Server", present=present()), "accuracy").done
     assert not status_of(choose([old], "Server", present=present(newer)), "accuracy").done
-    assert recorded_facts(old.record).differences(Facts({})) if old.record else False
+    assert recorded_facts(old).differences(ComparedFacts({}))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness_llm.pipeline.attempts import RunAttempts
-from harness_llm.runs.facts import USER_CONF, Facts, recorded_facts
+from harness_llm.runs.facts import USER_CONF, ComparedFacts, recorded_facts
 from harness_llm.runs.record import Run, RunKey, State
 from harness_llm.runs.selection import Present, Selection
 
@@ -14,7 +14,7 @@ _SERVER_TARGET = ".Server.target_qps"
 
 def not_counted_line(earlier: Run, present: Present) -> str:
     """One line that names the VALID run `earlier`, which does not count with the present user.conf."""
-    facts = _recorded(earlier)
+    facts = recorded_facts(earlier)
     better = any(
         float(facts.values[name]) > float(present.facts.values[name])
         for name in _names(facts, present)
@@ -38,7 +38,7 @@ def with_earlier_runs(
 
 
 def _restoring(earlier: Run, present: Present, user_conf: Path) -> str:
-    lines = "; ".join(_lines(_recorded(earlier), present, "without the line"))
+    lines = "; ".join(_lines(recorded_facts(earlier), present, "without the line"))
     return f"to count the earlier VALID run {earlier.path} again, write in {user_conf}: {lines}"
 
 
@@ -53,12 +53,12 @@ def present_differences(selection: Selection, present: Mapping[RunKey, Present])
 
 
 def _differences(run: Run, present: Present) -> list[str]:
-    lines = _recorded(run).differences(present.facts)
+    lines = recorded_facts(run).differences(present.facts)
     judged_by = run.record.judged_by if run.record else ""
     return lines if judged_by in ("", present.judged_by) else [*lines, "the judgement: gates, limits or judging source"]
 
 
-def _lines(earlier: Facts, present: Present, absent: str = "no line") -> list[str]:
+def _lines(earlier: ComparedFacts, present: Present, absent: str = "no line") -> list[str]:
     """The lines of user.conf of the earlier run that differ from the present ones; `absent` precedes the others."""
     return [
         f"{name} = {earlier.values[full]}" if full in earlier.values else f"{absent} {name}"
@@ -67,10 +67,6 @@ def _lines(earlier: Facts, present: Present, absent: str = "no line") -> list[st
     ]
 
 
-def _names(earlier: Facts, present: Present) -> list[str]:
+def _names(earlier: ComparedFacts, present: Present) -> list[str]:
     names = {name for name in (*earlier.values, *present.facts.values) if name.startswith(f"{USER_CONF}.")}
     return sorted(name for name in names if earlier.values.get(name) != present.facts.values.get(name))
-
-
-def _recorded(run: Run) -> Facts:
-    return recorded_facts(run.record) if run.record else Facts({})

@@ -42,7 +42,6 @@ def loadgen_spec(
         records: whether times per query and second are recorded.
     """
     harness = plan.config.harness_config
-    values = {name.key: value for name, value in plan.confs[run_key.test].values.items()}
     return RunSpec(
         run_key=str(run_key),
         generation=generation,
@@ -67,16 +66,20 @@ def loadgen_spec(
         load=plan.load,
         target_key=plan.target_key,
         probe=probe,
-        expected=expected_settings(
-            values,
-            scenario=plan.scenario,
-            loadgen_scenario=plan.load.scenario,
-            rules=request.rules,
-            round_=request.round,
-        ),
+        expected=_expected_settings(request, plan, run_key.test),
         cpus=pool.loadgen_cpus,
         limits_ms=limit.model_dump() if (limit := request.rules.latency_ms.get(plan.scenario)) else None,
         records=records,
+    )
+
+
+def _expected_settings(request: Request, plan: ScenarioPlan, test: str) -> dict[str, int | float]:
+    return expected_settings(
+        {name.key: value for name, value in plan.confs[test].values.items()},
+        scenario=plan.scenario,
+        loadgen_scenario=plan.load.scenario,
+        rules=request.rules,
+        round_=request.round,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from harness_llm.config.user_conf import rendered_values
-from harness_llm.runs.record import RunRecord
+from harness_llm.runs.record import Run
 
 WORK = ("dataset", "samples", "sampling", "stream", "audit")
 """Run facts that are equal for runs of the same work. `accuracy` and `profile` only affect the judgement."""
@@ -20,7 +20,7 @@ _EQUAL_START = 20
 
 
 @dataclass(frozen=True)
-class Facts:
+class ComparedFacts:
     """What a measurement depends on.
 
     Attributes:
@@ -32,25 +32,28 @@ class Facts:
     values: Mapping[str, str]
     at_default: frozenset[str] = frozenset()
 
-    def differences(self, wanted: "Facts") -> list[str]:
+    def differences(self, wanted: "ComparedFacts") -> list[str]:
         """`name: found vs wanted` for every fact in which the two differ."""
         found = {n: v for n, v in self.values.items() if n in wanted.values or n not in self.at_default}
         other = {n: v for n, v in wanted.values.items() if n in self.values or n not in wanted.at_default}
         return differences(found, other)
 
-    def only(self, keep: Callable[[str], bool]) -> "Facts":
+    def only(self, keep: Callable[[str], bool]) -> "ComparedFacts":
         """The facts whose names `keep` accepts."""
-        return Facts({name: value for name, value in self.values.items() if keep(name)}, self.at_default)
+        return ComparedFacts({name: value for name, value in self.values.items() if keep(name)}, self.at_default)
 
 
-def recorded_facts(record: RunRecord) -> Facts:
-    """The facts of a recorded run."""
+def recorded_facts(run: Run) -> ComparedFacts:
+    """The facts of a run; none without a record."""
+    record = run.record
+    if record is None:
+        return ComparedFacts({})
     return run_facts_of(record.fingerprint, record.run_facts, record.test, record.at_default)
 
 
 def run_facts_of(
     fingerprint: Mapping[str, Any], run_facts: Mapping[str, Any], test: str, at_default: Iterable[str]
-) -> Facts:
+) -> ComparedFacts:
     """The facts of a run of `test`.
 
     Targets, durations and latency limits of user.conf affect only performance runs; every other key affects all tests.
@@ -61,7 +64,7 @@ def run_facts_of(
     """
     conf = rendered_values(str(run_facts.get(USER_CONF, "")), timing=test == PERFORMANCE)
     work = {name: run_facts[name] for name in WORK if name in run_facts}
-    return Facts(dict(flat({**fingerprint, **work, USER_CONF: conf})), frozenset(at_default))
+    return ComparedFacts(dict(flat({**fingerprint, **work, USER_CONF: conf})), frozenset(at_default))
 
 
 def names_at_default(**sections: BaseModel) -> list[str]:

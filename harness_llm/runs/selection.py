@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from harness_llm.config.commands import typed
 from harness_llm.config.engines import REPLAY
-from harness_llm.runs.facts import USER_CONF, WORK, Facts, recorded_facts
+from harness_llm.runs.facts import USER_CONF, WORK, ComparedFacts, recorded_facts
 from harness_llm.runs.record import VERSION, Run, RunKey, RunRecord, State
 
 MISSING = "MISSING"
@@ -38,7 +38,7 @@ class Present:
         judged_by: as in `RunRecord`; empty to accept every judgement.
     """
 
-    facts: Facts
+    facts: ComparedFacts
     judged_by: str = ""
 
 
@@ -175,10 +175,10 @@ def _not_allowed(record: RunRecord, wanted: Wanted) -> str:
 def _with_newest_set(wanted: Wanted, keys: Sequence[RunKey], own: Sequence[Run]) -> Wanted:
     """`wanted` with the facts of the newest complete set of VALID runs of one scenario, or of the newest one."""
     shared = _shared_work([wanted.present[key].facts for key in keys if key in wanted.present])
-    sets: list[tuple[Facts, set[RunKey], int]] = []
+    sets: list[tuple[ComparedFacts, set[RunKey], int]] = []
     for place, run in enumerate(own):
         if run.state is State.VALID and not _refusal(run, wanted):
-            facts = _facts(run).only(shared)
+            facts = recorded_facts(run).only(shared)
             same = next((one for one in sets if not facts.differences(one[0])), (facts, set(), place))
             sets = [one for one in sets if one is not same] + [(facts, same[1] | {run.run_key}, place)]
     if not sets:
@@ -187,7 +187,7 @@ def _with_newest_set(wanted: Wanted, keys: Sequence[RunKey], own: Sequence[Run])
     return replace(wanted, present=dict.fromkeys(keys, Present(facts)), compared=shared)
 
 
-def _shared_work(facts: Sequence[Facts]) -> Callable[[str], bool]:
+def _shared_work(facts: Sequence[ComparedFacts]) -> Callable[[str], bool]:
     """A test of names: whether all runs of a scenario have equal values of the fact."""
     first = facts[0].values if facts else {}
     equal = {name for name, text in first.items() if all(one.values.get(name) == text for one in facts)}
@@ -276,11 +276,7 @@ def _other_facts(run: Run, present: Present | None, wanted: Wanted) -> str:
 
 
 def _differences(run: Run, present: Present, wanted: Wanted) -> list[str]:
-    return _facts(run).only(wanted.compared).differences(present.facts)
-
-
-def _facts(run: Run) -> Facts:
-    return recorded_facts(run.record) if run.record else Facts({})
+    return recorded_facts(run).only(wanted.compared).differences(present.facts)
 
 
 def with_inferred(selection: Selection, inferred: Sequence[tuple[str, str]]) -> Selection:
