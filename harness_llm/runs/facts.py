@@ -56,7 +56,7 @@ def run_facts_of(
 ) -> ComparedFacts:
     """The facts of a run of `test`.
 
-    Targets, durations and latency limits of user.conf affect only performance runs; every other key affects all tests.
+    The keys of user.conf in `TIMING` affect only performance runs; every other key affects all tests.
 
     Args:
         run_facts: as in `RunRecord`.
